@@ -1,0 +1,40 @@
+"""How the components write and read the payloads of their artifacts."""
+
+import pathlib
+from collections.abc import Mapping
+
+from tfx.types import artifact
+
+from tfx_perf import metrics, records, report
+
+REPORT_FILE = "report.html"
+
+
+def publish(
+    target: artifact.Artifact,
+    record: records.Record,
+    *,
+    file_name: str,
+    figures: Mapping[str, float | int | None],
+    labels: Mapping[str, str] | None = None,
+    page: report.Report | None = None,
+) -> None:
+    """Writes the payload and the report, and sets the custom properties.
+
+    Args:
+        target: the output artifact; its `uri` is a local folder.
+        record: the payload.
+        file_name: the payload's name inside the artifact.
+        figures: catalogue key to value; those that are None or not finite are left out.
+        labels: short strings to record beside the figures.
+        page: the report, if the artifact has one.
+    """
+    folder = pathlib.Path(target.uri)
+    folder.mkdir(parents=True, exist_ok=True)
+    record.write(folder / file_name)
+    if page:
+        page.write(folder / REPORT_FILE)
+    for key, value in metrics.checked(figures).items():
+        target.set_float_custom_property(key, value)
+    for key, label in (labels or {}).items():
+        target.set_string_custom_property(key, label)

@@ -1,0 +1,40 @@
+"""The artifact types of tfx-perf.
+
+None has PROPERTIES (they cannot compile for Kubeflow); scalars are custom properties. The
+names must be importable as `tfx_perf.<Class>`: that is how a container finds the class.
+"""
+
+from tfx.types import artifact, system_artifacts
+
+
+class InputPlan(artifact.Artifact):
+    """InputTuner's choice: `plan.json` and `report.html`."""
+
+    TYPE_NAME = "tfx_perf.InputPlan"
+
+
+class MemoryProfile(artifact.Artifact):
+    """MemoryProfiler's figures: `profile.json` and `report.html`."""
+
+    TYPE_NAME = "tfx_perf.MemoryProfile"
+    TYPE_ANNOTATION = system_artifacts.Metrics
+
+
+class PerfMetrics(artifact.Artifact):
+    """OptimizedTrainer's figures: `metrics.json` and `report.html`."""
+
+    TYPE_NAME = "tfx_perf.PerfMetrics"
+    TYPE_ANNOTATION = system_artifacts.Metrics
+
+
+class PerfLedger(artifact.Artifact):
+    """The last blessed runs: `ledger.json`. A refused run passes it on unchanged."""
+
+    TYPE_NAME = "tfx_perf.PerfLedger"
+
+
+class PerfEvaluation(artifact.Artifact):
+    """PerfEvaluator's verdict in full: `evaluation.json` and `report.html`."""
+
+    TYPE_NAME = "tfx_perf.PerfEvaluation"
+    TYPE_ANNOTATION = system_artifacts.Metrics

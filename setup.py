@@ -1,0 +1,55 @@
+"""Package definition: maps the top-level folders into the ``tfx_perf`` package."""
+
+from setuptools import find_packages, setup
+
+# Top-level folders that are imported as ``tfx_perf.<folder>``.
+_MAPPED = ("components", "pipelines")
+
+
+def _packages() -> list[str]:
+    """Returns every package name, with the mapped folders below ``tfx_perf``."""
+    names = find_packages(include=["tfx_perf", "tfx_perf.*"])
+    for folder in _MAPPED:
+        names.append(f"tfx_perf.{folder}")
+        names.extend(f"tfx_perf.{folder}.{name}" for name in find_packages(folder))
+    return names
+
+
+setup(
+    name="tfx-perf",
+    version="0.1.0",
+    description="TFX components that make training fast, keep it in memory, prove it and stop regressions.",
+    long_description=open("README.md", encoding="utf-8").read(),
+    long_description_content_type="text/markdown",
+    python_requires=">=3.10,<3.14",
+    packages=_packages(),
+    package_dir={
+        "tfx_perf": "tfx_perf",
+        **{f"tfx_perf.{folder}": folder for folder in _MAPPED},
+    },
+    install_requires=[
+        "tensorflow",
+        "tf-keras",
+        "tfx>=1.16,<1.22",
+        "apache-beam",
+        "tensorflow-data-validation",
+        "ml-metadata",
+        "tensorboard",
+        "click",
+        "dill",  # tfx-bsl imports it without declaring it
+        "jinja2",
+        "matplotlib",
+        "psutil",
+        "pydantic>=2",
+        "pyyaml",
+        "rich",
+        "scipy",
+    ],
+    extras_require={
+        "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],
+        "kfp": ["kfp>=2.5"],
+        "gpu": ["tensorflow[and-cuda]"],
+        "dev": ["pytest", "pytest-timeout", "ruff"],
+    },
+    entry_points={"console_scripts": ["tfx-perf=tfx_perf.cli.main:main"]},
+)

@@ -1,0 +1,25 @@
+"""tfx-perf: TFX components that make training fast, prove it, and stop regressions.
+
+The artifact types are importable here because TFX containers look a custom type up as
+`tfx_perf.<Class>`; they load lazily so that `import tfx_perf` does not import tfx.
+"""
+
+import importlib
+from typing import Any
+
+_LAZY = {
+    **dict.fromkeys(
+        ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfLedger", "PerfEvaluation"),
+        "tfx_perf.components.types",
+    ),
+    "PerfConfig": "tfx_perf.config",
+}
+
+__version__ = "0.1.0"
+__all__ = ["__version__", *_LAZY]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'tfx_perf' has no attribute {name!r}")
+    return getattr(importlib.import_module(_LAZY[name]), name)

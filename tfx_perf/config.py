@@ -1,0 +1,225 @@
+"""PerfConfig: every setting of tfx-perf, from YAML or a dict, validated.
+
+```yaml
+tensorflow_optimization:
+  compilation: {enabled: true}
+  input: {time_budget_seconds: 60}
+  training: {trial_budget_seconds: 120}
+  memory: {batch_sizes: [64, 256]}
+  gate: {limits: {mfu_ratio: {min: 0.1}}, changes: {step_time_seconds: 0.1}}
+```
+"""
+
+import json
+import pathlib
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+import yaml
+
+from tfx_perf import errors, metrics
+
+_ROOT_KEY = "tensorflow_optimization"
+
+_Positive = Annotated[float, pydantic.Field(gt=0)]
+_PositiveInt = Annotated[int, pydantic.Field(gt=0)]
+_Share = Annotated[float, pydantic.Field(gt=0, le=1)]
+
+
+class _Section(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CompilationConfig(_Section):
+    """XLA.
+
+    Attributes:
+        enabled: try XLA; it is used only where the trials find it faster.
+    """
+
+    enabled: bool = True
+
+
+class InputConfig(_Section):
+    """InputTuner.
+
+    Attributes:
+        batch_size: examples in a batch while measuring.
+        time_budget_seconds: wall time of the whole search.
+        memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
+        margin: how much faster than the default a candidate must be, beyond its interval.
+    """
+
+    batch_size: _PositiveInt = 256
+    time_budget_seconds: _Positive = 60.0
+    memory_budget_bytes: _PositiveInt | None = None
+    margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
+
+
+class TrainingConfig(_Section):
+    """OptimizedTrainer.
+
+    Attributes:
+        trial_budget_seconds: wall time of the trials that choose the plan; 0 trains with
+            plain `fit` and only measures.
+        steps_per_call: the numbers of steps per call from Python that are tried.
+        loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
+        margin: how much faster than plain `fit` a plan must be, beyond its interval.
+        seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
+    """
+
+    trial_budget_seconds: Annotated[float, pydantic.Field(ge=0)] = 120.0
+    steps_per_call: tuple[_PositiveInt, ...] = (10, 50)
+    loss_tolerance: _Positive = 0.01
+    margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
+    seed: int | None = None
+
+
+class MemoryConfig(_Section):
+    """MemoryProfiler.
+
+    Attributes:
+        batch_sizes: profiled beside the module's own batch size; empty: half and double it.
+        max_device_utilization: share of the memory that the largest batch may take.
+        timeout_seconds: after this the profiling process is ended.
+    """
+
+    batch_sizes: tuple[_PositiveInt, ...] = ()
+    max_device_utilization: _Share = 0.85
+    timeout_seconds: _Positive = 600.0
+
+
+class Limit(_Section):
+    """Absolute bounds of a metric, both inclusive.
+
+    Attributes:
+        min: refuse below.
+        max: refuse above.
+    """
+
+    min: float | None = None
+    max: float | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _can_fire(self) -> "Limit":
+        if self.min is None and self.max is None:
+            raise ValueError("a limit needs min, max or both")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min is above max, so that nothing can pass")
+        return self
+
+
+class GateConfig(_Section):
+    """PerfEvaluator.
+
+    Attributes:
+        limits: metric key to absolute bounds.
+        changes: metric key to the relative change for the worse that is still blessed,
+            e.g. 0.1 for 10 %; the direction comes from the catalogue.
+        baseline_runs: how many blessed runs the ledger keeps.
+    """
+
+    limits: dict[str, Limit] = pydantic.Field(default_factory=dict)
+    changes: dict[str, _Positive] = pydantic.Field(
+        default_factory=lambda: {
+            "step_time_seconds": 0.25,
+            "peak_memory_bytes": 0.10,
+            "train_loss": 0.10,
+        }
+    )
+    baseline_runs: _PositiveInt = 8
+
+    @pydantic.field_validator("limits", "changes")
+    @classmethod
+    def _known(cls, rules: dict[str, Any]) -> dict[str, Any]:
+        for key in rules:
+            if key not in metrics.CATALOGUE:
+                raise ValueError(f"unknown metric {key!r}; see tfx_perf.metrics.CATALOGUE")
+        return rules
+
+    @pydantic.field_validator("changes")
+    @classmethod
+    def _directed(cls, changes: dict[str, float]) -> dict[str, float]:
+        for key in changes:
+            if metrics.CATALOGUE[key].direction is metrics.Direction.NONE:
+                raise ValueError(f"metric {key!r} has no better direction, so it cannot regress")
+        return changes
+
+
+class PerfConfig(_Section):
+    """All settings; every key is optional.
+
+    Example:
+        >>> PerfConfig.from_dict({"training": {"trial_budget_seconds": 30}}).training.seed
+    """
+
+    compilation: CompilationConfig = CompilationConfig()
+    input: InputConfig = InputConfig()
+    training: TrainingConfig = TrainingConfig()
+    memory: MemoryConfig = MemoryConfig()
+    gate: GateConfig = GateConfig()
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any] | None, *, source: str = "config") -> "PerfConfig":
+        """Builds the configuration from nested mappings.
+
+        Args:
+            values: the settings, with or without the outer `tensorflow_optimization` key;
+                None for the defaults.
+            source: what to call the settings in an error, e.g. the file's path.
+
+        Raises:
+            UserError: an unknown key or a value of the wrong type or range.
+        """
+        values = {} if values is None else values
+        if isinstance(values, Mapping):
+            values = values.get(_ROOT_KEY, values)
+        try:
+            return cls.model_validate(values)
+        except pydantic.ValidationError as error:
+            raise errors.UserError(_explain(error, source)) from error
+
+    @classmethod
+    def from_yaml(cls, path: str | pathlib.Path) -> "PerfConfig":
+        """Reads the configuration from a YAML file.
+
+        Raises:
+            UserError: the file cannot be read, is not YAML, or holds a wrong setting.
+        """
+        try:
+            values = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+        except (OSError, yaml.YAMLError) as error:
+            reason = " ".join(str(error).split())
+            raise errors.UserError(
+                f"Expected a readable YAML file. Received: path={path} ({reason})."
+            ) from error
+        return cls.from_dict(values, source=str(path))
+
+    @classmethod
+    def from_json(cls, text: str) -> "PerfConfig":
+        """Reads what `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    def to_json(self) -> str:
+        """Returns the settings as JSON, for a component's execution property."""
+        return self.model_dump_json()
+
+
+def _explain(error: pydantic.ValidationError, source: str) -> str:
+    """Turns pydantic's first complaint into one line: where, expected, received."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"]) or _ROOT_KEY
+    if first["type"] == "extra_forbidden":
+        known = ", ".join(_known_keys(first["loc"][:-1]))
+        return f"{source}: expected one of the keys {known}. Received: {where}={first['input']!r}."
+    expectation = first["msg"].removeprefix("Value error, ")
+    return f"{source}: wrong value, {expectation}. Received: {where}={first['input']!r}."
+
+
+def _known_keys(location: tuple[int | str, ...]) -> list[str]:
+    model: Any = PerfConfig
+    for part in location:
+        field = getattr(model, "model_fields", {}).get(part)
+        model = field.annotation if field else Limit
+    return sorted(model.model_fields)

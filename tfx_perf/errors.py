@@ -1,0 +1,13 @@
+"""The exceptions that tfx-perf raises on purpose."""
+
+
+class UserError(ValueError):
+    """Something the user gave is wrong; the message says what and how to mend it.
+
+    The message is one line: what was expected, `Received: name=value`, the remedy.
+    The command line prints it without a traceback and exits with code 2.
+    """
+
+
+class MeasurementError(RuntimeError):
+    """A measurement could not be made, or its result is impossible (e.g. MFU > 1)."""

@@ -1,0 +1,130 @@
+"""The catalogue of every figure tfx-perf records: key, unit, direction, meaning.
+
+A key is written here once. Artifacts in ML Metadata, reports, the gate's rules and the
+command line all look keys up in `CATALOGUE`, so that a figure has one name everywhere.
+"""
+
+import dataclasses
+import enum
+import math
+from collections.abc import Mapping
+
+
+class Direction(enum.Enum):
+    """Which way a metric gets better."""
+
+    LOWER = "lower is better"
+    HIGHER = "higher is better"
+    NONE = "neither"
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """One figure.
+
+    Attributes:
+        key: name, with its unit as the suffix; also the custom property's name in MLMD.
+        unit: `seconds`, `bytes`, `ratio` (0-1), `count`, `1/second`, ...
+        direction: which way is better; the gate compares only metrics that have one.
+        component: the component that records it.
+        description: what it is and how it is taken.
+    """
+
+    key: str
+    unit: str
+    direction: Direction
+    component: str
+    description: str
+
+
+_LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
+
+
+def _of(component: str, *rows: tuple[str, str, Direction, str]) -> list[Metric]:
+    return [Metric(key, unit, way, component, text) for key, unit, way, text in rows]
+
+
+_METRICS = [
+    *_of(
+        "InputTuner",
+        ("default_examples_per_second", "1/second", _HIGHER, "Input pipeline alone, TFXIO's default."),
+        ("tuned_examples_per_second", "1/second", _HIGHER, "Input pipeline alone, the chosen candidate."),
+        ("input_speedup_ratio", "ratio", _HIGHER, "Chosen candidate over the default, median of interleaved blocks."),
+        ("input_memory_bytes", "bytes", _LOWER, "Resident memory that the chosen candidate holds."),
+        ("input_preparation_seconds", "seconds", _LOWER, "One-off work before the chosen candidate's first batch."),
+        ("tuning_time_seconds", "seconds", _NONE, "Wall time of the whole search."),
+        ("candidate_count", "count", _NONE, "Candidates measured, the default not counted."),
+    ),
+    *_of(
+        "MemoryProfiler",
+        ("weights_bytes", "bytes", _LOWER, "The model's variables, trainable or not."),
+        ("optimizer_state_bytes", "bytes", _LOWER, "The optimizer's variables (slots and counters)."),
+        ("gradients_bytes", "bytes", _LOWER, "One gradient for each trainable variable."),
+        ("input_batch_bytes", "bytes", _LOWER, "One batch at the profiled batch size."),
+        ("activation_bytes", "bytes", _LOWER, "Step peak less weights, optimizer state, gradients and inputs."),
+        ("step_peak_bytes", "bytes", _LOWER, "Allocator's peak over a few real steps without XLA."),
+        ("xla_peak_bytes", "bytes", _LOWER, "Arguments + outputs + temporaries of XLA's buffer assignment."),
+        ("xla_temp_bytes", "bytes", _LOWER, "Temporaries of XLA's buffer assignment."),
+        ("bytes_per_example", "bytes", _LOWER, "Growth of the step peak for each further example in a batch."),
+        ("largest_batch_size", "count", _HIGHER, "Largest batch predicted to fit the memory limit, without XLA."),
+        ("memory_limit_bytes", "bytes", _NONE, "Memory that the prediction counts as available."),
+    ),
+    *_of(
+        "OptimizedTrainer",
+        ("step_time_seconds", "seconds", _LOWER, "Median time of a training step after warm-up."),
+        ("step_time_low_seconds", "seconds", _NONE, "Lower end of the 95 % interval of the median step time."),
+        ("step_time_high_seconds", "seconds", _NONE, "Upper end of the 95 % interval of the median step time."),
+        ("step_time_p90_seconds", "seconds", _LOWER, "90th percentile of the step time after warm-up."),
+        ("examples_per_second", "1/second", _HIGHER, "Global batch size over the median step time."),
+        ("time_to_first_step_seconds", "seconds", _LOWER, "From the call of fit to the end of its first step, trials included."),
+        ("compile_time_seconds", "seconds", _LOWER, "Tracing and compiling the step that was used, XLA included."),
+        ("compile_share_ratio", "ratio", _LOWER, "Compile time over the wall time of fit."),
+        ("fit_time_seconds", "seconds", _LOWER, "Wall time of fit, trials included."),
+        ("trial_time_seconds", "seconds", _NONE, "Wall time of the trials that chose the plan."),
+        ("peak_memory_bytes", "bytes", _LOWER, "Device allocator's peak during training."),
+        ("peak_rss_bytes", "bytes", _LOWER, "Peak resident set of the training process."),
+        ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC."),
+        ("achieved_flops_per_second", "1/second", _HIGHER, "FLOPs per step over the median step time."),
+        ("peak_flops_per_second", "1/second", _NONE, "Peak that the MFU is taken against."),
+        ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
+        ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory."),
+        ("plan_speedup_ratio", "ratio", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
+        ("steps_per_call", "count", _NONE, "Training steps run by one call from Python."),
+        ("xla_enabled", "flag", _NONE, "1 if the step is compiled by XLA."),
+        ("global_batch_size", "count", _NONE, "Examples in a step over all replicas."),
+        ("parameter_count", "count", _NONE, "Trainable parameters."),
+        ("train_step_count", "count", _NONE, "Steps that fit ran, trials not counted."),
+        ("train_loss", "loss", _LOWER, "Training loss of the last epoch."),
+        ("validation_loss", "loss", _LOWER, "Validation loss of the last epoch."),
+    ),
+    *_of(
+        "PerfEvaluator",
+        ("rule_count", "count", _NONE, "Rules that were checked."),
+        ("failed_rule_count", "count", _LOWER, "Rules that refused the model."),
+        ("baseline_run_count", "count", _NONE, "Comparable blessed runs in the ledger."),
+    ),
+]
+
+CATALOGUE: Mapping[str, Metric] = {metric.key: metric for metric in _METRICS}
+
+
+def checked(values: Mapping[str, float | int | None]) -> dict[str, float]:
+    """Returns the metrics that can be recorded, as floats.
+
+    None, NaN and infinities are left out: MLMD cannot store them, and a missing figure is
+    honest where a made-up one is not. Floats, because MLMD on MySQL has 32-bit integers.
+
+    Args:
+        values: metric key to value.
+
+    Raises:
+        KeyError: a key that is not in the catalogue.
+    """
+    unknown = sorted(set(values) - set(CATALOGUE))
+    if unknown:
+        raise KeyError(f"Expected keys of tfx_perf.metrics.CATALOGUE. Received: {unknown}")
+    return {
+        key: float(value)
+        for key, value in values.items()
+        if value is not None and math.isfinite(value)
+    }

@@ -1,0 +1,107 @@
+"""The plots of the reports, as inline SVG.
+
+Drawn by matplotlib through its object interface, without pyplot: no global state and no
+display, so a plot can be made in any process or thread.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+
+from matplotlib import figure
+
+_COLOURS = ("#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e")
+
+
+def _svg(drawing: figure.Figure) -> str:
+    buffer = io.StringIO()
+    drawing.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+def _axes(height_inches: float) -> tuple[figure.Figure, "figure.Axes"]:
+    drawing = figure.Figure(figsize=(8.5, height_inches))
+    axes = drawing.subplots()
+    axes.spines[["top", "right"]].set_visible(False)
+    return drawing, axes
+
+
+def interval_bars(
+    rows: Sequence[tuple[str, float, float, float]],
+    *,
+    xlabel: str,
+    highlight: str | None = None,
+    reference: float | None = None,
+) -> str:
+    """Draws one horizontal bar a row with its interval.
+
+    Args:
+        rows: label, value, low, high; drawn top to bottom.
+        xlabel: what the values are, with their unit.
+        highlight: the label to draw in the accent colour (the winner).
+        reference: where to draw a dashed line, e.g. 1.0 for "as fast as the default".
+    """
+    drawing, axes = _axes(0.8 + 0.42 * len(rows))
+    for position, (label, value, low, high) in enumerate(reversed(rows)):
+        colour = _COLOURS[1] if label == highlight else _COLOURS[0]
+        error = [[max(0.0, value - low)], [max(0.0, high - value)]]
+        axes.barh(position, value, color=colour, height=0.6, xerr=error, capsize=3)
+    axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
+    if reference is not None:
+        axes.axvline(reference, color="#1d2733", linestyle="--", linewidth=1)
+    axes.set_xlabel(xlabel)
+    return _svg(drawing)
+
+
+def stacked_bars(
+    rows: Mapping[str, Mapping[str, float]], *, xlabel: str
+) -> str:
+    """Draws one horizontal bar a row, split into parts.
+
+    Args:
+        rows: label to the parts' names and sizes; every row has the same part names.
+        xlabel: what the sizes are, with their unit.
+    """
+    drawing, axes = _axes(1.3 + 0.42 * len(rows))
+    labels = list(rows)
+    parts = list(next(iter(rows.values())))
+    left = [0.0] * len(labels)
+    for index, part in enumerate(parts):
+        sizes = [rows[label][part] for label in labels]
+        axes.barh(labels, sizes, left=left, height=0.6, label=part,
+                  color=_COLOURS[index % len(_COLOURS)])
+        left = [start + size for start, size in zip(left, sizes, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel(xlabel)
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(parts), frameon=False)
+    return _svg(drawing)
+
+
+def lines(
+    series: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    xlabel: str,
+    ylabel: str,
+    markers: bool = False,
+    from_zero: bool = True,
+) -> str:
+    """Draws one line a series.
+
+    Args:
+        series: label to its x and y values.
+        xlabel: what x is, with its unit.
+        ylabel: what y is, with its unit.
+        markers: draw a dot at each point.
+        from_zero: start the y axis at zero.
+    """
+    drawing, axes = _axes(3.2)
+    for index, (label, (x, y)) in enumerate(series.items()):
+        axes.plot(x, y, label=label, color=_COLOURS[index % len(_COLOURS)],
+                  marker="o" if markers else None, markersize=4, linewidth=1.3)
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    if from_zero:
+        axes.set_ylim(bottom=0)
+    if len(series) > 1:
+        axes.legend(frameon=False)
+    return _svg(drawing)
