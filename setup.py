@@ -27,6 +27,7 @@ setup(
         "tfx_perf": "tfx_perf",
         **{f"tfx_perf.{folder}": folder for folder in _MAPPED},
     },
+    package_data={"tfx_perf.report": ["*.j2"]},
     install_requires=[
         "tensorflow",
         "tf-keras",
@@ -39,6 +40,8 @@ setup(
         "dill",  # tfx-bsl imports it without declaring it
         "jinja2",
         "matplotlib",
+        "numpy",
+        "packaging",
         "psutil",
         "pydantic>=2",
         "pyyaml",

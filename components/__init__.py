@@ -1,0 +1,22 @@
+"""The TFX components of tfx-perf.
+
+Loaded on first use, so that importing one does not import the others.
+"""
+
+import importlib
+from typing import Any
+
+_LAZY = {
+    "InputTuner": "input_tuner",
+    "MemoryProfiler": "memory_profiler",
+    "OptimizedTrainer": "optimized_trainer",
+    "PerfEvaluator": "perf_evaluator",
+}
+
+__all__ = list(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}.component"), name)

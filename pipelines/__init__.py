@@ -1,0 +1,1 @@
+"""Complete pipelines and their runners."""

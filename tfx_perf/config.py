@@ -181,6 +181,11 @@ class PerfConfig(_Section):
             raise errors.UserError(_explain(error, source)) from error
 
     @classmethod
+    def of(cls, config: "PerfConfig | Mapping[str, Any] | None") -> "PerfConfig":
+        """Returns the configuration itself, or what `from_dict` makes of it."""
+        return config if isinstance(config, cls) else cls.from_dict(config)
+
+    @classmethod
     def from_yaml(cls, path: str | pathlib.Path) -> "PerfConfig":
         """Reads the configuration from a YAML file.
 
@@ -204,6 +209,19 @@ class PerfConfig(_Section):
     def to_json(self) -> str:
         """Returns the settings as JSON, for a component's execution property."""
         return self.model_dump_json()
+
+
+def check_one_module(*, module_file: str | None, run_fn: str | None) -> None:
+    """Checks that a component knows where its training code is.
+
+    Raises:
+        UserError: both or neither are given.
+    """
+    if bool(module_file) == bool(run_fn):
+        raise errors.UserError(
+            "Expected exactly one of module_file and run_fn. "
+            f"Received: module_file={module_file!r}, run_fn={run_fn!r}."
+        )
 
 
 def _explain(error: pydantic.ValidationError, source: str) -> str:

@@ -24,7 +24,7 @@ class Metric:
 
     Attributes:
         key: name, with its unit as the suffix; also the custom property's name in MLMD.
-        unit: `seconds`, `bytes`, `ratio` (0-1), `count`, `1/second`, ...
+        unit: `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`, ...
         direction: which way is better; the gate compares only metrics that have one.
         component: the component that records it.
         description: what it is and how it is taken.
@@ -49,7 +49,7 @@ _METRICS = [
         "InputTuner",
         ("default_examples_per_second", "1/second", _HIGHER, "Input pipeline alone, TFXIO's default."),
         ("tuned_examples_per_second", "1/second", _HIGHER, "Input pipeline alone, the chosen candidate."),
-        ("input_speedup_ratio", "ratio", _HIGHER, "Chosen candidate over the default, median of interleaved blocks."),
+        ("input_speedup_ratio", "times", _HIGHER, "Chosen candidate over the default, median of interleaved blocks."),
         ("input_memory_bytes", "bytes", _LOWER, "Resident memory that the chosen candidate holds."),
         ("input_preparation_seconds", "seconds", _LOWER, "One-off work before the chosen candidate's first batch."),
         ("tuning_time_seconds", "seconds", _NONE, "Wall time of the whole search."),
@@ -81,14 +81,14 @@ _METRICS = [
         ("compile_share_ratio", "ratio", _LOWER, "Compile time over the wall time of fit."),
         ("fit_time_seconds", "seconds", _LOWER, "Wall time of fit, trials included."),
         ("trial_time_seconds", "seconds", _NONE, "Wall time of the trials that chose the plan."),
-        ("peak_memory_bytes", "bytes", _LOWER, "Device allocator's peak during training."),
-        ("peak_rss_bytes", "bytes", _LOWER, "Peak resident set of the training process."),
+        ("peak_memory_bytes", "bytes", _LOWER, "Peak during training: the accelerator's allocator, or the resident set on a CPU."),
+        ("peak_rss_bytes", "bytes", _LOWER, "Peak of the resident set (host memory) during training."),
         ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC."),
         ("achieved_flops_per_second", "1/second", _HIGHER, "FLOPs per step over the median step time."),
         ("peak_flops_per_second", "1/second", _NONE, "Peak that the MFU is taken against."),
         ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory."),
-        ("plan_speedup_ratio", "ratio", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
+        ("plan_speedup_ratio", "times", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
         ("steps_per_call", "count", _NONE, "Training steps run by one call from Python."),
         ("xla_enabled", "flag", _NONE, "1 if the step is compiled by XLA."),
         ("global_batch_size", "count", _NONE, "Examples in a step over all replicas."),

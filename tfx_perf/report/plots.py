@@ -84,6 +84,7 @@ def lines(
     ylabel: str,
     markers: bool = False,
     from_zero: bool = True,
+    log_scale: bool = False,
 ) -> str:
     """Draws one line a series.
 
@@ -93,6 +94,7 @@ def lines(
         ylabel: what y is, with its unit.
         markers: draw a dot at each point.
         from_zero: start the y axis at zero.
+        log_scale: draw y logarithmically; it then cannot start at zero.
     """
     drawing, axes = _axes(3.2)
     for index, (label, (x, y)) in enumerate(series.items()):
@@ -100,7 +102,9 @@ def lines(
                   marker="o" if markers else None, markersize=4, linewidth=1.3)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
-    if from_zero:
+    if log_scale:
+        axes.set_yscale("log")
+    elif from_zero:
         axes.set_ylim(bottom=0)
     if len(series) > 1:
         axes.legend(frameon=False)

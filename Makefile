@@ -1,0 +1,64 @@
+# Does all the set-up and runs things; needs git, make, a C++ compiler, Python 3.10-3.13 with pip.
+#
+#   make demo     the whole pipeline on real data, against the stock Trainer
+#   make test     the tests
+#   make lint     the linter
+#   make lock     resolve requirements.lock again, after a change of setup.py
+#   make clean    remove what the set-up made (results of the demo stay)
+#
+# Another interpreter: make test PYTHON=python3.12
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+# A uv that is on PATH but does not run (a version manager's shim) counts as missing.
+UV := $(shell uv --version >/dev/null 2>&1 && echo uv || echo .uv/bin/uv)
+OWN_UV := $(filter .uv/bin/uv,$(UV))
+
+# One stamp an interpreter: choosing another one makes the environment anew.
+CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test lint lock clean setup
+.DELETE_ON_ERROR:
+
+demo: setup
+	$(BIN)/tfx-perf demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+
+setup: $(INSTALLED)
+
+# The lock has no address of a registry in it, unlike uv.lock, so that it works behind a mirror.
+lock: $(OWN_UV)
+	$(UV) pip compile setup.py --universal --python-version 3.10 --all-extras --no-header \
+	    --generate-hashes -o requirements.lock
+
+clean:
+	rm -rf $(VENV) .uv build dist *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --target, because the Python of a distribution may refuse other installs (PEP 668).
+.uv/bin/uv:
+	@echo "Installing uv into .uv"
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --target .uv uv
+
+$(CREATED): | $(OWN_UV)
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
+	    || { echo "Expected Python 3.10 to 3.13. Received: PYTHON=$(PYTHON) ($$($(PYTHON) -V 2>&1))." \
+	    "Name another one, e.g. make PYTHON=python3.11." >&2; exit 2; }
+	@$(UV) venv --quiet --clear --seed --no-python-downloads \
+	    --python "$$(command -v $(PYTHON))" $(VENV)
+	@touch $@
+
+# TFX's own command line needs pip (--seed above); compiled bytecode halves the import time.
+$(INSTALLED): $(CREATED) setup.py requirements.lock
+	@echo "Installing into $(VENV); the first time takes some minutes"
+	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode -c requirements.lock \
+	    -e '.[dev]'
+	@touch $@

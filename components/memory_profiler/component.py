@@ -1,0 +1,131 @@
+"""The MemoryProfiler component."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import types as tfx_types
+from tfx.components.util import udf_utils
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.proto import trainer_pb2
+from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from tfx.utils import json_utils
+
+from tfx_perf import config as perf_config
+from tfx_perf import errors
+from tfx_perf.components import types
+from tfx_perf.components.memory_profiler import executor
+
+
+class MemoryProfilerSpec(component_spec.ComponentSpec):
+    """Inputs, outputs and execution properties of MemoryProfiler."""
+
+    PARAMETERS = {
+        "config": component_spec.ExecutionParameter(type=str),
+        "train_args": component_spec.ExecutionParameter(type=trainer_pb2.TrainArgs),
+        "eval_args": component_spec.ExecutionParameter(type=trainer_pb2.EvalArgs),
+        "module_file": component_spec.ExecutionParameter(type=str, optional=True),
+        "module_path": component_spec.ExecutionParameter(type=str, optional=True),
+        "run_fn": component_spec.ExecutionParameter(type=str, optional=True),
+        "custom_config": component_spec.ExecutionParameter(type=str, optional=True),
+    }
+    INPUTS = {
+        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
+        "transform_graph": component_spec.ChannelParameter(
+            type=standard_artifacts.TransformGraph, optional=True
+        ),
+        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema, optional=True),
+        "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
+    }
+    OUTPUTS = {"memory_profile": component_spec.ChannelParameter(type=types.MemoryProfile)}
+
+
+class MemoryProfiler(base_component.BaseComponent):
+    """Tells where the memory of a training step goes, before the training.
+
+    Takes what Trainer takes. The module's `run_fn` is run, unmodified, up to its `Model.fit`;
+    the step is then profiled at several batch sizes in a process of its own: the allocator's
+    peak over a few real steps without XLA, and the buffer assignment that XLA makes for the step,
+    which is only compiled. Weights, optimizer state, gradients and inputs are told apart,
+    and the largest batch that should fit is predicted.
+
+    Outputs:
+        memory_profile: `MemoryProfile` with `profile.json`, `report.html`, `profile.log`,
+            the figures at the module's batch size as custom properties, and the custom
+            properties `keras` and `device`.
+
+    Example:
+        ```python
+        memory_profiler = MemoryProfiler(
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema_gen.outputs["schema"],
+            run_fn="models.keras_model.model.run_fn",
+            train_args=tfx.proto.TrainArgs(num_steps=1000),
+            config=PerfConfig.from_dict({"memory": {"batch_sizes": [256, 1024]}}),
+        )
+        ```
+    """
+
+    SPEC_CLASS = MemoryProfilerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        examples: tfx_types.BaseChannel,
+        run_fn: str | None = None,
+        module_file: str | None = None,
+        transform_graph: tfx_types.BaseChannel | None = None,
+        schema: tfx_types.BaseChannel | None = None,
+        input_plan: tfx_types.BaseChannel | None = None,
+        train_args: trainer_pb2.TrainArgs | None = None,
+        eval_args: trainer_pb2.EvalArgs | None = None,
+        custom_config: Mapping[str, Any] | None = None,
+        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+            examples: `Examples` to train on, as for Trainer.
+            run_fn: dotted path of the training function, e.g. `models.model.run_fn`.
+            module_file: path of a module that defines `run_fn`; packaged as Trainer does.
+            transform_graph: `TransformGraph`, if the module reads it.
+            schema: `Schema`, if the module reads it.
+            input_plan: `InputPlan` of InputTuner, to read the examples as the training will.
+            train_args: splits and number of steps, as for Trainer.
+            eval_args: splits and number of steps, as for Trainer.
+            custom_config: handed to the module, as for Trainer.
+            config: the settings are in its `memory` section; None for the defaults.
+
+        Raises:
+            UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
+                mapping with a wrong key or value.
+        """
+        if bool(run_fn) == bool(module_file):
+            raise errors.UserError(
+                "Expected exactly one of run_fn and module_file. "
+                f"Received: run_fn={run_fn}, module_file={module_file}."
+            )
+        if not isinstance(config, perf_config.PerfConfig):
+            config = perf_config.PerfConfig.from_dict(config)
+        super().__init__(
+            MemoryProfilerSpec(
+                examples=examples,
+                transform_graph=transform_graph,
+                schema=schema,
+                input_plan=input_plan,
+                config=config.to_json(),
+                train_args=train_args or trainer_pb2.TrainArgs(),
+                eval_args=eval_args or trainer_pb2.EvalArgs(),
+                module_file=module_file,
+                run_fn=run_fn,
+                custom_config=json_utils.dumps(custom_config),
+                memory_profile=tfx_types.Channel(type=types.MemoryProfile),
+            )
+        )
+        if udf_utils.should_package_user_modules():
+            udf_utils.add_user_module_dependency(
+                self,
+                standard_component_specs.MODULE_FILE_KEY,
+                standard_component_specs.MODULE_PATH_KEY,
+            )

@@ -1,0 +1,90 @@
+"""Captures the user's training step and profiles it, in a process of its own."""
+
+import os
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact, artifact_utils, standard_artifacts
+from tfx.utils import json_utils
+
+from tfx_perf import config, interception
+from tfx_perf.components import artifacts, child, trainer_args
+from tfx_perf.memory import peak, profile, record
+from tfx_perf.report import memory_report
+
+_LOG_FILE = "profile.log"
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+
+
+class Executor(base_executor.BaseExecutor):
+    """Profiles in a child process and publishes what it found."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """Profiles the training step of the user's module.
+
+        Args:
+            input_dict: `examples` and, each possibly missing or empty, `transform_graph`,
+                `schema`, `input_plan`.
+            output_dict: `memory_profile`.
+            exec_properties: `config` (a `PerfConfig` as JSON), and as Trainer's `run_fn` or
+                `module_file` or `module_path`, `train_args`, `eval_args`, `custom_config`.
+
+        Raises:
+            UserError: the module, its `fit`, a split or the examples are not as they must be.
+            MeasurementError: the process crashed or took too long; the log is kept.
+        """
+        settings = config.PerfConfig.from_json(exec_properties["config"]).memory
+        target = artifact_utils.get_single_instance(output_dict["memory_profile"])
+        # Left behind if the profiling fails, for its log: TFX removes the outputs then.
+        folder = pathlib.Path(tempfile.mkdtemp(prefix="memory-profiler-"))
+        child.run_in_child(
+            f"{__name__}:profile_module",
+            {
+                "inputs": json_utils.dumps(input_dict),
+                "exec_properties": dict(exec_properties),
+                "folder": str(folder),
+            },
+            timeout_seconds=settings.timeout_seconds,
+            log_path=folder / _LOG_FILE,
+            environment=peak.ENVIRONMENT,
+        )
+        profiled = record.ProfileRecord.read(folder / record.FILE_NAME)
+        artifacts.publish(
+            target,
+            profiled,
+            file_name=record.FILE_NAME,
+            figures=profiled.figures(),
+            labels={"keras": profiled.keras, "device": profiled.device},
+            page=memory_report.report_on(profiled),
+        )
+        shutil.copy(folder / _LOG_FILE, target.uri)
+        shutil.rmtree(folder)
+
+
+def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
+    """Runs the user's `run_fn` up to its `fit` and profiles that; the child's side.
+
+    Args:
+        inputs: Trainer's input artifacts, by `tfx.utils.json_utils`.
+        exec_properties: see `Executor.Do`.
+        folder: where `profile.json` and whatever the module writes go.
+    """
+    outputs = {}
+    for key, item in (
+        ("model", standard_artifacts.Model()),
+        ("model_run", standard_artifacts.ModelRun()),
+    ):
+        item.uri = os.path.join(folder, key)
+        os.makedirs(item.uri)
+        outputs[key] = [item]
+    arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
+    run_fn = trainer_args.load_run_fn(exec_properties)
+    call = interception.capture_fit(lambda: run_fn(arguments))
+    settings = config.PerfConfig.from_json(exec_properties["config"]).memory
+    profile.profile(call, config=settings).write(os.path.join(folder, record.FILE_NAME))

@@ -1,0 +1,128 @@
+"""The OptimizedTrainer component."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import types as tfx_types
+from tfx.components.util import udf_utils
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.proto import trainer_pb2
+from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from tfx.utils import json_utils
+
+from tfx_perf import config as perf_config
+from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import executor
+
+
+class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
+    """TFX's TrainerSpec, with the plan as an input and the figures as an output."""
+
+    PARAMETERS = {
+        **standard_component_specs.TrainerSpec.PARAMETERS,
+        "config": component_spec.ExecutionParameter(type=str),
+    }
+    INPUTS = {
+        **standard_component_specs.TrainerSpec.INPUTS,
+        "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
+    }
+    OUTPUTS = {
+        **standard_component_specs.TrainerSpec.OUTPUTS,
+        "perf_metrics": component_spec.ChannelParameter(type=types.PerfMetrics),
+    }
+
+
+class OptimizedTrainer(base_component.BaseComponent):
+    """Trains the user's unmodified module with the fastest plan that was measured.
+
+    Takes what TFX's Trainer takes, and runs the same `run_fn`. When it calls `Model.fit`,
+    short trials compare plain `fit` with several steps per call and with XLA, on the real
+    model and data; the fastest that reaches plain `fit`'s loss then trains. What cannot be
+    taken over (a custom loop, NumPy input, eager mode) trains as it would have, and the
+    record says why.
+
+    Outputs:
+        model: `Model`, as the user's code saves it.
+        model_run: `ModelRun`, e.g. TensorBoard logs.
+        perf_metrics: `PerfMetrics` with `metrics.json`, `report.html`, the figures as custom
+            properties and the custom property `plan`.
+
+    Example:
+        ```python
+        trainer = OptimizedTrainer(
+            run_fn="models.keras_model.model.run_fn",
+            examples=transform.outputs["transformed_examples"],
+            transform_graph=transform.outputs["transform_graph"],
+            schema=schema_gen.outputs["schema"],
+            input_plan=input_tuner.outputs["input_plan"],
+            train_args=tfx.proto.TrainArgs(num_steps=1000),
+            eval_args=tfx.proto.EvalArgs(num_steps=150),
+        )
+        ```
+    """
+
+    SPEC_CLASS = OptimizedTrainerSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        examples: tfx_types.BaseChannel,
+        transform_graph: tfx_types.BaseChannel | None = None,
+        schema: tfx_types.BaseChannel | None = None,
+        base_model: tfx_types.BaseChannel | None = None,
+        hyperparameters: tfx_types.BaseChannel | None = None,
+        input_plan: tfx_types.BaseChannel | None = None,
+        module_file: str | None = None,
+        run_fn: str | None = None,
+        train_args: trainer_pb2.TrainArgs | None = None,
+        eval_args: trainer_pb2.EvalArgs | None = None,
+        custom_config: Mapping[str, Any] | None = None,
+        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+            examples: `Examples` to train on, raw or transformed.
+            transform_graph: `TransformGraph`, if the examples are transformed.
+            schema: `Schema` of the examples.
+            base_model: `Model` to start from.
+            hyperparameters: `HyperParameters` from a Tuner.
+            input_plan: `InputPlan` from InputTuner; None reads as TFX does.
+            module_file: path of the module that defines `run_fn`; TFX packages it.
+            run_fn: import path of the function, instead of `module_file`.
+            train_args: splits and steps to train; by default the split `train`.
+            eval_args: splits and steps to evaluate; by default the split `eval`.
+            custom_config: passed on to `run_fn`.
+            config: the settings are in its `training` and `compilation` sections.
+
+        Raises:
+            UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
+                a wrong key or value.
+        """
+        perf_config.check_one_module(module_file=module_file, run_fn=run_fn)
+        super().__init__(
+            OptimizedTrainerSpec(
+                examples=examples,
+                transform_graph=transform_graph,
+                schema=schema,
+                base_model=base_model,
+                hyperparameters=hyperparameters,
+                input_plan=input_plan,
+                module_file=module_file,
+                run_fn=run_fn,
+                train_args=train_args or trainer_pb2.TrainArgs(),
+                eval_args=eval_args or trainer_pb2.EvalArgs(),
+                custom_config=json_utils.dumps(custom_config),
+                config=perf_config.PerfConfig.of(config).to_json(),
+                model=tfx_types.Channel(type=standard_artifacts.Model),
+                model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),
+                perf_metrics=tfx_types.Channel(type=types.PerfMetrics),
+            )
+        )
+        if udf_utils.should_package_user_modules():
+            udf_utils.add_user_module_dependency(
+                self,
+                standard_component_specs.MODULE_FILE_KEY,
+                standard_component_specs.MODULE_PATH_KEY,
+            )

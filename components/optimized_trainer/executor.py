@@ -1,0 +1,66 @@
+"""Runs the user's `run_fn` with `fit` taken over, and publishes what was measured."""
+
+import logging
+from typing import Any
+
+import tensorflow as tf
+from tfx.dsl.components.base import base_executor
+from tfx.dsl.io import fileio
+from tfx.types import artifact, artifact_utils
+
+from tfx_perf import config, interception
+from tfx_perf.components import artifacts, trainer_args
+from tfx_perf.report import training_report
+from tfx_perf.training import session
+
+FILE_NAME = "metrics.json"
+
+_LOGGER = logging.getLogger(__name__)
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+
+
+class Executor(base_executor.BaseExecutor):
+    """TFX's GenericExecutor with measured training."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """Trains a model.
+
+        Args:
+            input_dict: as Trainer's, and optionally `input_plan`.
+            output_dict: `model`, `model_run`, `perf_metrics`.
+            exec_properties: as Trainer's, and `config` (a `PerfConfig` as JSON).
+
+        Raises:
+            UserError: the module, the splits or the examples are not there.
+            RuntimeError: `run_fn` ended without having saved a model.
+        """
+        settings = config.PerfConfig.from_json(exec_properties["config"])
+        run_fn = trainer_args.load_run_fn(exec_properties)
+        arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        if settings.training.seed is not None:
+            tf.keras.utils.set_random_seed(settings.training.seed)
+        training = session.TrainingSession(settings)
+        with interception.intercepting_fit(training.fit):
+            run_fn(arguments)
+        if not fileio.exists(arguments.serving_model_dir):
+            raise RuntimeError(
+                "Expected run_fn to save a model. Received: nothing in "
+                f"serving_model_dir={arguments.serving_model_dir}."
+            )
+        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+        if training.record is None:
+            # The model is good; losing it because nothing was measured would help nobody.
+            _LOGGER.warning("run_fn did not call Model.fit, so nothing was measured.")
+            target.set_string_custom_property("plan", "not measured: run_fn did not call fit")
+            return
+        artifacts.publish(
+            target,
+            training.record,
+            file_name=FILE_NAME,
+            figures=training.record.figures(),
+            labels={"plan": str(training.record.plan)},
+            page=training_report.report_on(training.record),
+        )

@@ -1,0 +1,1 @@
+"""PerfEvaluator: blesses a model that is fast and small enough, refuses one that is not."""

@@ -1,0 +1,107 @@
+"""The PerfEvaluator component."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tfx import types as tfx_types
+from tfx.dsl.components.base import base_component, executor_spec
+from tfx.types import component_spec, standard_artifacts
+
+from tfx_perf import config as perf_config
+from tfx_perf.components import types
+from tfx_perf.components.perf_evaluator import executor
+
+
+class PerfEvaluatorSpec(component_spec.ComponentSpec):
+    """Inputs, outputs and execution properties of PerfEvaluator."""
+
+    PARAMETERS = {"config": component_spec.ExecutionParameter(type=str)}
+    INPUTS = {
+        "model": component_spec.ChannelParameter(type=standard_artifacts.Model),
+        "perf_metrics": component_spec.ChannelParameter(type=types.PerfMetrics),
+        "memory_profile": component_spec.ChannelParameter(type=types.MemoryProfile, optional=True),
+        "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
+        "ledger": component_spec.ChannelParameter(type=types.PerfLedger, optional=True),
+    }
+    OUTPUTS = {
+        "blessing": component_spec.ChannelParameter(type=standard_artifacts.InfraBlessing),
+        "evaluation": component_spec.ChannelParameter(type=types.PerfEvaluation),
+        "updated_ledger": component_spec.ChannelParameter(type=types.PerfLedger),
+    }
+
+
+class PerfEvaluator(base_component.BaseComponent):
+    """Checks a run's figures against limits and against the last blessed runs.
+
+    The decision is a standard `InfraBlessing`. Give it to Pusher's `infra_blessing` beside
+    Evaluator's `model_blessing`: Pusher pushes only what both have blessed. A refusal is a
+    result, not a failure: the pipeline goes on and nothing is pushed.
+
+    The blessed runs are kept in a `PerfLedger`, which each run resolves from the one before,
+    extends if it is blessed, and passes on. On the first run the resolver finds none; the
+    absolute limits then decide alone.
+
+    Outputs:
+        blessing: `InfraBlessing` with TFX's custom properties `blessed` (1 or 0),
+            `current_model`, `current_model_id`, `blessing_message`, `component_id`.
+        evaluation: `PerfEvaluation`, the decision in full and `report.html`.
+        updated_ledger: `PerfLedger` for the next run.
+
+    Example:
+        ```python
+        ledger = tfx.dsl.Resolver(
+            strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+            ledger=tfx.dsl.Channel(type=PerfLedger),
+        ).with_id("latest_perf_ledger")
+        gate = PerfEvaluator(
+            model=trainer.outputs["model"],
+            perf_metrics=trainer.outputs["perf_metrics"],
+            memory_profile=profiler.outputs["memory_profile"],
+            ledger=ledger.outputs["ledger"],
+            config={"gate": {"limits": {"mfu_ratio": {"min": 0.1}}}},
+        )
+        pusher = tfx.components.Pusher(
+            model=trainer.outputs["model"],
+            model_blessing=evaluator.outputs["blessing"],
+            infra_blessing=gate.outputs["blessing"],
+            push_destination=destination,
+        )
+        ```
+    """
+
+    SPEC_CLASS = PerfEvaluatorSpec
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+
+    def __init__(
+        self,
+        *,
+        model: tfx_types.BaseChannel,
+        perf_metrics: tfx_types.BaseChannel,
+        memory_profile: tfx_types.BaseChannel | None = None,
+        input_plan: tfx_types.BaseChannel | None = None,
+        ledger: tfx_types.BaseChannel | None = None,
+        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+    ) -> None:
+        """Constructs the component.
+
+        Args:
+            model: `Model` that the decision is about.
+            perf_metrics: `PerfMetrics` of OptimizedTrainer.
+            memory_profile: `MemoryProfile`, if rules are about MemoryProfiler's figures.
+            input_plan: `InputPlan`, if rules are about InputTuner's figures.
+            ledger: `PerfLedger` of the run before, from a Resolver; may be empty.
+            config: the rules are in its `gate` section; None for the defaults.
+        """
+        super().__init__(
+            PerfEvaluatorSpec(
+                model=model,
+                perf_metrics=perf_metrics,
+                memory_profile=memory_profile,
+                input_plan=input_plan,
+                ledger=ledger,
+                config=perf_config.PerfConfig.of(config).to_json(),
+                blessing=tfx_types.Channel(type=standard_artifacts.InfraBlessing),
+                evaluation=tfx_types.Channel(type=types.PerfEvaluation),
+                updated_ledger=tfx_types.Channel(type=types.PerfLedger),
+            )
+        )

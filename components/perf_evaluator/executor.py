@@ -1,0 +1,128 @@
+"""Runs the gate on the artifacts of a pipeline run."""
+
+import datetime
+import pathlib
+from typing import Any
+
+from tfx.components.evaluator import constants
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact, artifact_utils
+
+from tfx_perf import config, errors, metrics
+from tfx_perf.components import artifacts
+from tfx_perf.gate import ledger as ledgers
+from tfx_perf.gate import record, verdict
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.run import Run
+from tfx_perf.input.record import TuningRecord
+from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.report import gate_report
+from tfx_perf.training.record import TrainingRecord
+
+# InfraValidator's file names, which its module keeps private.
+_MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
+
+_OPTIONAL_RECORDS = {
+    "memory_profile": (ProfileRecord, "profile.json"),
+    "input_plan": (TuningRecord, "plan.json"),
+}
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+
+
+class Executor(base_executor.BaseExecutor):
+    """Judges the run, writes the blessing and extends the ledger."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+    ) -> None:
+        """Judges the run.
+
+        Args:
+            input_dict: `model`, `perf_metrics` and, each possibly missing or empty,
+                `memory_profile`, `input_plan`, `ledger`.
+            output_dict: `blessing`, `evaluation`, `updated_ledger`.
+            exec_properties: `config`, a `PerfConfig` as JSON.
+
+        Raises:
+            UserError: an input cannot be read; nothing is blessed and no ledger written.
+        """
+        settings = config.PerfConfig.from_json(exec_properties["config"]).gate
+        previous = _read_ledger(input_dict.get("ledger"))
+        decision = verdict.evaluate(self._candidate(input_dict), ledger=previous, settings=settings)
+
+        evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
+        artifacts.publish(
+            evaluation,
+            decision,
+            file_name=record.FILE_NAME,
+            figures=decision.figures(),
+            labels={"headline": decision.headline, "run_id": decision.candidate.run_id},
+            page=gate_report.report_on(decision),
+        )
+        updated = previous
+        if decision.blessed:
+            updated = previous.append(decision.candidate, keep=settings.baseline_runs)
+        artifacts.publish(
+            artifact_utils.get_single_instance(output_dict["updated_ledger"]),
+            updated,
+            file_name=ledgers.FILE_NAME,
+            figures={},
+        )
+        # Last: whatever fails before this leaves nothing that Pusher takes for a blessing.
+        self._bless(
+            artifact_utils.get_single_instance(output_dict["blessing"]),
+            decision,
+            model=artifact_utils.get_single_instance(input_dict["model"]),
+        )
+
+    def _candidate(self, input_dict: _Artifacts) -> Run:
+        """Reads the run's figures from every input that has some."""
+        source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
+        training = TrainingRecord.read(pathlib.Path(source.uri) / "metrics.json")
+        figures = training.figures()
+        for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
+            for item in input_dict.get(key) or []:
+                figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
+        run_id = self._context.pipeline_run_id if self._context else None
+        return Run(
+            run_id=run_id or source.uri,
+            time=datetime.datetime.now(datetime.timezone.utc),
+            environment=training.environment,
+            figures=metrics.checked(figures),
+        )
+
+    def _bless(
+        self, blessing: artifact.Artifact, decision: GateRecord, *, model: artifact.Artifact
+    ) -> None:
+        """Writes the decision the way InfraValidator and Evaluator do."""
+        folder = pathlib.Path(blessing.uri)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / _MARKERS[decision.blessed]).touch()
+        node = self._context.pipeline_node if self._context else None
+        component_id = node.node_info.id if node else "PerfEvaluator"
+        for key, label in {
+            constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY: model.uri,
+            constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY: decision.headline,
+            "component_id": component_id,
+        }.items():
+            blessing.set_string_custom_property(key, label)
+        blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
+        blessing.set_int_custom_property(
+            constants.ARTIFACT_PROPERTY_BLESSED_KEY,
+            constants.BLESSED_VALUE if decision.blessed else constants.NOT_BLESSED_VALUE,
+        )
+
+
+def _read_ledger(resolved: list[artifact.Artifact] | None) -> Ledger:
+    """Reads the ledger of the run before; empty if the resolver found none."""
+    if not resolved:
+        return Ledger()
+    path = pathlib.Path(artifact_utils.get_single_instance(resolved).uri) / ledgers.FILE_NAME
+    try:
+        return Ledger.read(path)
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"{error} Restore the file, or run once without the ledger input to begin a new one."
+        ) from error

@@ -1,0 +1,115 @@
+"""What a stock `run_fn` module needs: its arguments and the function itself."""
+
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from tfx import types
+from tfx.components.trainer import executor as tfx_executor
+from tfx.components.trainer import fn_args_utils
+from tfx.components.util import udf_utils
+from tfx.dsl.io import fileio
+from tfx.proto import trainer_pb2
+from tfx.types import artifact_utils, standard_component_specs
+from tfx_bsl.tfxio import dataset_options
+
+from tfx_perf import errors
+from tfx_perf.components.input_tuner import sources
+from tfx_perf.input import record as input_record
+
+INPUT_PLAN_KEY = "input_plan"
+
+_Artifacts = dict[str, list[types.Artifact]]
+
+
+def fn_args(
+    input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+) -> fn_args_utils.FnArgs:
+    """Returns what TFX's Trainer would give to `run_fn`, with the tuned input if there is one.
+
+    Args:
+        input_dict: as Trainer's (`examples`, optional `transform_graph`, `schema`,
+            `base_model`, `hyperparameters`), and optional `input_plan`, which is applied.
+        output_dict: `model` and `model_run`.
+        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read.
+
+    Raises:
+        UserError: a split that does not exist, or one without examples.
+    """
+    examples = input_dict[standard_component_specs.EXAMPLES_KEY]
+    _check_splits(examples, exec_properties)
+    # Private, but the only place that knows all arguments; the same in TFX 1.16 and 1.21.
+    arguments = tfx_executor.GenericExecutor()._GetFnArgs(input_dict, output_dict, exec_properties)
+    _check_examples(arguments.train_files, arguments.data_accessor)
+    if input_dict.get(INPUT_PLAN_KEY):
+        uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])
+        record = input_record.TuningRecord.read(pathlib.Path(uri) / input_record.FILE_NAME)
+        arguments.data_accessor = arguments.data_accessor._replace(
+            tf_dataset_factory=sources.plan_factory(examples, record)
+        )
+    return arguments
+
+
+def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.FnArgs], None]:
+    """Imports the user's `run_fn` as TFX's Trainer does.
+
+    Args:
+        exec_properties: `run_fn` (dotted path), or `module_file` or `module_path`.
+
+    Raises:
+        UserError: the module is missing, cannot be imported, or has no such function.
+    """
+    key = next(
+        (key for key in ("module_path", "module_file", "run_fn") if exec_properties.get(key)), None
+    )
+    if key is None:
+        raise errors.UserError(
+            "Expected run_fn or module_file. Received: neither. Name the training module."
+        )
+    received = f"Received: {key}={exec_properties[key]}"
+    if key == "module_file" and not fileio.exists(exec_properties[key]):
+        raise errors.UserError(f"Expected an existing module file. {received}.")
+    try:
+        function = udf_utils.get_fn(dict(exec_properties), "run_fn")
+    except AttributeError as error:
+        if not str(error).startswith("module ") or "has no attribute" not in str(error):
+            raise
+        raise errors.UserError(
+            f"Expected a module that defines run_fn(fn_args). {received} ({error})."
+        ) from error
+    except (ImportError, SyntaxError) as error:
+        cause = error.__cause__ or error  # TFX wraps the reason
+        raise errors.UserError(
+            f"Expected a training module that can be imported. {received} ({cause}). "
+            "Put its folder on PYTHONPATH, or install what it imports."
+        ) from error
+    if not callable(function):
+        raise errors.UserError(f"Expected run_fn to be a function. {received}.")
+    return function
+
+
+def _check_splits(examples: list[types.Artifact], exec_properties: Mapping[str, Any]) -> None:
+    existing = artifact_utils.decode_split_names(examples[0].split_names)
+    for key, message, default in (
+        (standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs(), "train"),
+        (standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs(), "eval"),
+    ):
+        json_format.Parse(exec_properties[key], message)
+        for split in message.splits or [default]:
+            if split not in existing:
+                raise errors.UserError(
+                    f"Expected {key} to name splits of the examples, {', '.join(existing)}. "
+                    f"Received: split={split}."
+                )
+
+
+def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -> None:
+    options = dataset_options.RecordBatchesOptions(batch_size=1, num_epochs=1)
+    if any(fileio.glob(pattern) for pattern in patterns):
+        first = next(iter(accessor.record_batch_factory(patterns, options, None)), None)
+        if first is not None and first.num_rows:
+            return
+    raise errors.UserError(
+        f"Expected training examples. Received: none in {', '.join(patterns)}."
+    )

@@ -1,0 +1,173 @@
+"""The pipeline on the Chicago taxi data, with the stock model module.
+
+Project and data come from the installed tfx: `tfx template copy --model taxi` writes them.
+"""
+
+import dataclasses
+import pathlib
+import re
+import sys
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+from tfx.components.trainer import executor as trainer_executor
+from tfx.dsl.components.base import executor_spec
+from tfx.tools.cli import labels
+from tfx.tools.cli.handler import template_handler
+from tfx.types import artifact, artifact_utils
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.pipelines import local_runner
+from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
+from tfx_perf.training import session
+
+STOCK_TRAINER_ID = "StockTrainer"
+STOCK_FILE = "stock_metrics.json"
+
+_CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
+_BATCH_SIZES = re.compile(r"^(TRAIN|EVAL)_BATCH_SIZE = \d+$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class TaxiRun:
+    """One run of the taxi pipeline.
+
+    Attributes:
+        folder: for project, artifacts and metadata; a second run in it finds the first's
+            ledger.
+        batch_size: of training and validation; the template's own is 40.
+        train_steps: steps of training.
+        eval_steps: steps of validation.
+        label: a new label trains anew; the same one takes what is finished from cache.
+        config: settings of the components.
+    """
+
+    folder: pathlib.Path
+    batch_size: int
+    train_steps: int
+    eval_steps: int
+    label: str
+    config: PerfConfig
+
+    @property
+    def metadata_path(self) -> pathlib.Path:
+        """The SQLite file of ML Metadata."""
+        return self.folder / "metadata.sqlite"
+
+
+class StockTrainerExecutor(trainer_executor.GenericExecutor):
+    """TFX's own executor, whose `fit` a callback times; nothing else is changed."""
+
+    def Do(  # noqa: N802 (TFX's name)
+        self,
+        input_dict: dict[str, list[artifact.Artifact]],
+        output_dict: dict[str, list[artifact.Artifact]],
+        exec_properties: dict[str, object],
+    ) -> None:
+        """Trains as TFX does and writes the figures into the folder of `model_run`."""
+        observer = session.TrainingSession(
+            PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
+        )
+        with interception.intercepting_fit(observer.fit):
+            super().Do(input_dict, output_dict, exec_properties)
+        folder = pathlib.Path(artifact_utils.get_single_uri(output_dict["model_run"]))
+        observer.record.write(folder / STOCK_FILE)
+
+
+def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
+    """Writes the stock taxi project, with its two batch sizes set.
+
+    Args:
+        folder: where to; made if missing.
+        batch_size: for `TRAIN_BATCH_SIZE` and `EVAL_BATCH_SIZE`.
+    """
+    template_handler.copy_template(
+        {
+            labels.MODEL: "taxi",
+            labels.PIPELINE_NAME: "taxi",
+            labels.DESTINATION_PATH: str(folder),
+        }
+    )
+    constants = folder / _CONSTANTS
+    text, count = _BATCH_SIZES.subn(rf"\1_BATCH_SIZE = {batch_size}", constants.read_text())
+    if count != 2:  # noqa: PLR2004
+        raise RuntimeError(f"Expected two batch sizes in {constants}. Received: count={count}.")
+    constants.write_text(text)
+
+
+def eval_config() -> tfma.EvalConfig:
+    """Returns Evaluator's settings: accuracy of at least 0.6 and no worse than the last."""
+    threshold = tfma.MetricThreshold(
+        value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.6}),
+        change_threshold=tfma.GenericChangeThreshold(
+            direction=tfma.MetricDirection.HIGHER_IS_BETTER, absolute={"value": -0.02}
+        ),
+    )
+    return tfma.EvalConfig(
+        model_specs=[
+            tfma.ModelSpec(
+                signature_name="serving_default",
+                label_key="tips_xf",
+                preprocessing_function_names=["transform_features"],
+            )
+        ],
+        slicing_specs=[tfma.SlicingSpec()],
+        metrics_specs=[
+            tfma.MetricsSpec(
+                metrics=[tfma.MetricConfig(class_name="BinaryAccuracy", threshold=threshold)]
+            )
+        ],
+    )
+
+
+def build(run: TaxiRun) -> tfx.dsl.Pipeline:
+    """Returns the training pipeline, and in it the stock Trainer for comparison.
+
+    The stock Trainer stands before our components, so that what they leave in memory does
+    not count against it.
+    """
+    project = run.folder / "project"
+    write_project(project, batch_size=run.batch_size)
+    sys.path.insert(0, str(project))
+    code = TrainingCode(
+        preprocessing_fn="models.preprocessing.preprocessing_fn",
+        run_fn="models.keras_model.model.run_fn",
+        train_steps=run.train_steps,
+        eval_steps=run.eval_steps,
+    )
+    pipeline = create_pipeline(
+        pipeline_name=f"taxi-batch-{run.batch_size}",
+        pipeline_root=str(run.folder / "artifacts"),
+        data_path=str(project / "data"),
+        code=code,
+        eval_config=eval_config(),
+        serving_model_dir=str(run.folder / "serving_model"),
+        metadata_path=str(run.metadata_path),
+        config=run.config,
+        run_label=run.label,
+    )
+    nodes = {node.id: node for node in pipeline.components}
+    transform = nodes["Transform"]
+    stock = tfx.components.Trainer(
+        run_fn=code.run_fn,
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        schema=nodes["SchemaGen"].outputs["schema"],
+        train_args=code.train_args,
+        eval_args=code.eval_args,
+        custom_config={**code.config_for(code.run_fn), "run_label": run.label},
+        custom_executor_spec=executor_spec.ExecutorClassSpec(StockTrainerExecutor),
+    ).with_id(STOCK_TRAINER_ID)
+    position = pipeline.components.index(nodes["InputTuner"])
+    pipeline.components = [
+        *pipeline.components[:position],
+        stock,
+        *pipeline.components[position:],
+    ]
+    return pipeline
+
+
+def run_pipeline(run: TaxiRun) -> None:
+    """Writes the project and runs the pipeline on this machine."""
+    local_runner.run(build(run))

@@ -1,0 +1,196 @@
+"""A complete pipeline: from CSV files to a pushed model, tuned, profiled and gated."""
+
+import dataclasses
+import hashlib
+import importlib.util
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import tensorflow_model_analysis as tfma
+from tfx import v1 as tfx
+
+from tfx_perf import PerfLedger, errors
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, PerfEvaluator
+from tfx_perf.config import PerfConfig
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingCode:
+    """The user's own code and how long it runs.
+
+    Attributes:
+        preprocessing_fn: import path of Transform's function.
+        run_fn: import path of the training function.
+        train_steps: steps of training.
+        eval_steps: steps of validation.
+        custom_config: passed to both functions.
+    """
+
+    preprocessing_fn: str
+    run_fn: str
+    train_steps: int
+    eval_steps: int
+    custom_config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    @property
+    def train_args(self) -> tfx.proto.TrainArgs:
+        """The steps as Trainer takes them."""
+        return tfx.proto.TrainArgs(num_steps=self.train_steps)
+
+    @property
+    def eval_args(self) -> tfx.proto.EvalArgs:
+        """The validation steps as Trainer takes them."""
+        return tfx.proto.EvalArgs(num_steps=self.eval_steps)
+
+    def config_for(self, function: str) -> dict[str, Any]:
+        """Returns the custom configuration with a digest of the function's source.
+
+        TFX takes a component's result from cache if its inputs and properties are the same.
+        An import path stays the same when the code behind it is edited; the digest does not.
+
+        Args:
+            function: import path.
+        """
+        return {**self.custom_config, "source_digest": _source_digest(function)}
+
+
+def _source_digest(function: str) -> str:
+    """Returns a digest of the top-level package or module that the function is in."""
+    name = function.partition(".")[0]
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise errors.UserError(
+            f"Expected the import path of a function. Received: {function}, but there is no "
+            f"module {name} on PYTHONPATH."
+        )
+    folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    digest = hashlib.sha256()
+    for file in files or [pathlib.Path(spec.origin)]:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def create_pipeline(
+    *,
+    pipeline_name: str,
+    pipeline_root: str,
+    data_path: str,
+    code: TrainingCode,
+    eval_config: tfma.EvalConfig,
+    serving_model_dir: str,
+    metadata_path: str,
+    config: PerfConfig | Mapping[str, Any] | None = None,
+    run_label: str | None = None,
+    beam_pipeline_args: Sequence[str] = (),
+) -> tfx.dsl.Pipeline:
+    """Builds the pipeline; adapt it by copying, it holds no logic of its own.
+
+    CsvExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
+    MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and two resolvers, for
+    the last blessed model and for the ledger of blessed runs. Pusher needs both blessings.
+    Caching is on, so a run that failed goes on where it failed when it is run again.
+
+    Args:
+        pipeline_name: name in ML Metadata; runs of one name share their baseline.
+        pipeline_root: folder for the artifacts.
+        data_path: folder with CSV files.
+        code: the user's functions, importable where the components run.
+        eval_config: Evaluator's metrics and thresholds.
+        serving_model_dir: where blessed models are pushed to.
+        metadata_path: SQLite file of ML Metadata.
+        config: settings of the four components.
+        run_label: a new label trains anew though nothing has changed; None takes a model that
+            was trained on the same data by the same code from cache.
+        beam_pipeline_args: options of Beam, e.g. for another runner.
+
+    Raises:
+        UserError: the functions' modules cannot be found, or `config` is wrong.
+    """
+    config = PerfConfig.of(config)
+    example_gen = tfx.components.CsvExampleGen(input_base=data_path)
+    statistics_gen = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
+    schema_gen = tfx.components.SchemaGen(statistics=statistics_gen.outputs["statistics"])
+    example_validator = tfx.components.ExampleValidator(
+        statistics=statistics_gen.outputs["statistics"], schema=schema_gen.outputs["schema"]
+    )
+    transform = tfx.components.Transform(
+        examples=example_gen.outputs["examples"],
+        schema=schema_gen.outputs["schema"],
+        preprocessing_fn=code.preprocessing_fn,
+        custom_config=code.config_for(code.preprocessing_fn),
+    )
+    input_tuner = InputTuner(
+        examples=transform.outputs["transformed_examples"],
+        transform_graph=transform.outputs["transform_graph"],
+        config=config,
+    )
+    training = {
+        "run_fn": code.run_fn,
+        "examples": transform.outputs["transformed_examples"],
+        "transform_graph": transform.outputs["transform_graph"],
+        "schema": schema_gen.outputs["schema"],
+        "input_plan": input_tuner.outputs["input_plan"],
+        "train_args": code.train_args,
+        "eval_args": code.eval_args,
+        "config": config,
+    }
+    code_config = code.config_for(code.run_fn)
+    memory_profiler = MemoryProfiler(**training, custom_config=code_config)
+    trainer = OptimizedTrainer(**training, custom_config={**code_config, "run_label": run_label})
+    blessed_model = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    ).with_id("latest_blessed_model")
+    evaluator = tfx.components.Evaluator(
+        examples=example_gen.outputs["examples"],
+        model=trainer.outputs["model"],
+        baseline_model=blessed_model.outputs["model"],
+        eval_config=eval_config,
+    )
+    ledger = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+        ledger=tfx.dsl.Channel(type=PerfLedger),
+    ).with_id("latest_perf_ledger")
+    perf_evaluator = PerfEvaluator(
+        model=trainer.outputs["model"],
+        perf_metrics=trainer.outputs["perf_metrics"],
+        memory_profile=memory_profiler.outputs["memory_profile"],
+        input_plan=input_tuner.outputs["input_plan"],
+        ledger=ledger.outputs["ledger"],
+        config=config,
+    )
+    pusher = tfx.components.Pusher(
+        model=trainer.outputs["model"],
+        model_blessing=evaluator.outputs["blessing"],
+        infra_blessing=perf_evaluator.outputs["blessing"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=serving_model_dir)
+        ),
+    )
+    return tfx.dsl.Pipeline(
+        pipeline_name=pipeline_name,
+        pipeline_root=pipeline_root,
+        components=[
+            example_gen,
+            statistics_gen,
+            schema_gen,
+            example_validator,
+            transform,
+            input_tuner,
+            memory_profiler,
+            trainer,
+            blessed_model,
+            evaluator,
+            ledger,
+            perf_evaluator,
+            pusher,
+        ],
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            metadata_path
+        ),
+        enable_cache=True,
+        beam_pipeline_args=list(beam_pipeline_args),
+    )

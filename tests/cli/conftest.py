@@ -1,0 +1,33 @@
+"""Helpers of the command line's tests."""
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+from mlmd_recorder import Recorder
+
+
+@pytest.fixture
+def run_command() -> Callable[..., subprocess.CompletedProcess]:
+    """Runs the installed console script with arguments."""
+    script = pathlib.Path(sys.executable).with_name("tfx-perf")
+
+    def run(*arguments: object) -> subprocess.CompletedProcess:
+        command = [str(script), *map(str, arguments)]
+        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    return run
+
+
+@pytest.fixture
+def database(tmp_path: pathlib.Path) -> pathlib.Path:
+    """The path of a database that does not exist yet."""
+    return tmp_path / "metadata.sqlite"
+
+
+@pytest.fixture
+def recorder(database: pathlib.Path) -> Recorder:
+    """Records runs in `database`."""
+    return Recorder(database)

@@ -1,0 +1,74 @@
+import json
+import sys
+from importlib import metadata
+
+import pytest
+from click import testing
+
+from tfx_perf.cli import checks, main
+from tfx_perf.hardware import versions
+
+
+@pytest.fixture(scope="module")
+def findings():
+    return {finding.item: finding for finding in checks.examine()}
+
+
+def test_the_environment_of_the_tests_works(findings):
+    assert [item.item for item in findings.values() if item.fatal] == []
+
+
+def test_versions_are_those_installed(findings):
+    for name in ("tfx", "tensorflow", "tf-keras", "ml-metadata", "numpy", "protobuf"):
+        assert findings[name].value == metadata.version(name)
+    assert findings["python"].value == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_looks_at_the_machine(findings):
+    assert int(findings["CPU cores"].value) >= 1
+    for item in ("glibc", "C++ compiler", "uv", "pip", "CPU", "CPU features", "memory limit",
+                 "memory free", "disk free", "GPU", "airflow", "kfp", "loading TFX"):  # fmt: skip
+        assert findings[item].value
+
+
+def test_missing_parts_are_named(monkeypatch):
+    def nothing_installed(*names):
+        return dict.fromkeys(names)
+
+    monkeypatch.setattr(versions, "installed", nothing_installed)
+    software = {finding.item: finding for finding in checks.software()}
+    assert software["tfx"].fatal
+    assert software["tfx"].status == "missing"
+    assert not checks.optional("kfp", "kfp").fatal
+
+
+def test_broken_installation_is_told_not_raised(monkeypatch, tmp_path):
+    (tmp_path / "tfx").mkdir()
+    (tmp_path / "tfx" / "__init__.py").write_text("raise ImportError('no libfoo.so')\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    answer, finding = checks.load_tfx()
+    assert answer == {}
+    assert finding.fatal
+    assert finding.remark == "ImportError: no libfoo.so"
+
+
+def test_command_writes_json_and_a_quiet_terminal(run_command):
+    done = run_command("doctor", "--json")
+    document = json.loads(done.stdout)
+    assert done.returncode == 0
+    assert done.stderr == ""
+    assert document["works"] is True
+    assert {"item", "value", "status", "remark", "required"} == set(document["findings"][0])
+
+
+def test_exit_code_1_when_something_required_is_broken(monkeypatch):
+    broken = checks.Finding("glibc", "2.36", "broken", "expected glibc>=2.39", required=True)
+    optional = checks.Finding("kfp", "not installed", "missing")
+    monkeypatch.setattr(checks, "examine", lambda: iter([broken, optional]))
+
+    table = testing.CliRunner().invoke(main.cli, ["doctor"])
+    document = testing.CliRunner().invoke(main.cli, ["doctor", "--json"])
+
+    assert (table.exit_code, document.exit_code) == (1, 1)
+    assert "Does not work: glibc." in table.stdout
+    assert json.loads(document.stdout)["works"] is False

@@ -1,0 +1,167 @@
+import json
+import re
+import sqlite3
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfx_perf import errors, metadata
+
+
+def record_run(recorder, run, *, speed, blessed, pipeline="taxi", baseline=()):
+    trained = recorder.execute(
+        "OptimizedTrainer",
+        pipeline=pipeline,
+        run=run,
+        outputs={
+            "tfx_perf.PerfMetrics": {
+                "examples_per_second": speed,
+                "step_time_seconds": 0.00025,
+                "plan": "fit",
+                "not_in_the_catalogue": 3.0,
+            },
+            "Model": {"train_loss": 99.0},
+        },
+    )
+    recorder.execute(
+        "InfraValidator", pipeline=pipeline, run=run, outputs={"InfraBlessing": {"blessed": 1}}
+    )
+    recorder.execute(
+        "PerfEvaluator",
+        pipeline=pipeline,
+        run=run,
+        inputs=[*trained, *baseline],
+        outputs={
+            "InfraBlessing": {"blessed": int(blessed)},
+            "tfx_perf.PerfEvaluation": {"failed_rule_count": float(not blessed)},
+        },
+    )
+    recorder.execute(
+        "Pusher", pipeline=pipeline, run=run, outputs={"PushedModel": {"pushed": int(blessed)}}
+    )
+    return trained
+
+
+def test_runs_newest_first_with_their_own_figures(recorder, database):
+    first = record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    record_run(recorder, "run-2", speed=500.0, blessed=False, baseline=first)
+
+    newest, oldest = metadata.read_runs(database)
+
+    assert (newest.run_id, oldest.run_id) == ("run-2", "run-1")
+    assert newest.pipeline == "taxi"
+    assert newest.created >= oldest.created
+    # The baseline, an input, must not hide the run's own speed; strings, unknown keys and
+    # what other artifacts carry are left out.
+    assert newest.metrics == {
+        "examples_per_second": 500.0,
+        "step_time_seconds": 0.00025,
+        "failed_rule_count": 1.0,
+    }
+    assert (newest.blessed, newest.pushed) == (False, False)
+    assert (oldest.blessed, oldest.pushed) == (True, True)
+
+
+def test_limit_and_pipeline(recorder, database):
+    for number in range(3):
+        record_run(recorder, f"a-{number}", speed=1.0, blessed=True, pipeline="a")
+    record_run(recorder, "b-0", speed=1.0, blessed=True, pipeline="b")
+
+    runs = metadata.read_runs(database, pipeline="a", limit=2)
+
+    assert [run.run_id for run in runs] == ["a-2", "a-1"]
+    with pytest.raises(errors.UserError, match=r"a, b.*Received: pipeline=c"):
+        metadata.read_runs(database, pipeline="c")
+
+
+@pytest.mark.parametrize(
+    ("states", "expected"),
+    [
+        ([("A", "COMPLETE"), ("B", "CACHED")], "complete"),
+        ([("A", "COMPLETE"), ("B", "RUNNING")], "running"),
+        ([("A", "FAILED"), ("B", "RUNNING")], "failed"),
+        ([("A", "FAILED"), ("A", "COMPLETE")], "complete"),
+        ([("A", "COMPLETE"), ("A", "FAILED")], "failed"),
+    ],
+)
+def test_state_is_that_of_each_nodes_last_try(recorder, database, states, expected):
+    for node, state in states:
+        recorder.execute(node, state=mlmd.Execution.State.Value(state))
+
+    (run,) = metadata.read_runs(database)
+
+    assert run.state == expected
+    assert run.blessed is None and run.pushed is None
+
+
+def test_command_writes_a_table_with_human_units(recorder, database, run_command):
+    record_run(recorder, "run-1", speed=163000.0, blessed=False)
+
+    done = run_command("history", database)
+
+    assert done.returncode == 0, done.stderr
+    (row,) = [line for line in done.stdout.splitlines() if "run-1" in line]
+    assert re.split(r"  +", row.strip()) == [
+        "run-1", "163,000/s", "250 µs", "–", "–", "–", "complete, refused, not pushed",
+    ]  # fmt: skip
+
+
+def test_command_writes_json(recorder, database, run_command):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+
+    everything = json.loads(run_command("history", database, "--json").stdout)
+    chosen = json.loads(
+        run_command("history", database, "--json", "--metric", "mfu_ratio",
+                 "--metric", "examples_per_second").stdout
+    )  # fmt: skip
+
+    assert everything[0]["run_id"] == "run-1"
+    assert everything[0]["blessed"] is True
+    assert set(everything[0]["metrics"]) == {
+        "examples_per_second", "step_time_seconds", "failed_rule_count",
+    }  # fmt: skip
+    assert chosen[0]["metrics"] == {"mfu_ratio": None, "examples_per_second": 1000.0}
+
+
+def test_database_without_runs(recorder, database, run_command):
+    done = run_command("history", database)
+    assert done.returncode == 0
+    assert "no runs" in done.stdout
+    assert run_command("history", database, "--json").stdout.strip() == "[]"
+
+
+def test_reading_changes_nothing(recorder, database):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    before = database.read_bytes()
+    metadata.read_runs(database)
+    assert database.read_bytes() == before
+
+
+def test_missing_file_is_not_created(database):
+    with pytest.raises(errors.UserError, match=f"Received: path={database}"):
+        metadata.read_runs(database)
+    assert not database.exists()
+
+
+@pytest.mark.parametrize("kind", ["text", "other database", "folder"])
+def test_file_that_is_no_metadata(tmp_path, kind):
+    path = tmp_path / "file.db"
+    if kind == "text":
+        path.write_text("not a database " * 100, encoding="utf-8")
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        with sqlite3.connect(path) as connection:
+            connection.execute("CREATE TABLE other (value)")
+        connection.close()
+    with pytest.raises(errors.UserError, match=f"Received: path={path}") as caught:
+        metadata.read_runs(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_metric_suggests_a_similar_one(run_command, database):
+    done = run_command("history", database, "--metric", "example_per_second")
+    assert done.returncode == 2
+    assert "examples_per_second" in done.stderr
+    assert "Received: metric=example_per_second" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

@@ -1,0 +1,57 @@
+import subprocess
+import sys
+
+import pytest
+
+import tfx_perf
+from tfx_perf.cli import main
+
+
+def test_version(run_command):
+    done = run_command("--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"tfx-perf {tfx_perf.__version__}")
+
+
+def test_without_a_subcommand_it_shows_the_help(run_command):
+    done = run_command()
+    assert done.returncode == 0
+    for name in main.SUBCOMMANDS:
+        assert name in done.stdout
+
+
+@pytest.mark.parametrize("name", main.SUBCOMMANDS)
+def test_every_subcommand_has_help_and_json(run_command, name):
+    done = run_command(name, "--help")
+    assert done.returncode == 0, done.stderr
+    assert "--json" in done.stdout
+
+
+def test_help_does_not_load_tensorflow_or_tfx():
+    code = (
+        "import sys\n"
+        "from tfx_perf.cli import main\n"
+        "for name in main.SUBCOMMANDS: main.cli.get_command(None, name)\n"
+        "sys.exit(', '.join({'tensorflow', 'tfx', 'ml_metadata', 'numpy'} & set(sys.modules)))"
+    )
+    command = [sys.executable, "-c", code]
+    child = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert child.stderr.strip() == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "received"),
+    [
+        (["nonsense"], "nonsense"),
+        (["history"], "METADATA_DB"),
+        (["history", "x.db", "--limit", "0"], "--limit"),
+        (["history", "no-such-file.db"], "path=no-such-file.db"),
+        (["doctor", "--nonsense"], "--nonsense"),
+    ],
+)
+def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(run_command, arguments, received):
+    done = run_command(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("tfx-perf: ")
+    assert received in line

@@ -1,0 +1,49 @@
+"""Records for the tests of components that read them."""
+
+from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
+from tfx_perf.statistics import Interval
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.record import TrainingRecord
+
+
+def training_record(step_time_seconds):
+    """Returns the record of a training whose steps took that long."""
+    return TrainingRecord(
+        plan=TrainingPlan(),
+        plan_reason="no trials",
+        environment={"device_kind": "CPU", "global_batch_size": "64"},
+        step_time=Interval(
+            value=step_time_seconds, low=step_time_seconds, high=step_time_seconds
+        ),
+        step_time_p90_seconds=step_time_seconds,
+        step_times=((1, step_time_seconds),),
+        global_batch_size=64,
+        parameter_count=10,
+        train_step_count=100,
+        time_to_first_step_seconds=1.0,
+        compile_time_seconds=0.5,
+        fit_time_seconds=10.0,
+        trial_time_seconds=0.0,
+        peak_memory_bytes=1000,
+        peak_rss_bytes=2000,
+        losses={"loss": (0.7, 0.5)},
+    )
+
+
+def profile_record(step_peak_bytes):
+    """Returns the record of a profile whose plain step peaked there."""
+    return ProfileRecord(
+        module_batch_size=64,
+        device="CPU:0",
+        replica_count=1,
+        keras="tf_keras",
+        state=StateSizes(weights_bytes=40, optimizer_state_bytes=80, gradients_bytes=40),
+        steps=(
+            StepMemory(
+                plan="plain", batch_size=64, input_batch_bytes=8, peak_bytes=step_peak_bytes
+            ),
+            StepMemory(plan="xla", batch_size=64, input_batch_bytes=8, reason="not compiled"),
+        ),
+        memory_limit_bytes=10**9,
+        limit_source="host",
+    )

@@ -1,0 +1,127 @@
+"""Functions in a process of their own: results, errors, crashes, hangs."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tfx_perf import errors
+from tfx_perf.components import child
+
+CASES = '''
+import os, signal, subprocess, sys, time
+from tfx_perf import errors
+
+def add(left, right):
+    print("adding")
+    return {"sum": left + right, "flag": os.environ.get("FLAG")}
+
+def hang(pid_file):
+    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    open(pid_file, "w").write(str(started.pid))
+    time.sleep(600)
+
+def die(number):
+    os.kill(os.getpid(), number)
+
+def leave():
+    os._exit(3)
+
+def user_error():
+    raise errors.UserError("Expected a. Received: b.")
+
+def bug():
+    raise KeyError("the key")
+
+def keras_line():
+    import tensorflow_transform
+    import tensorflow as tf
+    return tf.keras.__version__[0]
+'''
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "child_cases.py").write_text(CASES)
+    monkeypatch.syspath_prepend(folder)
+
+    def call(name, *, timeout_seconds=60, environment=None, **arguments):
+        return child.run_in_child(
+            f"child_cases:{name}",
+            arguments,
+            timeout_seconds=timeout_seconds,
+            log_path=tmp_path / "log",
+            environment=environment,
+        )
+
+    return call
+
+
+def test_result_log_and_environment(run, tmp_path):
+    result = run("add", left=1, right=2, environment={"FLAG": "x"})
+    assert result == {"sum": 3, "flag": "x"}
+    assert "adding" in (tmp_path / "log").read_text()
+
+
+def test_timeout_kills_all_that_the_child_started(run, tmp_path):
+    pid_file = tmp_path / "pid"
+    with pytest.raises(errors.MeasurementError, match="did not end within 6 seconds") as caught:
+        run("hang", timeout_seconds=6, pid_file=str(pid_file))
+    assert str(tmp_path / "log") in str(caught.value)
+    status = pathlib.Path("/proc", pid_file.read_text(), "status")
+    deadline = time.monotonic() + 10
+    while status.exists() and "State:\tZ" not in status.read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [(signal.SIGKILL, "memory ran out"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
+)
+def test_crash(run, number, message):
+    with pytest.raises(errors.MeasurementError, match=message):
+        run("die", number=int(number))
+
+
+def test_early_exit(run):
+    with pytest.raises(errors.MeasurementError, match="exit code 3"):
+        run("leave")
+
+
+def test_user_error_comes_back_as_one(run):
+    with pytest.raises(errors.UserError, match=r"^Expected a\. Received: b\.$"):
+        run("user_error")
+
+
+def test_other_errors_are_named_and_logged(run, tmp_path):
+    with pytest.raises(errors.MeasurementError, match="KeyError: 'the key'") as caught:
+        run("bug")
+    assert "\n" not in str(caught.value)
+    assert "Traceback" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("legacy", ["0", "1"])
+def test_child_has_the_parents_keras_line(tmp_path, legacy):
+    """Even if tensorflow_transform is imported there first, and set the variable here later."""
+    (tmp_path / "child_cases.py").write_text(CASES)
+    script = f"""
+import os, tensorflow as tf
+version = tf.keras.__version__[0]
+os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as tensorflow_transform does
+from tfx_perf.components import child
+found = child.run_in_child(
+    "child_cases:keras_line", {{}}, timeout_seconds=120, log_path={str(tmp_path / "log")!r})
+assert found == version, (found, version)
+"""
+    environment = {**os.environ, "TF_USE_LEGACY_KERAS": legacy, "PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

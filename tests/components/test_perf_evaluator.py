@@ -1,0 +1,237 @@
+"""PerfEvaluator: the executor by itself, its blessing in Pusher, and a pipeline run twice."""
+
+import itertools
+import json
+import pathlib
+
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2
+from perf_records import profile_record, training_record
+from tfx import v1 as tfx
+from tfx.components.pusher import executor as pusher_executor
+from tfx.orchestration import metadata
+from tfx.types import standard_artifacts
+
+from tfx_perf import errors
+from tfx_perf.components import types
+from tfx_perf.components.perf_evaluator import component, executor
+from tfx_perf.config import PerfConfig
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.record import GateRecord
+
+CONFIG = PerfConfig.from_dict({"gate": {"changes": {"step_time_seconds": 0.25}}})
+FAST, SLOW = 0.010, 0.020
+
+
+class Gate:
+    """Runs the executor in a folder, one run after another."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.count = 0
+
+    def run(self, step_time_seconds, *, ledger=None, profile=None, config=CONFIG):
+        """Judges a run with that step time and returns the output artifacts."""
+        self.count += 1
+        folder = self.folder / str(self.count)
+        model = self._artifact(standard_artifacts.Model(), folder / "model")
+        model.id = 40 + self.count
+        (folder / "model" / "Format-Serving").mkdir()
+        (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
+        perf_metrics = self._artifact(types.PerfMetrics(), folder / "metrics")
+        training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
+        outputs = {
+            "blessing": self._artifact(standard_artifacts.InfraBlessing(), folder / "blessing"),
+            "evaluation": self._artifact(types.PerfEvaluation(), folder / "evaluation"),
+            "updated_ledger": self._artifact(types.PerfLedger(), folder / "ledger"),
+        }
+        inputs = {"model": [model], "perf_metrics": [perf_metrics]}
+        if ledger is not None:
+            inputs["ledger"] = ledger
+        if profile is not None:
+            inputs["memory_profile"] = [self._artifact(types.MemoryProfile(), folder / "profile")]
+            profile.write(folder / "profile" / "profile.json")
+        executor.Executor().Do(
+            inputs, {key: [value] for key, value in outputs.items()}, {"config": config.to_json()}
+        )
+        return {"model": model, **outputs}
+
+    @staticmethod
+    def _artifact(item, folder):
+        folder.mkdir(parents=True)
+        item.uri = str(folder)
+        return item
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path)
+
+
+def ledger_in(outputs):
+    return Ledger.read(pathlib.Path(outputs["updated_ledger"].uri) / "ledger.json")
+
+
+@pytest.mark.parametrize("ledger", [None, []])
+def test_the_first_run_is_blessed_and_begins_the_ledger(gate, ledger):
+    outputs = gate.run(FAST, ledger=ledger)
+    blessing = outputs["blessing"]
+    assert blessing.get_int_custom_property("blessed") == 1
+    assert blessing.get_int_custom_property("current_model_id") == 41
+    assert blessing.get_string_custom_property("current_model") == outputs["model"].uri
+    assert blessing.get_string_custom_property("blessing_message").startswith("Blessed unchecked")
+    assert blessing.get_string_custom_property("component_id") == "PerfEvaluator"
+    assert [path.name for path in pathlib.Path(blessing.uri).iterdir()] == ["INFRA_BLESSED"]
+    assert [entry.figures["step_time_seconds"] for entry in ledger_in(outputs).entries] == [FAST]
+
+
+def test_a_regression_is_refused_and_the_ledger_passed_on_unchanged(gate):
+    first = gate.run(FAST)
+    second = gate.run(SLOW, ledger=[first["updated_ledger"]])
+    blessing = second["blessing"]
+    assert blessing.get_int_custom_property("blessed") == 0
+    assert [path.name for path in pathlib.Path(blessing.uri).iterdir()] == ["INFRA_NOT_BLESSED"]
+    assert ledger_in(second) == ledger_in(first)
+    third = gate.run(FAST, ledger=[second["updated_ledger"]])
+    assert third["blessing"].get_int_custom_property("blessed") == 1
+    assert len(ledger_in(third).entries) == 2
+
+
+def test_the_evaluation_has_payload_report_and_figures(gate):
+    first = gate.run(FAST)
+    evaluation = gate.run(SLOW, ledger=[first["updated_ledger"]])["evaluation"]
+    record = GateRecord.read(pathlib.Path(evaluation.uri) / "evaluation.json")
+    assert not record.blessed
+    assert evaluation.get_float_custom_property("failed_rule_count") == 1.0
+    assert evaluation.get_float_custom_property("baseline_run_count") == 1.0
+    assert evaluation.get_string_custom_property("headline") == record.headline
+    assert record.headline in (pathlib.Path(evaluation.uri) / "report.html").read_text()
+
+
+def test_the_ledger_keeps_as_many_runs_as_configured(gate):
+    config = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "changes": {"train_loss": 0.1}}})
+    outputs = gate.run(FAST, config=config)
+    for _ in range(3):
+        outputs = gate.run(FAST, ledger=[outputs["updated_ledger"]], config=config)
+    assert len(ledger_in(outputs).entries) == 2
+
+
+def test_rules_reach_the_figures_of_every_input_and_refuse_without_the_input(gate):
+    config = PerfConfig.from_dict(
+        {"gate": {"changes": {}, "limits": {"step_peak_bytes": {"max": 500}}}}
+    )
+    blessings = [
+        gate.run(FAST, profile=profile, config=config)["blessing"]
+        for profile in (profile_record(500), profile_record(501), None)
+    ]
+    assert [blessing.get_int_custom_property("blessed") for blessing in blessings] == [1, 0, 0]
+    message = blessings[-1].get_string_custom_property("blessing_message")
+    assert "MemoryProfiler recorded no such figure" in message
+
+
+def test_a_corrupt_ledger_stops_the_gate_and_stays_as_it_is(gate):
+    first = gate.run(FAST)
+    path = pathlib.Path(first["updated_ledger"].uri) / "ledger.json"
+    path.write_text('{"schema": "tfx_perf.led')
+    with pytest.raises(errors.UserError, match="Restore the file"):
+        gate.run(FAST, ledger=[first["updated_ledger"]])
+    assert path.read_text() == '{"schema": "tfx_perf.led'
+    assert list((gate.folder / "2" / "blessing").iterdir()) == []
+    assert list((gate.folder / "2" / "ledger").iterdir()) == []
+
+
+@pytest.mark.parametrize(("quality", "perf"), list(itertools.product([0, 1], repeat=2)))
+def test_pusher_pushes_only_what_both_have_blessed(gate, tmp_path, quality, perf):
+    first = gate.run(FAST)
+    judged = gate.run(FAST if perf else SLOW, ledger=[first["updated_ledger"]])
+    model_blessing = standard_artifacts.ModelBlessing()
+    model_blessing.set_int_custom_property("blessed", quality)
+    pushed = standard_artifacts.PushedModel()
+    pushed.uri = str(tmp_path / "pushed")
+    destination = {"filesystem": {"base_directory": str(tmp_path / "serving")}}
+    pusher_executor.Executor().Do(
+        {
+            "model": [judged["model"]],
+            "model_blessing": [model_blessing],
+            "infra_blessing": [judged["blessing"]],
+        },
+        {"pushed_model": [pushed]},
+        {"push_destination": json.dumps(destination)},
+    )
+    assert pushed.get_int_custom_property("pushed") == int(quality and perf)
+    assert len(list((tmp_path / "serving").glob("*/saved_model.pb"))) == int(quality and perf)
+
+
+def test_the_component_declares_what_it_reads_and_writes():
+    model = tfx.dsl.Channel(type=standard_artifacts.Model)
+    gate = component.PerfEvaluator(
+        model=model, perf_metrics=tfx.dsl.Channel(type=types.PerfMetrics), config=CONFIG
+    )
+    assert {key: channel.type_name for key, channel in gate.outputs.items()} == {
+        "blessing": "InfraBlessing",
+        "evaluation": "tfx_perf.PerfEvaluation",
+        "updated_ledger": "tfx_perf.PerfLedger",
+    }
+    assert PerfConfig.from_json(gate.exec_properties["config"]) == CONFIG
+
+
+def test_a_pipeline_blesses_then_refuses_against_the_ledger_it_resolves(tmp_path):
+    store = tmp_path / "metadata.sqlite"
+    for number, step_time_seconds in enumerate([FAST, SLOW, FAST]):
+        folder = tmp_path / f"trained{number}"
+        (folder / "model" / "Format-Serving").mkdir(parents=True)
+        (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
+        (folder / "metrics").mkdir()
+        training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
+        tfx.orchestration.LocalDagRunner().run(_pipeline(tmp_path, folder, store))
+
+    connection = metadata_store_pb2.ConnectionConfig()
+    connection.sqlite.filename_uri = str(store)
+    found = metadata_store.MetadataStore(connection)
+    blessings = found.get_artifacts_by_type("InfraBlessing")
+    assert [item.custom_properties["blessed"].int_value for item in blessings] == [1, 0, 1]
+    assert {item.custom_properties["component_id"].string_value for item in blessings} == {
+        "PerfEvaluator"
+    }
+    evaluations = found.get_artifacts_by_type("tfx_perf.PerfEvaluation")
+    counts = [item.custom_properties["baseline_run_count"].double_value for item in evaluations]
+    assert counts == [0.0, 1.0, 1.0]
+    pushed = found.get_artifacts_by_type("PushedModel")
+    assert [item.custom_properties["pushed"].int_value for item in pushed] == [1, 0, 1]
+    last = found.get_artifacts_by_type("tfx_perf.PerfLedger")[-1]
+    ledger = Ledger.read(pathlib.Path(last.uri) / "ledger.json")
+    assert len({entry.run_id for entry in ledger.entries}) == 2  # TFX's own run ids
+
+
+def _pipeline(root, trained, store):
+    """Returns a pipeline that judges and pushes what is in the folder `trained`."""
+    model = tfx.dsl.Importer(
+        source_uri=str(trained / "model"), artifact_type=standard_artifacts.Model
+    ).with_id("model")
+    metrics = tfx.dsl.Importer(
+        source_uri=str(trained / "metrics"), artifact_type=types.PerfMetrics
+    ).with_id("metrics")
+    ledger = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+        ledger=tfx.dsl.Channel(type=types.PerfLedger),
+    ).with_id("latest_perf_ledger")
+    gate = component.PerfEvaluator(
+        model=model.outputs["result"],
+        perf_metrics=metrics.outputs["result"],
+        ledger=ledger.outputs["ledger"],
+        config=CONFIG,
+    )
+    pusher = tfx.components.Pusher(
+        model=model.outputs["result"],
+        infra_blessing=gate.outputs["blessing"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(base_directory=str(root / "serving"))
+        ),
+    )
+    return tfx.dsl.Pipeline(
+        pipeline_name="gate",
+        pipeline_root=str(root / "pipeline"),
+        components=[model, metrics, ledger, gate, pusher],
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(store)),
+    )

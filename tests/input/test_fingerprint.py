@@ -1,0 +1,53 @@
+"""The digest of a dataset's contents."""
+
+import pytest
+import tensorflow as tf
+
+from tfx_perf.input import fingerprint
+
+
+def rows(values, *, batch_size=4):
+    values = tf.constant(values)
+    return tf.data.Dataset.from_tensor_slices({"a": values, "b": -values}).batch(batch_size)
+
+
+def test_neither_order_nor_batching_matters():
+    expected = fingerprint.digest(rows([1, 2, 3, 4, 5]))
+    assert fingerprint.digest(rows([5, 3, 1, 2, 4], batch_size=2)) == expected
+    assert expected.count == 5
+
+
+@pytest.mark.parametrize("values", [[1, 2, 3], [1, 2, 3, 4, 4], [1, 2, 3, 5], [1, 1, 3, 4]])
+def test_lost_doubled_and_changed_examples_matter(values):
+    assert fingerprint.digest(rows(values)) != fingerprint.digest(rows([1, 2, 3, 4]))
+
+
+def test_which_values_belong_together_matters():
+    pairs = tf.data.Dataset.from_tensor_slices(([1, 2], [3, 4])).batch(2)
+    swapped = tf.data.Dataset.from_tensor_slices(([1, 2], [4, 3])).batch(2)
+    assert fingerprint.digest(pairs) != fingerprint.digest(swapped)
+
+
+@pytest.mark.parametrize("to_sparse", [True, False])
+def test_padding_does_not_matter_but_place_does(to_sparse):
+    def words(*lists, batch_size):
+        ragged = tf.data.Dataset.from_tensor_slices(tf.ragged.constant(lists, dtype=tf.string))
+        batches = ragged.ragged_batch(batch_size)
+        return batches.map(lambda row: row.to_sparse()) if to_sparse else batches
+
+    expected = fingerprint.digest(words(["a", "b"], ["c"], [], batch_size=3))
+    assert fingerprint.digest(words([], ["c"], ["a", "b"], batch_size=1)) == expected
+    assert fingerprint.digest(words(["b", "a"], ["c"], [], batch_size=3)) != expected
+
+
+def test_prefix_of_everything_is_the_digest():
+    found = fingerprint.prefix(rows([1, 2, 3, 4, 5]), seconds=60)
+    assert found.complete
+    assert found.batches == 2
+    assert found.digest == fingerprint.digest(rows([1, 2, 3, 4, 5]))
+
+
+def test_prefix_without_time_is_one_batch():
+    found = fingerprint.prefix(rows([1, 2, 3, 4, 5]), seconds=0)
+    assert not found.complete
+    assert found.digest == fingerprint.digest(rows([1, 2, 3, 4]))

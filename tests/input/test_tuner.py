@@ -1,0 +1,151 @@
+"""The choice: what is dropped, what wins, and that the default wins ties."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from tfx_perf import errors, metrics
+from tfx_perf.config import InputConfig
+from tfx_perf.input import candidate, measure, tuner
+from tfx_perf.input.candidates import Columns, Default
+from tfx_perf.input.record import TuningRecord
+from tfx_perf.report import input_report
+
+
+class Twin(Default):
+    name = "twin"
+
+
+class Slow(candidate.Candidate):
+    name = "slow"
+    description = "Waits at every batch."
+
+    def build(self, source, *, limits):
+        def wait(*batch):
+            with tf.control_dependencies([tf.py_function(lambda: time.sleep(0.005), [], [])]):
+                return tf.nest.map_structure(tf.identity, batch)
+
+        return source.default().map(wait)
+
+
+class Fails(Slow):
+    name = "fails"
+
+    def build(self, source, *, limits):
+        raise RuntimeError("no luck\nsecond line")
+
+
+class OtherSpec(Slow):
+    name = "other_spec"
+
+    def build(self, source, *, limits):
+        return source.default().map(lambda features, label: (label, features))
+
+
+class LosesExamples(Slow):
+    name = "loses"
+
+    def build(self, source, *, limits):
+        return source.default().skip(1)
+
+
+class ChangesValues(Slow):
+    name = "changes"
+
+    def build(self, source, *, limits):
+        return source.default().map(lambda features, label: (features, label + 1))
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch):
+    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.05)
+    monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.02)
+
+
+def tune(source, *candidates, **settings):
+    settings = {"batch_size": 32, "time_budget_seconds": 30, **settings}
+    return tuner.tune(source, config=InputConfig(**settings), candidates=candidates)
+
+
+def test_faster_candidate_is_chosen(make_source, tmp_path):
+    record = tune(make_source(), Columns())
+    chosen = record.outcome("columns")
+    assert record.chosen == "columns"
+    assert (chosen.status, record.outcome("default").status) == ("chosen", "measured")
+    assert chosen.ratio.low > 1 + record.margin
+    assert record.example_count == record.checked_example_count == 230
+    assert (record.file_count, record.compression) == (3, "GZIP")
+    assert chosen.resident_bytes >= 230 * 8
+    assert record.tuning_time_seconds < 30
+
+    figures = metrics.checked(record.figures())
+    assert {key for key, metric in metrics.CATALOGUE.items() if metric.component == "InputTuner"} \
+        == set(figures)
+    assert figures["input_speedup_ratio"] == chosen.ratio.value
+    assert figures["tuned_examples_per_second"] > figures["default_examples_per_second"]
+
+    record.write(tmp_path / "plan.json")
+    assert TuningRecord.read(tmp_path / "plan.json") == record
+    page = input_report.report_on(record).render()
+    assert record.reason.replace("'", "&#39;") in page
+    assert "<svg" in page
+
+
+def test_default_wins_ties_and_against_slower(make_source):
+    record = tune(make_source(), Twin(), Slow(), margin=0.5)
+    assert record.chosen == "default"
+    assert record.outcome("twin").status == record.outcome("slow").status == "measured"
+    assert record.outcome("slow").ratio.high < 1
+    assert record.figures()["input_speedup_ratio"] == 1
+    assert "default stays" in record.reason
+
+
+def test_what_is_not_equivalent_is_dropped(make_source):
+    candidates = [Fails(), OtherSpec(), LosesExamples(), ChangesValues()]
+    record = tune(make_source(), *candidates)
+    reasons = {outcome.name: outcome.reason for outcome in record.outcomes}
+    assert record.chosen == "default"
+    assert all(record.outcome(item.name).status == "dropped" for item in candidates)
+    assert reasons["fails"] == "RuntimeError: no luck"
+    assert "element spec" in reasons["other_spec"]
+    assert "against 230" in reasons["loses"]
+    assert "with other values" in reasons["changes"]
+
+
+def test_large_data_is_compared_by_a_prefix(make_source, monkeypatch):
+    monkeypatch.setattr(tuner, "_REFERENCE_SHARE", 0.0)
+    record = tune(make_source(), Columns(), ChangesValues())
+    assert record.checked_example_count == 32
+    assert record.example_count is None
+    assert record.outcome("columns").status != "dropped"
+    assert "with other values" in record.outcome("changes").reason
+
+
+def test_over_the_memory_budget_is_dropped(make_source):
+    record = tune(make_source(), Columns(), memory_budget_bytes=1000)
+    assert record.chosen == "default"
+    assert record.outcome("columns").status == "dropped"
+    assert "the budget is 1000 B" in record.outcome("columns").reason
+    assert record.memory_budget_configured
+
+
+def test_without_time_the_default_stays(make_source):
+    record = tune(make_source(), Columns(), time_budget_seconds=0.01)
+    assert record.chosen == "default"
+    assert "rounds" in record.reason
+    assert "time budget" in record.outcome("columns").reason
+    assert record.outcome("default").examples_per_second.value > 0
+
+
+def test_no_examples(make_source, tmp_path):
+    with tf.io.TFRecordWriter(str(tmp_path / "empty.gz"), "GZIP"):
+        pass
+    with pytest.raises(errors.UserError, match="at least one example"):
+        tune(make_source(folder=tmp_path))
+
+
+def test_unreadable_examples(make_source, tmp_path):
+    (tmp_path / "broken.gz").write_text("this is no record file")
+    with pytest.raises(errors.UserError, match="can read"):
+        tune(make_source(folder=tmp_path))

@@ -1,0 +1,142 @@
+"""Profiles of real steps, against bounds and counts by hand."""
+
+import keras
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from tfx_perf import config, errors, interception
+from tfx_perf.components import child
+from tfx_perf.memory import batches, breakdown, peak, profile
+from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.report import memory_report
+
+LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
+
+CONVOLUTION_WEIGHTS = 4 * (9 * 3 * 16 + 16 + 9 * 16 * 16 + 16 + 16 + 1)
+MAP_BYTES = 4 * 32 * 32 * 16  # one activation map of one example
+
+
+def in_child(target, tmp_path, **arguments):
+    return child.run_in_child(
+        f"memory_cases:{target}",
+        arguments,
+        timeout_seconds=300,
+        log_path=tmp_path / "log",
+        environment=peak.ENVIRONMENT,
+    )
+
+
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_convolutions(line, tmp_path):
+    result = in_child("convolutions", tmp_path, line=line)
+    record = ProfileRecord.model_validate(result["record"])
+    assert (record.keras, record.module_batch_size) == (line, 64)
+
+    assert record.state.weights_bytes == CONVOLUTION_WEIGHTS
+    assert record.state.gradients_bytes == CONVOLUTION_WEIGHTS
+    slots = 2 * CONVOLUTION_WEIGHTS
+    assert 0 < record.state.optimizer_state_bytes - slots <= 16  # counter, learning rate
+
+    peaks = [record.step("plain", size).peak_bytes for size in (32, 64, 128)]
+    assert peaks == sorted(peaks)
+    for size in (32, 64, 128):
+        plain, xla = record.step("plain", size), record.step("xla", size)
+        assert plain.input_batch_bytes == 4 * size * (32 * 32 * 3 + 1)
+        # The backward step of the second convolution needs its input and its output's gradient;
+        # there are four maps and as many gradients in all.
+        activations = record.parts(plain)["activations and temporaries"]
+        assert 2 * size * MAP_BYTES <= activations <= 8 * size * MAP_BYTES
+        assert xla.temp_bytes >= 2 * size * MAP_BYTES
+        arguments = xla.peak_bytes - xla.temp_bytes
+        least = CONVOLUTION_WEIGHTS + slots + plain.input_batch_bytes
+        assert least <= arguments <= least + 100  # counters and metrics
+
+    assert record.prediction.bytes_at(512) == pytest.approx(result["far_peak_bytes"], rel=0.25)
+    largest = record.largest_batch_size
+    assert record.prediction.bytes_at(largest) <= record.memory_limit_bytes
+    assert record.prediction.bytes_at(largest + 1) > record.memory_limit_bytes
+    assert all(value is not None for value in record.figures().values())
+
+    page = memory_report.report_on(record).render()
+    assert "Predicted" in page
+    assert f"{largest:,}" in page
+
+
+def test_strings_have_a_plain_figure_only(tmp_path):
+    record = ProfileRecord.model_validate(in_child("strings", tmp_path))
+    assert record.step("plain", 4).peak_bytes > 0
+    xla = record.step("xla", 4)
+    assert xla.peak_bytes is None
+    assert xla.reason
+    assert record.figures()["xla_peak_bytes"] is None
+    assert xla.reason in memory_report.report_on(record).render().replace("&#39;", "'").replace(
+        "&#34;", '"'
+    ).replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
+
+
+@LINES
+def test_a_default_allocator_gives_a_reason_instead_of_a_figure(line):
+    model = line.Sequential([line.layers.Input((4,)), line.layers.Dense(2)])
+    model.compile(optimizer="adam", loss="mse")
+    dataset = tf.data.Dataset.from_tensors((tf.zeros((8, 4)), tf.zeros((8, 2))))
+    call = interception.capture_fit(lambda: model.fit(dataset))
+    record = profile.profile(call, config=config.MemoryConfig(batch_sizes=(2,)))
+    assert [(step.plan, step.batch_size) for step in record.steps] == [
+        ("plain", 2),
+        ("xla", 2),
+        ("plain", 8),
+        ("xla", 8),
+    ]
+    plain, xla = record.step("plain", 8), record.step("xla", 8)
+    assert plain.peak_bytes is None
+    assert "TF_CPU_ALLOCATOR_USE_BFC" in plain.reason
+    assert xla.peak_bytes > xla.temp_bytes
+    assert record.figures()["largest_batch_size"] is None
+    assert "fewer than two" in record.reason
+    assert "could not be measured" not in memory_report.report_on(record).verdict
+
+
+@LINES
+def test_state_sizes_under_mirrored_strategy_are_those_of_one_device(line):
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = line.Sequential(
+            [line.layers.Input((4,)), line.layers.BatchNormalization(), line.layers.Dense(2)]
+        )
+        model.compile(optimizer=line.optimizers.SGD(momentum=0.9), loss="mse")
+        model.fit(tf.zeros((8, 4)), tf.zeros((8, 2)), verbose=0)
+    sizes = breakdown.state_sizes(model)
+    trainable = 4 * (4 * 2 + 2 + 2 * 4)
+    assert sizes.weights_bytes == trainable + 4 * 2 * 4  # moving mean and variance
+    assert sizes.gradients_bytes == trainable
+    assert 0 < sizes.optimizer_state_bytes - trainable <= 16
+
+
+def test_tensor_bytes_of_strings_and_ragged():
+    assert breakdown.tensor_bytes({"a": tf.constant(["ab", "c"]), "b": tf.zeros((2, 3))}) == 3 + 24
+    ragged = tf.ragged.constant([[1, 2], [3]], dtype=tf.int32)
+    assert breakdown.tensor_bytes(ragged) == 3 * 4 + 3 * 8  # values and row splits
+
+
+def test_arrays_are_rebatched_with_their_weights():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)])
+    model.compile(optimizer="sgd", loss="mse")
+    arrays = (tf.zeros((10, 4)), tf.zeros((10, 2)))
+    call = interception.capture_fit(
+        lambda: model.fit(*arrays, batch_size=5, sample_weight=tf.ones(10))
+    )
+    dataset = batches.dataset_of(call)
+    assert batches.batch_size_of(batches.first_batch(dataset)) == 5
+    x, y, weights = batches.batch_of(dataset, 25)
+    assert (x.shape, y.shape, weights.shape) == ((25, 4), (25, 2), (25,))
+
+
+@pytest.mark.parametrize(
+    "data", [(pair for pair in ()), tf.data.Dataset.range(0).batch(2)], ids=["generator", "empty"]
+)
+def test_data_that_cannot_be_profiled(data):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(2)])
+    model.compile(optimizer="sgd", loss="mse")
+    call = interception.capture_fit(lambda: model.fit(data))
+    with pytest.raises(errors.UserError, match="Received"):
+        profile.profile(call, config=config.MemoryConfig())

@@ -1,0 +1,52 @@
+import pytest
+
+from tfx_perf import formatting, metrics
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "text"),
+    [
+        ("step_time_seconds", 0.0000123, "12.3 µs"),
+        ("step_time_seconds", 0.003214, "3.21 ms"),
+        ("step_time_seconds", 1.5, "1.50 s"),
+        ("fit_time_seconds", 125.4, "2 min 05 s"),
+        ("fit_time_seconds", 3725.0, "1 h 02 min"),
+        ("peak_memory_bytes", 512.0, "512 B"),
+        ("peak_memory_bytes", 1.5 * 2**20, "1.50 MiB"),
+        ("peak_memory_bytes", 23.5 * 2**30, "23.5 GiB"),
+        ("examples_per_second", 34.56, "34.6/s"),
+        ("examples_per_second", 163_000.4, "163,000/s"),
+        ("examples_per_second", 1_456_000.0, "1.46 M/s"),
+        ("achieved_flops_per_second", 2.5e12, "2.50 T/s"),
+        ("mfu_ratio", 0.0413, "4.13 %"),
+        ("plan_speedup_ratio", 4.73, "4.73×"),
+        ("parameter_count", 1_234_567.0, "1,234,567"),
+        ("xla_enabled", 0.0, "no"),
+        ("train_loss", 0.412345, "0.4123"),
+        ("train_loss", None, "–"),
+    ],
+)
+def test_format_value(key, value, text):
+    assert formatting.format_value(key, value) == text
+
+
+@pytest.mark.parametrize("key", sorted(metrics.CATALOGUE))
+def test_every_unit_of_the_catalogue_has_a_format(key):
+    assert formatting.format_value(key, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [
+        ("step_time_seconds", "step time"),
+        ("mfu_ratio", "mfu"),
+        ("examples_per_second", "examples per second"),
+    ],
+)
+def test_label_leaves_the_unit_to_the_value(key, text):
+    assert formatting.label(key) == text
+
+
+def test_unknown_metric():
+    with pytest.raises(KeyError):
+        formatting.format_value("speed", 1.0)

@@ -1,0 +1,106 @@
+"""What may import what: docs/architecture.md's floors, and the engine's independence of TFX."""
+
+import ast
+import functools
+import json
+import pathlib
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+ENGINE = sorted(
+    path for path in (ROOT / "tfx_perf").rglob("*.py") if "cli" not in path.relative_to(ROOT).parts
+)
+MAPPED = sorted([*(ROOT / "components").rglob("*.py"), *(ROOT / "pipelines").rglob("*.py")])
+CLI = sorted((ROOT / "tfx_perf" / "cli").rglob("*.py"))
+COMPONENTS = sorted((ROOT / "components").glob("*/component.py"))
+TFX_PACKAGES = {"tfx", "tfx_bsl", "tensorflow_transform", "tensorflow_model_analysis"}
+
+
+def module_name(path: pathlib.Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] == "tfx_perf" else ("tfx_perf", *parts)
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+@functools.cache
+def tree(path: pathlib.Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def imported_names(path: pathlib.Path, *, top_level: bool = False) -> Iterator[str]:
+    """Yields `a.b` for `import a.b`, and `a.b` for `from a import b`."""
+    for node in tree(path).body if top_level else ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def modules_after(statements: str) -> set[str]:
+    """Returns the modules that a fresh interpreter has loaded after `statements`."""
+    code = f"import json, sys\n{statements}\nprint(); print(json.dumps(sorted(sys.modules)))"
+    child = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert child.returncode == 0, child.stderr[-2000:]
+    return set(json.loads(child.stdout.splitlines()[-1]))
+
+
+def floors() -> dict[str, int]:
+    """Returns the floor of every name in the table of docs/architecture.md."""
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    return {
+        name: int(floor)
+        for floor, names in re.findall(r"^\| (\d) \| (.*?) \|", text, flags=re.MULTILINE)
+        for name in re.findall(r"`(\w+)/?`", names)
+    }
+
+
+def test_importing_the_package_imports_neither_tfx_nor_tensorflow():
+    loaded = modules_after("import tfx_perf")
+    assert not loaded & {*TFX_PACKAGES, "tensorflow", "keras", "tf_keras", "numpy"}
+
+
+@pytest.mark.parametrize("path", ENGINE, ids=module_name)
+def test_engine_does_not_name_tfx(path):
+    assert not {name.split(".")[0] for name in imported_names(path)} & TFX_PACKAGES
+
+
+def test_engine_does_not_load_tfx():
+    names = ", ".join(map(module_name, ENGINE))
+    loaded = modules_after(f"import {names}")
+    assert set(map(module_name, ENGINE)) <= loaded
+    assert not loaded & TFX_PACKAGES
+
+
+@pytest.mark.skipif(not COMPONENTS, reason="there are no components")
+def test_components_do_not_load_tensorflow_parts_of_the_engine():
+    # TFX imports TensorFlow itself; ours would come on top in every runner and compiler.
+    heavy = {
+        module_name(path)
+        for path in ENGINE
+        if any(name.split(".")[0] == "tensorflow" for name in imported_names(path, top_level=True))
+    }
+    assert heavy, "the engine has TensorFlow modules, the search for them is wrong"
+    for path in COMPONENTS:
+        assert not heavy & set(imported_names(path)), module_name(path)
+
+
+@pytest.mark.parametrize("path", [*ENGINE, *MAPPED, *CLI], ids=module_name)
+def test_no_import_goes_up(path):
+    floor_of = floors()
+    assert floor_of, "docs/architecture.md has no table of floors"
+    parts = module_name(path).split(".")
+    if parts == ["tfx_perf"]:
+        return  # loads everything lazily, by name
+    assert parts[1] in floor_of, f"docs/architecture.md does not say where {parts[1]} stands"
+    for name in imported_names(path):
+        target = name.split(".")
+        if target[0] == "tfx_perf" and len(target) > 1 and target[1] in floor_of:
+            assert floor_of[target[1]] <= floor_of[parts[1]], f"{module_name(path)} imports {name}"

@@ -1,0 +1,1 @@
+"""The `tfx-perf` command."""

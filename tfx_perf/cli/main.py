@@ -1,0 +1,59 @@
+"""Entry point of `tfx-perf`.
+
+Each subcommand is the `command` of its own module and is imported when it is asked for;
+the modules import TensorFlow and TFX only while they run, so that `--help` is quick.
+"""
+
+import importlib
+import sys
+
+import click
+
+import tfx_perf
+from tfx_perf import errors
+
+SUBCOMMANDS = ("demo", "doctor", "history")
+_EXIT_USER_ERROR = 2
+_EXIT_INTERRUPTED = 130
+
+
+class _LazyGroup(click.Group):
+    """Imports a subcommand's module when the subcommand is looked up."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(SUBCOMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in SUBCOMMANDS:
+            return None
+        return importlib.import_module(f"tfx_perf.cli.{cmd_name}").command
+
+
+@click.group(
+    cls=_LazyGroup,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(tfx_perf.__version__, message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """Makes TFX training fast, proves it, and stops regressions."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main() -> None:
+    """Runs the command line and ends the process.
+
+    What the user got wrong is one line on standard error and exit code 2.
+    """
+    try:
+        code = cli.main(prog_name="tfx-perf", standalone_mode=False)
+    except (click.ClickException, errors.UserError) as error:
+        text = error.format_message() if isinstance(error, click.ClickException) else str(error)
+        click.echo(f"tfx-perf: {' '.join(text.split())}", err=True)
+        code = _EXIT_USER_ERROR
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("tfx-perf: interrupted", err=True)
+        code = _EXIT_INTERRUPTED
+    sys.exit(code)

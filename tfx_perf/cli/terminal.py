@@ -1,0 +1,23 @@
+"""How the subcommands write to the terminal."""
+
+import json
+from typing import Any
+
+import click
+from rich import console, table
+
+# Pipes and files have no width of their own; narrow tables there would cut figures.
+_WIDTH_WITHOUT_TERMINAL = 160
+
+
+def show(content: table.Table | str) -> None:
+    """Writes a rich table, or text with rich markup, to standard output."""
+    output = console.Console(highlight=False)
+    if not output.is_terminal:
+        output.width = max(output.width, _WIDTH_WITHOUT_TERMINAL)
+    output.print(content)
+
+
+def show_json(value: Any) -> None:
+    """Writes `value` to standard output as JSON, for `--json`."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))

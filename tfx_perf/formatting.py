@@ -1,0 +1,83 @@
+"""Figures as people read them, in the units of the metric catalogue."""
+
+from tfx_perf import metrics
+
+MISSING = "–"
+
+_SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
+_BINARY_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
+
+
+def format_value(key: str, value: float | None) -> str:
+    """Returns a metric's value with its unit, e.g. `3.21 ms`, `1.4 GiB` or `163,000/s`.
+
+    Args:
+        key: of `metrics.CATALOGUE`; it decides on the unit.
+        value: in the catalogue's unit; None is shown as a dash.
+
+    Raises:
+        KeyError: `key` is not in the catalogue.
+    """
+    unit = metrics.CATALOGUE[key].unit
+    return MISSING if value is None else _FORMATS[unit](value)
+
+
+def label(key: str) -> str:
+    """Returns a metric's name for a heading, e.g. `step time`; the values carry the unit."""
+    words = key.split("_")
+    return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio") else words)
+
+
+def format_bytes(value: float) -> str:
+    """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
+    for size, unit in _BINARY_UNITS:
+        if abs(value) >= size:
+            return f"{_short(value / size)} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_seconds(value: float) -> str:
+    """Returns a duration from microseconds to hours, e.g. `3.21 ms` or `2 min 05 s`."""
+    if abs(value) < 1e-3:
+        return f"{_short(value * 1e6)} µs"
+    if abs(value) < 1:
+        return f"{_short(value * 1e3)} ms"
+    if abs(value) < 99.95:
+        return f"{_short(value)} s"
+    minutes, seconds = divmod(round(value), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) < 1e9 else _with_prefix(value)
+
+
+def _rate(value: float) -> str:
+    if abs(value) < 1000:
+        return f"{_short(value)}/s"
+    return f"{value:,.0f}/s" if abs(value) < 1e6 else f"{_with_prefix(value)}/s"
+
+
+def _with_prefix(value: float) -> str:
+    size, prefix = next(pair for pair in _SI_PREFIXES if abs(value) >= pair[0])
+    return f"{_short(value / size)} {prefix}"
+
+
+def _short(value: float) -> str:
+    """Returns about three significant digits, never an exponent."""
+    magnitude = abs(value)
+    digits = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    return f"{value:,.{digits}f}"
+
+
+_FORMATS = {
+    "seconds": format_seconds,
+    "bytes": format_bytes,
+    "ratio": lambda value: f"{_short(100 * value)} %",
+    "times": lambda value: f"{_short(value)}×",
+    "count": _count,
+    "1/second": _rate,
+    "flag": lambda value: "yes" if value else "no",
+    "loss": lambda value: f"{value:.4g}",
+}

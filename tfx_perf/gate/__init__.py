@@ -1,0 +1,1 @@
+"""Decides whether a run is fast and small enough to be pushed."""

@@ -1,0 +1,24 @@
+"""Which runs may be compared.
+
+A run's environment names what its speed and memory depend on beside the code under test:
+devices, processor, global batch, precision, the model's size and FLOPs, versions. A step
+on other hardware or of another model is neither a regression nor an improvement, so only
+runs whose environments agree in every field are compared.
+"""
+
+from collections.abc import Mapping
+
+ABSENT = "(not recorded)"
+
+
+def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Returns the fields in which two environments differ, with both values.
+
+    Empty means comparable. A field that only one of them has differs: what was not
+    recorded cannot be known to agree.
+    """
+    return {
+        field: (a.get(field, ABSENT), b.get(field, ABSENT))
+        for field in sorted({*a, *b})
+        if a.get(field, ABSENT) != b.get(field, ABSENT)
+    }

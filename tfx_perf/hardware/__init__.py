@@ -1,0 +1,1 @@
+"""What the code runs on: devices, peak FLOPs, memory limits, versions."""

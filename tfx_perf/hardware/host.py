@@ -1,0 +1,63 @@
+"""The host: memory, processors and what the processors can do."""
+
+import math
+import os
+import pathlib
+import platform
+
+import psutil
+
+from tfx_perf.hardware import cgroup
+
+_CPU_INFO = pathlib.Path("/proc/cpuinfo")
+_FEATURES = (
+    "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
+    "amx_tile", "amx_bf16", "amx_int8",
+    "asimd", "asimdhp", "bf16", "sve",
+)  # fmt: skip
+
+
+def memory_limit_bytes() -> int:
+    """Returns the RAM this process may use: the machine's, or less in a container."""
+    return min([psutil.virtual_memory().total, *cgroup.memory_limits_bytes()])
+
+
+def available_memory_bytes() -> int:
+    """Returns the RAM this process can still get without swapping or being killed."""
+    return min([psutil.virtual_memory().available, *cgroup.memory_left_bytes()])
+
+
+def cpu_count() -> int:
+    """Returns how many CPUs this process may use, after affinity and container quota."""
+    if hasattr(os, "sched_getaffinity"):
+        schedulable = len(os.sched_getaffinity(0))
+    else:  # no affinity on macOS
+        schedulable = psutil.cpu_count() or 1
+    return max(1, min([schedulable, *map(math.ceil, cgroup.cpu_quotas())]))
+
+
+def cpu_model() -> str:
+    """Returns the processor's name, e.g. `AMD EPYC 7B13`."""
+    # ARM Linux names no model; the architecture is then the best there is.
+    return _cpu_info().get("model name") or platform.processor() or platform.machine()
+
+
+def cpu_features() -> tuple[str, ...]:
+    """Returns which vector and matrix instructions the processor has, by their Linux names.
+
+    Only those that change the speed of training are listed. Empty where the system does
+    not say (not Linux).
+    """
+    info = _cpu_info()
+    flags = (info.get("flags") or info.get("Features") or "").split()
+    return tuple(feature for feature in _FEATURES if feature in flags)
+
+
+def _cpu_info() -> dict[str, str]:
+    """Returns the first processor's entry of /proc/cpuinfo."""
+    try:
+        first = _CPU_INFO.read_text(encoding="utf-8").split("\n\n", 1)[0]
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}

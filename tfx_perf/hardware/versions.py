@@ -1,0 +1,121 @@
+"""The versions that tfx-perf supports, and the check of what is installed.
+
+The one place that knows about version differences. TFX pins TensorFlow closely, so there
+are two supported lines, chosen by the Python version.
+"""
+
+import dataclasses
+import platform
+import sys
+from collections.abc import Sequence
+from importlib import metadata
+
+from packaging import specifiers
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """Versions that belong together.
+
+    Attributes:
+        name: e.g. `TFX 1.16`.
+        python: version specifier of the interpreter, e.g. `>=3.10,<3.12`.
+        packages: distribution name to version specifier.
+        glibc: version specifier of the C library that the line's wheels need.
+    """
+
+    name: str
+    python: str
+    packages: dict[str, str]
+    glibc: str
+
+
+LINES = (
+    Line(
+        name="TFX 1.16",
+        python=">=3.10,<3.12",
+        packages={"tfx": "==1.16.*", "tensorflow": "==2.16.*", "tf-keras": "==2.16.*"},
+        glibc=">=2.17",
+    ),
+    Line(
+        name="TFX 1.21",
+        python=">=3.12,<3.14",
+        packages={"tfx": "==1.21.*", "tensorflow": "==2.21.*", "tf-keras": "==2.21.*"},
+        glibc=">=2.39",  # the wheels of ml-metadata and tensorflow-data-validation
+    ),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Check:
+    """One comparison of what is there with what is needed.
+
+    Attributes:
+        name: `python`, `glibc` or a distribution's name.
+        found: its version, or None if it is not there.
+        expected: version specifier, e.g. `==2.16.*`.
+        passed: whether `found` satisfies `expected`.
+    """
+
+    name: str
+    found: str | None
+    expected: str
+    passed: bool
+
+
+def installed(*names: str) -> dict[str, str | None]:
+    """Returns the versions of distributions, None for those that are not installed."""
+    found = {}
+    for name in names:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def line_of(python: str) -> Line | None:
+    """Returns the line that a Python version belongs to, or None if none supports it.
+
+    Args:
+        python: e.g. `3.11.4`.
+    """
+    return next((line for line in LINES if _satisfies(python, line.python)), None)
+
+
+def check() -> list[Check]:
+    """Compares interpreter, C library and packages with the supported line.
+
+    Nothing is imported, so that the check also works where an import would fail.
+    """
+    python = ".".join(map(str, sys.version_info[:3]))
+    line = line_of(python)
+    if line is None:
+        return [_check("python", python, " or ".join(line.python for line in LINES))]
+    library, glibc = platform.libc_ver()
+    checks = [_check("python", python, line.python)]
+    if library == "glibc":
+        checks.append(_check("glibc", glibc, line.glibc))
+    found = installed(*line.packages)
+    checks.extend(_check(name, found[name], wanted) for name, wanted in line.packages.items())
+    return checks
+
+
+def problems(checks: Sequence[Check]) -> list[str]:
+    """Returns a sentence for each check that did not pass."""
+    return [
+        f"Expected {check.name}{check.expected}. Received: {check.found or 'not installed'}."
+        for check in checks
+        if not check.passed
+    ]
+
+
+def _check(name: str, found: str | None, expected: str) -> Check:
+    return Check(name, found, expected, passed=found is not None and _satisfies(found, expected))
+
+
+def _satisfies(version: str, expected: str) -> bool:
+    return any(
+        specifiers.SpecifierSet(part).contains(version, prereleases=True)
+        for part in expected.split(" or ")
+    )

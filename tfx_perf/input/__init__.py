@@ -1,0 +1,1 @@
+"""Input pipelines: candidates, their measurement, the choice and its application."""

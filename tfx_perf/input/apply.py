@@ -1,0 +1,68 @@
+"""Puts the chosen input pipeline behind the factory that the user's code calls."""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.hardware import host
+from tfx_perf.input import candidate as candidate_lib
+from tfx_perf.input import candidates
+from tfx_perf.input import limits as limits_lib
+from tfx_perf.input import record as record_lib
+from tfx_perf.input import source as source_lib
+
+_logger = logging.getLogger(__name__)
+
+
+def tuned_factory(
+    default_factory: source_lib.Factory,
+    record: record_lib.TuningRecord,
+    *,
+    parser: Callable[[Any, Any], source_lib.Parse | None] | None = None,
+) -> source_lib.Factory:
+    """Returns a factory like `default_factory` that builds the chosen candidate.
+
+    It serves whatever files, options and schema the user's code passes; what is held in RAM is
+    loaded once for each split. Where the candidate does not serve, the default does, and the
+    reason is logged: a plan never makes training fail.
+
+    Args:
+        default_factory: TFXIO's factory, from `fn_args.data_accessor`.
+        record: InputTuner's choice.
+        parser: `(schema, options) -> parse`, see `RecordSource.parse`.
+    """
+    if record.chosen == record_lib.DEFAULT:
+        return default_factory
+    candidate = candidates.CANDIDATES[record.chosen]()
+
+    def factory(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+        try:
+            patterns = [file_pattern] if isinstance(file_pattern, str) else file_pattern
+            source = source_lib.RecordSource(
+                file_patterns=tuple(patterns),
+                default_factory=default_factory,
+                options=options,
+                schema=schema,
+                parse=parser(schema, options) if parser else None,
+            )
+            dataset = candidate.build(source, limits=_limits(record))
+            if dataset.element_spec == source.element_spec:
+                return dataset
+            reason = f"its element spec would be {dataset.element_spec}"
+        except candidate_lib.NotApplicable as refusal:
+            reason = str(refusal)
+        except Exception as error:  # whatever it is, training must go on
+            reason = f"{type(error).__name__}: {error}"
+        _logger.warning("%s: TFXIO's default reads %s: %s", candidate.name, file_pattern, reason)
+        return default_factory(file_pattern, options, schema)
+
+    return factory
+
+
+def _limits(record: record_lib.TuningRecord) -> limits_lib.Limits:
+    """Returns the user's memory budget, or half of what is free on this machine now."""
+    if record.memory_budget_configured:
+        return limits_lib.Limits(memory_bytes=record.memory_budget_bytes)
+    return limits_lib.Limits(memory_bytes=host.available_memory_bytes() // 2)

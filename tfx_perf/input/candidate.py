@@ -1,0 +1,49 @@
+"""The interface of an input pipeline that may replace TFXIO's default."""
+
+import abc
+from typing import TYPE_CHECKING, ClassVar
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from tfx_perf.input import limits as limits_lib
+    from tfx_perf.input import source as source_lib
+
+
+class NotApplicable(Exception):  # noqa: N818 (an answer, not an error)
+    """The candidate cannot serve this source; the message is the reason."""
+
+
+class Candidate(abc.ABC):
+    """One way to build the dataset that TFXIO's factory would build.
+
+    What it yields must be the same but for the order within a shuffled epoch: the element
+    spec, the examples of an epoch, labels, `num_epochs`, `drop_final_batch`, batches that
+    span epochs (TFXIO repeats before it batches), and the order when `shuffle` is off. With
+    `shuffle_seed` the order is reproducible, and it differs from epoch to epoch.
+
+    Attributes:
+        name: how plans and reports call it.
+        description: how it works, in one sentence.
+    """
+
+    name: ClassVar[str]
+    description: ClassVar[str]
+
+    @abc.abstractmethod
+    def build(
+        self, source: "source_lib.RecordSource", *, limits: "limits_lib.Limits"
+    ) -> "tf.data.Dataset":
+        """Returns the dataset for `source`.
+
+        What is held in memory is loaded at the first call and shared by later calls with the
+        same files, schema and label.
+
+        Raises:
+            NotApplicable: the source or the limits rule the candidate out.
+        """
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of the data that the candidate itself keeps in RAM."""
+        return 0

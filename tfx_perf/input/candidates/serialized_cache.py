@@ -1,0 +1,30 @@
+"""Serialised records in RAM."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.input import batching, candidate
+from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import table_candidate
+
+
+class SerializedCache(table_candidate.TableCandidate):
+    """Keeps the records as they are in the files, uncompressed, and parses blocks of them.
+
+    Saves reading and decompression, not parsing. Serves sparse features too, and takes less
+    memory than columns where parsing pads.
+    """
+
+    name = "serialized_cache"
+    description = "Uncompressed serialised records in RAM, shuffled, parsed in parallel blocks."
+
+    def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
+        """Reads the records without parsing them."""
+        if source.parse is None:
+            raise candidate.NotApplicable("the records are not tf.Examples with a schema")
+        return source.records().batch(batching.rows_per_block(source.record_bytes))
+
+    def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
+        """Parses the records."""
+        return source.parse(rows)

@@ -1,0 +1,48 @@
+"""What the candidates that keep a split in RAM have in common."""
+
+import abc
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.input import batching, candidate, resident
+from tfx_perf.input import limits as limits_lib
+from tfx_perf.input import source as source_lib
+
+
+class TableCandidate(candidate.Candidate):
+    """Loads a split once, then shuffles row numbers and takes rows by number.
+
+    An epoch is a full uniform shuffle of the split, which the default's buffer of
+    `shuffle_buffer_size` records only comes near to.
+    """
+
+    def __init__(self) -> None:
+        self._tables: dict[tuple[Any, ...], resident.Table] = {}
+
+    @abc.abstractmethod
+    def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
+        """Returns the split in its unshuffled order, once, in big batches."""
+
+    @abc.abstractmethod
+    def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
+        """Turns rows taken from the table into examples."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of all tables."""
+        return sum(table.held_bytes for table in self._tables.values())
+
+    def build(
+        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
+    ) -> tf.data.Dataset:
+        """Loads the split if it is not yet loaded, and returns the dataset over it."""
+        if source.identity not in self._tables:
+            self._tables[source.identity] = resident.load(self.chunks(source), limits=limits)
+        table = self._tables[source.identity]
+        return batching.to_batches(
+            batching.row_numbers(table.count, source.options),
+            finish=lambda rows: self.finish(table.take(rows), source),
+            source=source,
+            row_bytes=table.held_bytes / table.count,
+        )

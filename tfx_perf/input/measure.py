@@ -1,0 +1,71 @@
+"""How fast datasets are, measured side by side."""
+
+import time
+from collections.abc import Mapping
+
+import tensorflow as tf
+
+MIN_ROUNDS = 3
+_MAX_ROUNDS = 9
+_BLOCK_SECONDS = 0.3
+_WARM_UP_SECONDS = 0.15
+
+
+def measure(
+    datasets: Mapping[str, tf.data.Dataset], *, batch_size: int, deadline_seconds: float
+) -> dict[str, list[float]]:
+    """Returns examples per second of each dataset, one sample a round.
+
+    In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of
+    the machine strikes all of them; the i-th samples belong together. A turn is a fresh
+    iterator, a warm-up that fills buffers and lets autotune settle, and a timed block of
+    whole batches. The batches are taken by a loop inside a `tf.function`, as in a training
+    loop that runs several steps per call: a loop in Python would add the same
+    constant to all and hide the differences.
+
+    Args:
+        datasets: name to an endless dataset; all have the same element spec.
+        batch_size: examples in a batch.
+        deadline_seconds: value of `time.monotonic()` after which no further round starts,
+            though the first always runs.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in datasets}
+    longest_round = 0.0
+    for index in range(_MAX_ROUNDS):
+        started = time.monotonic()
+        if index and started + longest_round > deadline_seconds:
+            break
+        for name in list(datasets)[:: -1 if index % 2 else 1]:
+            samples[name].append(batch_size / _seconds_per_batch(datasets[name]))
+        longest_round = max(longest_round, time.monotonic() - started)
+    return samples
+
+
+def _seconds_per_batch(dataset: tf.data.Dataset) -> float:
+    iterator = iter(dataset)
+    _drain(iterator, 1)  # fills shuffle buffers; tells nothing about the speed afterwards
+    warm_up_ends = time.perf_counter() + _WARM_UP_SECONDS
+    count = 1
+    while True:
+        seconds = _timed_drain(iterator, count)
+        if time.perf_counter() > warm_up_ends:
+            break
+        count *= 2
+    count = max(1, round(count * _BLOCK_SECONDS / seconds))
+    return _timed_drain(iterator, count) / count
+
+
+def _timed_drain(iterator: tf.data.Iterator, count: int) -> float:
+    started = time.perf_counter()
+    _drain(iterator, count)
+    return time.perf_counter() - started
+
+
+def _drain(iterator: tf.data.Iterator, count: int) -> None:
+    _loop(iterator, tf.constant(count, tf.int64))
+
+
+@tf.function(reduce_retracing=True)
+def _loop(iterator: tf.data.Iterator, count: tf.Tensor) -> None:
+    for _ in tf.range(count):
+        iterator.get_next()

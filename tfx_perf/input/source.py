@@ -1,0 +1,107 @@
+"""What an input pipeline reads: files, schema, options and TFXIO's own factory."""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.input import candidate
+
+Factory = Callable[[Any, Any, Any], tf.data.Dataset]
+Parse = Callable[[tf.Tensor], Any]
+
+_SAMPLED_RECORDS = 256
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordSource:
+    """The arguments of one call of a dataset factory, and what else a candidate needs.
+
+    Everything that belongs to TFX comes in through this object, so that the candidates need
+    no import of it.
+
+    Attributes:
+        file_patterns: globs of the record files, in the user's order.
+        default_factory: `(file_patterns, options, schema) -> dataset`, as TFX gives it to
+            the user's code.
+        options: a NamedTuple with the fields of tfx_bsl's `TensorFlowDatasetOptions`.
+        schema: passed on to `default_factory`, never looked into.
+        parse: turns serialised records (string tensor of shape [n]) into the structure that
+            the default yields for them; None if the records are not tf.Examples.
+    """
+
+    file_patterns: tuple[str, ...]
+    default_factory: Factory
+    options: Any
+    schema: Any = None
+    parse: Parse | None = None
+
+    @functools.cached_property
+    def files(self) -> tuple[str, ...]:
+        """The files that the patterns match, sorted."""
+        return tuple(sorted({f for p in self.file_patterns for f in tf.io.gfile.glob(p)}))
+
+    @functools.cached_property
+    def total_bytes(self) -> int:
+        """Size of the files on disk."""
+        return sum(tf.io.gfile.stat(name).length for name in self.files)
+
+    @functools.cached_property
+    def compression(self) -> str:
+        """`GZIP` or the empty string, by the files' names as TFXIO decides.
+
+        Raises:
+            NotApplicable: only some of the names end in `.gz`; TFXIO fails on that too.
+        """
+        kinds = {"GZIP" if name.endswith(".gz") else "" for name in self.files}
+        if len(kinds) > 1:
+            raise candidate.NotApplicable("some files are gzip and some are not")
+        return kinds.pop() if kinds else ""
+
+    @functools.cached_property
+    def record_bytes(self) -> float:
+        """Mean size of a serialised record, over the first 256."""
+        lengths = [
+            len(record)
+            for record in self.records().take(_SAMPLED_RECORDS).as_numpy_iterator()
+        ]
+        return sum(lengths) / len(lengths) if lengths else 0.0
+
+    @functools.cached_property
+    def element_spec(self) -> Any:
+        """Element spec of the default's dataset; every candidate must have the same."""
+        return self.default().element_spec
+
+    @property
+    def drops_remainder(self) -> bool:
+        """Whether TFXIO batches with `drop_remainder`: asked for, or endless."""
+        return self.options.drop_final_batch or self.options.num_epochs is None
+
+    @property
+    def identity(self) -> tuple[Any, ...]:
+        """What decides on the content of the examples; batching and shuffling do not."""
+        return (self.files, str(self.schema), self.options.label_key)
+
+    def default(self) -> tf.data.Dataset:
+        """Returns the dataset of TFXIO's own factory, untouched."""
+        return self.default_factory(list(self.file_patterns), self.options, self.schema)
+
+    def replace_options(self, **options: Any) -> "RecordSource":
+        """Returns the same source with some options replaced."""
+        return dataclasses.replace(self, options=self.options._replace(**options))
+
+    def records(self) -> tf.data.Dataset:
+        """Returns one epoch of serialised records, in the default's unshuffled order.
+
+        The interleave is TFXIO's (`tfx_bsl.tfxio.dataset_util.make_tf_record_dataset`),
+        because its cycle length decides on the order.
+        """
+        files = tf.data.Dataset.list_files(list(self.file_patterns), shuffle=False)
+        compression = self.compression
+        return files.interleave(
+            lambda name: tf.data.TFRecordDataset(name, compression),
+            num_parallel_calls=self.options.reader_num_threads,
+            deterministic=True,
+        )

@@ -1,0 +1,1 @@
+"""Where a training step's memory goes, and how large a batch can get."""

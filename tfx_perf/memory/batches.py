@@ -1,0 +1,60 @@
+"""Batches of any size out of the data that `fit` was given."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors, interception
+
+_KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
+
+
+def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
+    """Returns `fit`'s data as a dataset of batches.
+
+    Args:
+        call: `fit` with a `tf.data.Dataset` of batches, or with arrays.
+
+    Raises:
+        UserError: the data is something else, e.g. a generator, or there is none.
+    """
+    data = call.arguments["x"]
+    if isinstance(data, tf.data.Dataset):
+        return data
+    arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    try:
+        dataset = tf.data.Dataset.from_tensor_slices(tuple(arrays))
+    except (TypeError, ValueError) as error:
+        raise errors.UserError(
+            "Expected fit to get a tf.data.Dataset or arrays. "
+            f"Received: x={type(data).__name__}. Only these can be rebatched."
+        ) from error
+    return dataset.batch(call.arguments["batch_size"] or _KERAS_BATCH_SIZE)
+
+
+def first_batch(dataset: tf.data.Dataset) -> Any:
+    """Returns the dataset's first batch, a nested structure of eager tensors.
+
+    Raises:
+        UserError: the dataset is empty.
+    """
+    for batch in dataset.take(1):
+        return batch
+    raise errors.UserError("Expected fit's data to have a batch. Received: an empty dataset.")
+
+
+def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
+    """Returns one batch of `size` real examples; a short dataset is repeated.
+
+    Args:
+        dataset: batches of any size.
+        size: examples in the batch.
+    """
+    return first_batch(dataset.repeat().unbatch().batch(size, drop_remainder=True))
+
+
+def batch_size_of(batch: Any) -> int:
+    """Returns the number of examples in a batch: the first dimension of its first tensor."""
+    return int(tf.nest.flatten(batch)[0].shape[0])

@@ -1,0 +1,44 @@
+"""How much memory a training step may take."""
+
+import dataclasses
+
+from tensorflow.python.client import device_lib
+
+from tfx_perf.hardware import host
+from tfx_perf.memory import peak
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryLimit:
+    """A bound on a step's peak.
+
+    Attributes:
+        bytes: the bound.
+        source: what it is a share of.
+    """
+
+    bytes: int
+    source: str
+
+
+def memory_limit(*, max_utilization: float) -> MemoryLimit:
+    """Returns the share of the memory that a step on the profiled device may take.
+
+    On a GPU, of what TensorFlow's allocator may use; on the CPU, of the RAM that this process
+    can still get (free memory, or what its container leaves).
+
+    Args:
+        max_utilization: the share, 0-1.
+    """
+    device = peak.device_name()
+    if device.startswith("CPU"):
+        available, source = host.available_memory_bytes(), "available RAM"
+    else:
+        # The only place where TensorFlow tells the allocator's limit.
+        (available,) = (
+            item.memory_limit
+            for item in device_lib.list_local_devices()
+            if item.name == f"/device:{device}"
+        )
+        source = f"allocator limit of {device}"
+    return MemoryLimit(int(max_utilization * available), f"{max_utilization:.0%} of {source}")

@@ -1,0 +1,116 @@
+"""The allocator's peak over real training steps."""
+
+import dataclasses
+import gc
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors, interception
+
+# With what a process must start for its CPU peaks to be true. The default CPU allocator (with
+# oneDNN) leaves tensors under 256 KiB out of its statistics; this one counts all.
+ENVIRONMENT = {"TF_CPU_ALLOCATOR_USE_BFC": "1"}
+
+_PROBE_BYTES = 2**16
+_WARM_UP_STEPS = 2  # tracing, and whatever is made once
+_STEPS = 3
+_ROUNDS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class StepPeak:
+    """The peaks of a few rounds of steps, less what does not belong to the step.
+
+    Attributes:
+        rounds_bytes: one peak a round. Rounds differ, because TensorFlow runs independent
+            operations in any order.
+    """
+
+    rounds_bytes: tuple[int, ...]
+
+    @property
+    def bytes(self) -> int:
+        """The highest peak."""
+        return max(self.rounds_bytes)
+
+    @property
+    def scatter_bytes(self) -> int:
+        """The difference between the highest and the lowest peak."""
+        return max(self.rounds_bytes) - min(self.rounds_bytes)
+
+
+def device_name() -> str:
+    """Returns the device whose allocator is read: the first GPU, or the CPU."""
+    return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+
+
+def run_steps(call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_STEPS) -> None:
+    """Trains a few steps with Keras' own `fit`, on one batch held in memory.
+
+    Callbacks and validation are left out, and so is the input pipeline, whose buffers are not
+    the step's. The model's weights change.
+
+    Args:
+        call: the captured `fit`.
+        batch: nested structure of eager tensors.
+        steps: how many.
+    """
+    call.proceed(
+        x=tf.data.Dataset.from_tensors(batch).repeat(),
+        y=None,
+        sample_weight=None,
+        batch_size=None,
+        epochs=1,
+        initial_epoch=0,
+        steps_per_epoch=steps,
+        validation_split=0.0,
+        validation_data=None,
+        callbacks=None,
+        verbose=0,
+    )
+
+
+def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) -> StepPeak:
+    """Measures the device allocator's peak while training on `batch`.
+
+    The result is what must be resident plus what the steps took on top, so that whatever else
+    the process holds (a dataset kept in tensors, another model) does not count. Scratch counts
+    where it comes from TensorFlow's allocator; the Python process does not. The allocator counts
+    the chunks it hands out, which can be larger than the tensors in them.
+
+    Args:
+        call: the captured `fit`; its model must have its variables already.
+        batch: nested structure of eager tensors.
+        resident_bytes: weights, optimizer state and batch.
+
+    Raises:
+        MeasurementError: the allocator does not count everything; see `ENVIRONMENT`.
+    """
+    device = device_name()
+    _check_allocator(device)
+    run_steps(call, batch)
+    before, peaks = [], []
+    for _ in range(_ROUNDS):
+        gc.collect()
+        tf.config.experimental.reset_memory_stats(device)
+        before.append(tf.config.experimental.get_memory_info(device)["current"])
+        run_steps(call, batch, steps=_STEPS)
+        peaks.append(tf.config.experimental.get_memory_info(device)["peak"])
+    # The lowest, because a step's last tensors may not be freed yet when it is read.
+    idle = min(before)
+    return StepPeak(tuple(resident_bytes + peak - idle for peak in peaks))
+
+
+def _check_allocator(device: str) -> None:
+    """Looks whether the allocator counts a small tensor."""
+    with tf.device(device):
+        before = tf.config.experimental.get_memory_info(device)["current"]
+        probe = tf.zeros(_PROBE_BYTES, tf.uint8) + tf.ones(1, tf.uint8)
+        counted = tf.config.experimental.get_memory_info(device)["current"] - before
+        del probe
+    if counted < _PROBE_BYTES:
+        settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items())
+        raise errors.MeasurementError(
+            f"the allocator of {device} does not count small tensors; start Python with {settings}"
+        )

@@ -1,0 +1,152 @@
+"""What MemoryProfiler found out."""
+
+from typing import ClassVar, Literal
+
+from tfx_perf import records
+
+FILE_NAME = "profile.json"
+
+Plan = Literal["plain", "xla"]
+
+
+class StateSizes(records.Record):
+    """What a training step holds on one replica, whatever the batch size.
+
+    Attributes:
+        weights_bytes: the model's variables, trainable or not.
+        optimizer_state_bytes: the optimizer's variables: slots, counters, learning rate.
+        gradients_bytes: one dense gradient for each trainable variable. A sparse gradient of
+            an embedding is smaller.
+    """
+
+    weights_bytes: int
+    optimizer_state_bytes: int
+    gradients_bytes: int
+
+
+class Prediction(records.Record):
+    """A straight line through the measured peaks: an extrapolation, not a measurement.
+
+    Attributes:
+        fixed_bytes: the line at a batch of none: what the step needs whatever the batch.
+        bytes_per_example: the line's slope.
+        deviation_ratio: the largest distance of a measured peak from the line, over that peak.
+    """
+
+    fixed_bytes: float
+    bytes_per_example: float
+    deviation_ratio: float
+
+    def bytes_at(self, batch_size: float) -> float:
+        """Returns the predicted peak for a batch size."""
+        return self.fixed_bytes + self.bytes_per_example * batch_size
+
+    def largest_batch_size(self, limit_bytes: float) -> int:
+        """Returns the largest batch predicted to stay within the limit; 0 if none does."""
+        return max(0, int((limit_bytes - self.fixed_bytes) / self.bytes_per_example))
+
+
+class StepMemory(records.Record):
+    """One training step at one batch size under one plan.
+
+    Attributes:
+        plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but
+            not run, XLA's buffer assignment.
+        batch_size: examples in the batch.
+        input_batch_bytes: the batch.
+        peak_bytes: the plan's peak on one device; None if there is no figure.
+        scatter_bytes: by how much the peak varied between rounds; `plain` only.
+        temp_bytes: temporaries of the buffer assignment; `xla` only.
+        reason: why there is no figure; empty if there is one.
+    """
+
+    plan: Plan
+    batch_size: int
+    input_batch_bytes: int
+    peak_bytes: int | None = None
+    scatter_bytes: int | None = None
+    temp_bytes: int | None = None
+    reason: str = ""
+
+
+class ProfileRecord(records.Record):
+    """Where the memory of a training step goes.
+
+    Attributes:
+        module_batch_size: the batch size that the user's module trains with.
+        device: whose allocator was read, e.g. `CPU:0`.
+        replica_count: replicas of the module's strategy; figures are those of one device.
+        keras: `keras` or `tf_keras`.
+        state: what does not depend on the batch.
+        steps: every batch size under both plans.
+        prediction: growth of the plain step's peak; None if it does not stand out.
+        largest_batch_size: predicted by linear extrapolation to fit, without XLA.
+        memory_limit_bytes: what the prediction counts as available.
+        limit_source: where the limit comes from.
+        reason: why there is no prediction; empty if there is one.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
+
+    module_batch_size: int
+    device: str
+    replica_count: int
+    keras: str
+    state: StateSizes
+    steps: tuple[StepMemory, ...]
+    prediction: Prediction | None = None
+    largest_batch_size: int | None = None
+    memory_limit_bytes: int
+    limit_source: str
+    reason: str = ""
+
+    def step(self, plan: Plan, batch_size: int) -> StepMemory:
+        """Returns the row of a plan and a batch size.
+
+        Raises:
+            KeyError: it was not profiled.
+        """
+        for step in self.steps:
+            if (step.plan, step.batch_size) == (plan, batch_size):
+                return step
+        raise KeyError((plan, batch_size))
+
+    def parts(self, step: StepMemory) -> dict[str, int]:
+        """Splits a step's peak into its categories, in bytes.
+
+        `activations and temporaries` is what is left of the peak: kept activations, but also
+        the optimizer's and the kernels' scratch and the model's metrics; it is never negative,
+        although gradients that are freed early can make the others add up to more than the
+        peak. XLA plans gradients among its temporaries, so there they are not split off.
+
+        Args:
+            step: a row with a figure.
+        """
+        gradients = self.state.gradients_bytes if step.plan == "plain" else 0
+        known = {
+            "weights": self.state.weights_bytes,
+            "optimizer state": self.state.optimizer_state_bytes,
+            "gradients": gradients,
+            "input batch": step.input_batch_bytes,
+        }
+        rest = max(0, (step.peak_bytes or 0) - sum(known.values()))
+        return {**known, "activations and temporaries": rest}
+
+    def figures(self) -> dict[str, float | None]:
+        """Returns the figures at the module's own batch size, keyed by the metric catalogue."""
+        plain = self.step("plain", self.module_batch_size)
+        xla = self.step("xla", self.module_batch_size)
+        measured = plain.peak_bytes is not None
+        return {
+            **self.state.model_dump(),
+            "input_batch_bytes": plain.input_batch_bytes,
+            "activation_bytes": (
+                self.parts(plain)["activations and temporaries"] if measured else None
+            ),
+            "step_peak_bytes": plain.peak_bytes,
+            "xla_peak_bytes": xla.peak_bytes,
+            "xla_temp_bytes": xla.temp_bytes,
+            "bytes_per_example": self.prediction and self.prediction.bytes_per_example,
+            "largest_batch_size": self.largest_batch_size,
+            "memory_limit_bytes": self.memory_limit_bytes,
+        }

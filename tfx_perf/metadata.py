@@ -1,0 +1,197 @@
+"""Reads runs, their figures and the gate's verdicts back from ML Metadata.
+
+Only the plain `ml_metadata` API is used: `filter_query` is gone from ML Metadata 1.21.
+Works on what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of the types
+`pipeline` and `pipeline_run`, the one the parent of the other.
+"""
+
+import dataclasses
+import datetime
+import pathlib
+from collections.abc import Iterator, Mapping, Sequence
+
+from ml_metadata import errors as mlmd_errors
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfx_perf import errors, metrics
+
+# The context types of tfx/dsl/compiler/constants.py.
+_PIPELINE = "pipeline"
+_PIPELINE_RUN = "pipeline_run"
+_NODE = "node"
+
+_PREFIX = "tfx_perf."
+_FIGURE_TYPES = frozenset(
+    f"{_PREFIX}{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
+)
+_EVALUATION_TYPE = "tfx_perf.PerfEvaluation"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of a pipeline.
+
+    Attributes:
+        run_id: as the runner named it.
+        pipeline: the pipeline's name.
+        created: when the run began, in UTC.
+        state: `complete`, `running` or `failed`, from the states of its executions.
+        metrics: catalogue key to value, of every artifact the run put out or took from cache.
+        blessed: PerfEvaluator's verdict; None if it did not get that far.
+        pushed: whether Pusher deployed the model; None if it did not get that far.
+        folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`;
+            each has its figures as JSON, and `report.html`.
+    """
+
+    run_id: str
+    pipeline: str
+    created: datetime.datetime
+    state: str
+    metrics: Mapping[str, float]
+    blessed: bool | None
+    pushed: bool | None
+    folders: Mapping[str, str]
+
+
+def read_runs(
+    database: str | pathlib.Path, *, pipeline: str | None = None, limit: int | None = None
+) -> list[Run]:
+    """Returns the runs that a SQLite database of ML Metadata holds, newest first.
+
+    The database is opened read-only, so a pipeline may be writing to it meanwhile.
+
+    Args:
+        database: path of the file, e.g. `metadata.sqlite`.
+        pipeline: only this pipeline's runs; None for those of all.
+        limit: at most this many runs; None for all.
+
+    Raises:
+        UserError: there is no such file, it is no database of ML Metadata, or it has no
+            such pipeline.
+    """
+    store = _open(pathlib.Path(database))
+    pipelines = {context.id: context.name for context in store.get_contexts_by_type(_PIPELINE)}
+    if pipeline is not None and pipeline not in pipelines.values():
+        raise errors.UserError(
+            f"Expected one of the pipelines in {database}: {', '.join(sorted(pipelines.values()))}."
+            f" Received: pipeline={pipeline}."
+        )
+    newest_first = sorted(
+        store.get_contexts_by_type(_PIPELINE_RUN),
+        key=lambda context: (context.create_time_since_epoch, context.id),
+        reverse=True,
+    )
+    runs = []
+    for context in newest_first:
+        if limit is not None and len(runs) == limit:
+            break
+        parents = store.get_parent_contexts_by_context(context.id)
+        name = next((pipelines[parent.id] for parent in parents if parent.id in pipelines), "")
+        if pipeline in (None, name):
+            runs.append(_run(store, context, name))
+    return runs
+
+
+def _open(path: pathlib.Path) -> metadata_store.MetadataStore:
+    if not path.is_file():
+        raise errors.UserError(
+            f"Expected the SQLite file that a pipeline records its runs in. Received: path={path}, "
+            "which is not a file; run the pipeline first or correct the path."
+        )
+    connection = mlmd.ConnectionConfig()
+    connection.sqlite.filename_uri = str(path)
+    connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READONLY
+    try:
+        return metadata_store.MetadataStore(connection)
+    except (RuntimeError, mlmd_errors.StatusError) as error:
+        reason = " ".join(str(error).split())[:160]
+        raise errors.UserError(
+            f"Expected a SQLite database of ML Metadata. Received: path={path} ({reason})."
+        ) from error
+
+
+def _run(store: metadata_store.MetadataStore, context: mlmd.Context, pipeline: str) -> Run:
+    executions = sorted(store.get_executions_by_context(context.id), key=lambda item: item.id)
+    figures: dict[str, float] = {}
+    folders: dict[str, str] = {}
+    blessed = pushed = None
+    for outputs in _outputs(store, [execution.id for execution in executions]):
+        by_type = {artifact.type: artifact for artifact in outputs}
+        for artifact in outputs:
+            if artifact.type in _FIGURE_TYPES:
+                figures |= _figures(artifact)
+                folders[artifact.type.removeprefix(_PREFIX)] = artifact.uri
+        # An InfraBlessing beside the evaluation is the gate's; InfraValidator makes them too.
+        if _EVALUATION_TYPE in by_type:
+            blessed = _flag(by_type.get("InfraBlessing"), "blessed")
+        if "PushedModel" in by_type:
+            pushed = _flag(by_type["PushedModel"], "pushed")
+    return Run(
+        run_id=context.name,
+        pipeline=pipeline,
+        created=datetime.datetime.fromtimestamp(
+            context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
+        ),
+        state=_state(store, executions),
+        metrics=figures,
+        blessed=blessed,
+        pushed=pushed,
+        folders=folders,
+    )
+
+
+def _outputs(
+    store: metadata_store.MetadataStore, execution_ids: list[int]
+) -> Iterator[list[mlmd.Artifact]]:
+    """Yields what each execution put out, oldest execution first.
+
+    Asking the context for its artifacts would not do: it also has the inputs, and with them
+    the baseline of an earlier run.
+    """
+    if not execution_ids:
+        return
+    events = [
+        event
+        for event in store.get_events_by_execution_ids(execution_ids)
+        if event.type == mlmd.Event.OUTPUT
+    ]
+    found = store.get_artifacts_by_id(list({event.artifact_id for event in events}))
+    artifacts = {artifact.id: artifact for artifact in found}
+    for execution_id in execution_ids:
+        yield [
+            artifacts[event.artifact_id] for event in events if event.execution_id == execution_id
+        ]
+
+
+def _figures(artifact: mlmd.Artifact) -> dict[str, float]:
+    return {
+        key: value.double_value
+        for key, value in artifact.custom_properties.items()
+        if key in metrics.CATALOGUE and value.HasField("double_value")
+    }
+
+
+def _flag(artifact: mlmd.Artifact | None, key: str) -> bool | None:
+    if artifact is None or key not in artifact.custom_properties:
+        return None
+    return bool(artifact.custom_properties[key].int_value)
+
+
+def _state(store: metadata_store.MetadataStore, executions: Sequence[mlmd.Execution]) -> str:
+    """Sums up the states of the nodes; one that was tried again counts with its last try."""
+    last = {}
+    for execution in executions:
+        node = next(
+            (
+                context.name
+                for context in store.get_contexts_by_execution(execution.id)
+                if context.type == _NODE
+            ),
+            execution.id,
+        )
+        last[node] = execution.last_known_state
+    states = set(last.values())
+    if states & {mlmd.Execution.FAILED, mlmd.Execution.CANCELED}:
+        return "failed"
+    return "running" if states & {mlmd.Execution.NEW, mlmd.Execution.RUNNING} else "complete"

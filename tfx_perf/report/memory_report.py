@@ -1,0 +1,134 @@
+"""MemoryProfiler's report."""
+
+from tfx_perf import formatting
+from tfx_perf.memory.record import ProfileRecord, StepMemory
+from tfx_perf.report import page, plots
+
+_PLANS = {"plain": "without XLA", "xla": "with XLA"}
+
+
+def report_on(record: ProfileRecord) -> page.Report:
+    """Returns the report on a profile: the peak, its parts, its growth."""
+    report = page.Report(title="MemoryProfiler: where a step's memory goes", verdict=_verdict(record))
+    measured = [step for step in record.steps if step.peak_bytes is not None]
+    if measured:
+        scale, unit = _unit(max(step.peak_bytes for step in measured))
+        report.add_figure(
+            "What a training step holds at its peak",
+            svg=plots.stacked_bars(
+                {
+                    _name(step): {
+                        part: size / scale for part, size in record.parts(step).items()
+                    }
+                    for step in measured
+                },
+                xlabel=f"{unit} on {record.device}",
+            ),
+            note="Without XLA: the allocator's peak over real steps of Keras' fit; the last part is "
+            "the peak less the others, so that the optimizer's and the kernels' scratch is in it. "
+            "With XLA: the compiler's buffer assignment, not run; gradients are among its "
+            "temporaries.",
+        )
+        report.add_figure(
+            "Growth with the batch",
+            svg=plots.lines(
+                _growth(record, measured, scale=scale),
+                xlabel="batch size",
+                ylabel=f"peak, {unit}",
+                markers=True,
+            ),
+            note=_prediction(record),
+        )
+    report.add_table(
+        "Every batch size",
+        columns=["step", "peak", "varies by", "input batch", "temporaries", "remark"],
+        rows=[_row(step) for step in record.steps],
+        note="Varies by: the difference between rounds, in which TensorFlow runs independent "
+        "operations in different orders. Temporaries: XLA's own figure.",
+    )
+    report.add_table(
+        "Whatever the batch size",
+        columns=["what", "value"],
+        rows=[
+            ("weights", formatting.format_bytes(record.state.weights_bytes)),
+            ("optimizer state", formatting.format_bytes(record.state.optimizer_state_bytes)),
+            ("gradients", formatting.format_bytes(record.state.gradients_bytes)),
+            ("module's batch size", f"{record.module_batch_size:,}"),
+            ("memory limit", formatting.format_bytes(record.memory_limit_bytes)),
+            ("limit is", record.limit_source),
+            ("Keras line", record.keras),
+            ("replicas", str(record.replica_count)),
+        ],
+    )
+    return report
+
+
+def _verdict(record: ProfileRecord) -> str:
+    plain = record.step("plain", record.module_batch_size)
+    xla = record.step("xla", record.module_batch_size)
+    peaks = [
+        f"{formatting.format_bytes(step.peak_bytes)} {_PLANS[step.plan]}"
+        for step in (plain, xla)
+        if step.peak_bytes is not None
+    ]
+    needs = f"needs {' and '.join(peaks)}" if peaks else "could not be measured"
+    return f"A training step at batch size {record.module_batch_size} {needs}. {_prediction(record)}"
+
+
+def _prediction(record: ProfileRecord) -> str:
+    line = record.prediction
+    if line is None:
+        return f"The largest batch that fits is not predicted: {record.reason}."
+    return (
+        "Predicted by a straight line through batches of up to "
+        f"{max(step.batch_size for step in record.steps)}, without XLA: each further example takes "
+        f"{formatting.format_bytes(line.bytes_per_example)}, and batches up to "
+        f"{record.largest_batch_size:,} fit {formatting.format_bytes(record.memory_limit_bytes)} "
+        f"({record.limit_source}). The line misses a measured peak by {line.deviation_ratio:.1%} "
+        "at most."
+    )
+
+
+def _growth(
+    record: ProfileRecord, measured: list[StepMemory], *, scale: int
+) -> dict[str, tuple[list[float], list[float]]]:
+    series = {}
+    for plan, name in _PLANS.items():
+        steps = sorted(
+            (step for step in measured if step.plan == plan), key=lambda step: step.batch_size
+        )
+        if steps:
+            series[name] = (
+                [step.batch_size for step in steps],
+                [step.peak_bytes / scale for step in steps],
+            )
+    if record.prediction:
+        ends = [0, 1.5 * max(step.batch_size for step in measured)]
+        series["predicted without XLA"] = (
+            ends,
+            [record.prediction.bytes_at(size) / scale for size in ends],
+        )
+    return series
+
+
+def _row(step: StepMemory) -> tuple[str, ...]:
+    return (
+        _name(step),
+        _bytes(step.peak_bytes),
+        _bytes(step.scatter_bytes),
+        _bytes(step.input_batch_bytes),
+        _bytes(step.temp_bytes),
+        step.reason,
+    )
+
+
+def _name(step: StepMemory) -> str:
+    return f"batch {step.batch_size}, {_PLANS[step.plan]}"
+
+
+def _bytes(value: int | None) -> str:
+    return formatting.MISSING if value is None else formatting.format_bytes(value)
+
+
+def _unit(largest_bytes: int) -> tuple[int, str]:
+    return (2**20, "MiB") if largest_bytes >= 2**20 else (2**10, "KiB")

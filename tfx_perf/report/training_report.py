@@ -1,0 +1,98 @@
+"""OptimizedTrainer's report."""
+
+from tfx_perf import formatting, metrics
+from tfx_perf.report import page, plots
+from tfx_perf.training.record import TrainingRecord, TrialRecord
+
+
+def report_on(record: TrainingRecord) -> page.Report:
+    """Returns the report on a training: the plan, the trials, the steps, every figure."""
+    report = page.Report(
+        title="OptimizedTrainer: how the model was trained",
+        verdict=_verdict(record),
+        tone="neutral" if record.plan.is_plain_fit else "good",
+    )
+    if record.trials:
+        timed = [trial for trial in record.trials if trial.step_time]
+        report.add_figure(
+            "Step time of the plans",
+            svg=plots.interval_bars(
+                [
+                    (
+                        str(trial.plan),
+                        trial.step_time.value * 1e3,
+                        trial.step_time.low * 1e3,
+                        trial.step_time.high * 1e3,
+                    )
+                    for trial in timed
+                ],
+                xlabel="milliseconds per step, median and 95 % interval",
+                highlight=str(record.plan),
+            ),
+            note="Blocks of steps on the real model and data, interleaved plan by plan.",
+        )
+        report.add_table(
+            "Trials",
+            columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
+            rows=[_trial_row(trial) for trial in record.trials],
+            note="Every plan first trains the same steps from the same weights and must reach "
+            "plain fit's loss.",
+        )
+    if record.step_times:
+        report.add_figure(
+            "Steps",
+            svg=plots.lines(
+                {
+                    "step time": (
+                        [done for done, _ in record.step_times],
+                        [seconds * 1e3 for _, seconds in record.step_times],
+                    )
+                },
+                xlabel="steps done",
+                ylabel="milliseconds per step",
+                log_scale=True,
+            ),
+            note="One point for each call of the train function. The first holds tracing and "
+            "compiling, unless the trials have done them.",
+        )
+    report.add_table(
+        "Figures",
+        columns=["metric", "value", "what it is"],
+        rows=[
+            (
+                formatting.label(key),
+                formatting.format_value(key, value),
+                metrics.CATALOGUE[key].description,
+            )
+            for key, value in record.figures().items()
+        ],
+        note=f"Peak FLOP/s: {record.peak_source or 'unknown'}.",
+    )
+    for note in record.notes:
+        report.add_text("Not measured", note=note)
+    report.add_table(
+        "Environment",
+        columns=["what", "value"],
+        rows=list(record.environment.items()),
+        note="Runs are compared only if all of this is equal.",
+    )
+    return report
+
+
+def _verdict(record: TrainingRecord) -> str:
+    figures = record.figures()
+    speed = formatting.format_value("examples_per_second", figures["examples_per_second"])
+    return f"Trained with {record.plan}: {record.plan_reason}. {speed} examples after warm-up."
+
+
+def _trial_row(trial: TrialRecord) -> tuple[str, ...]:
+    compile_seconds = trial.compile_time_seconds
+    return (
+        str(trial.plan),
+        trial.status,
+        trial.reason,
+        formatting.MISSING if trial.loss is None else f"{trial.loss:.6g}",
+        formatting.MISSING
+        if compile_seconds is None
+        else formatting.format_seconds(compile_seconds),
+    )

@@ -1,0 +1,1 @@
+"""Trains a Keras model with the fastest plan that was measured."""

@@ -1,0 +1,174 @@
+"""What differs between Keras 3 and tf_keras, behind one interface."""
+
+import abc
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+Tensors = Any  # a nested structure of tensors
+
+
+class KerasLine(abc.ABC):
+    """One of the two Keras lines, as seen by the training loop.
+
+    Attributes:
+        package: the line's top-level module, `keras` or `tf_keras`.
+    """
+
+    package: str
+
+    @property
+    def callbacks(self) -> Any:
+        """The line's `callbacks` module."""
+        return importlib.import_module(f"{self.package}.callbacks")
+
+    @property
+    def model_class(self) -> type:
+        """The line's `Model`."""
+        return importlib.import_module(self.package).Model
+
+    def overrides_train_step(self, model: Any) -> bool:
+        """Whether the user wrote their own `train_step`."""
+        return type(model).train_step is not self.model_class.train_step
+
+    def build(self, model: Any, batch: Tensors) -> None:
+        """Creates the variables of model and optimizer, so that they can be saved.
+
+        Args:
+            model: a compiled model.
+            batch: one element of the training data, `x`, `(x, y)` or `(x, y, sample_weight)`.
+        """
+        with model.distribute_strategy.scope():
+            if not model.built:
+                model(self.unpack(batch)[0], training=False)
+            legacy = getattr(model.optimizer, "_create_all_weights", None)
+            if legacy:  # tf_keras.optimizers.legacy
+                legacy(model.trainable_variables)
+            elif not getattr(model.optimizer, "built", False):
+                model.optimizer.build(model.trainable_variables)
+
+    def state(self, model: Any) -> list[tf.Variable]:
+        """Returns every variable that a training step may change, metrics excepted."""
+        optimizer = model.optimizer.variables
+        return [*model.variables, *(optimizer() if callable(optimizer) else optimizer)]
+
+    def scales_loss(self, model: Any) -> bool:
+        """Whether the optimizer scales the loss for float16."""
+        return "LossScale" in type(model.optimizer).__name__
+
+    @abc.abstractmethod
+    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        """Splits an element of the data into x, y and sample weight."""
+
+    @abc.abstractmethod
+    def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
+        """Returns what the gradient is taken of, and updates the loss metric."""
+
+    @abc.abstractmethod
+    def metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> dict[str, tf.Tensor]:
+        """Updates the model's metrics and returns their results."""
+
+    @abc.abstractmethod
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        """Sets how many steps `fit` counts for one call of the train function.
+
+        A `fit` that has begun keeps the number it began with; the evaluation inside it
+        reads the new one.
+        """
+
+    @abc.abstractmethod
+    def get_steps_per_execution(self, model: Any) -> int:
+        """Returns what the user set in `compile`."""
+
+    @abc.abstractmethod
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        """Returns the variables in which Keras counts train and test steps, if it does."""
+
+    @abc.abstractmethod
+    def without_autograph(self) -> contextlib.AbstractContextManager[None]:
+        """Inside, Keras builds its train and test functions without AutoGraph."""
+
+
+class Keras3(KerasLine):
+    """Keras 3 on its TensorFlow backend."""
+
+    package = "keras"
+
+    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        return importlib.import_module("keras.utils").unpack_x_y_sample_weight(batch)
+
+    def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
+        loss = model._compute_loss(
+            x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
+        )
+        # Under tf.distribute the loss is already divided by the replicas; the metric is not.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        first = next(tensor for tensor in tf.nest.flatten(x) if tensor is not None)
+        model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(first)[0])
+        return loss
+
+    def metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> dict[str, tf.Tensor]:
+        return model.compute_metrics(x, y, y_pred, sample_weight=weight)
+
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        model.steps_per_execution = steps
+
+    def get_steps_per_execution(self, model: Any) -> int:
+        return model.steps_per_execution
+
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        return None, None
+
+    def without_autograph(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()  # Keras 3 never converts its own functions
+
+
+class TfKeras(KerasLine):
+    """tf_keras, the continuation of Keras 2."""
+
+    package = "tf_keras"
+
+    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        return importlib.import_module("tf_keras.utils").unpack_x_y_sample_weight(batch)
+
+    def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
+        return model.compute_loss(x, y, y_pred, weight)
+
+    def metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> dict[str, tf.Tensor]:
+        return model.compute_metrics(x, y, y_pred, weight)
+
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        # A new variable, not an assignment: the running fit holds on to the old one.
+        model._configure_steps_per_execution(steps)
+
+    def get_steps_per_execution(self, model: Any) -> int:
+        return int(model.steps_per_execution.numpy())
+
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        return model._train_counter, model._test_counter
+
+    @contextlib.contextmanager
+    def without_autograph(self) -> Iterator[None]:
+        original: Callable[..., Any] = tf.compat.v2.function
+
+        def plain_function(func: Any = None, **options: Any) -> Any:
+            return original(func, **{**options, "autograph": False})
+
+        with mock.patch.object(tf.compat.v2, "function", plain_function):
+            yield
+
+
+def line_of(model: Any) -> KerasLine:
+    """Returns the Keras line that `model` belongs to."""
+    modules = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
+    return TfKeras() if "tf_keras" in modules else Keras3()

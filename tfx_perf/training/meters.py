@@ -1,0 +1,81 @@
+"""Meters around a training: peak memory, FLOPs."""
+
+import contextlib
+import dataclasses
+import pathlib
+import re
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import hlo
+from tfx_perf.hardware import devices, peak
+
+_CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
+_STATUS = pathlib.Path("/proc/self/status")
+_PEAK_RSS = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+
+
+def _allocators() -> list[str]:
+    found = devices.accelerators()
+    return [f"{device.device_type}:{index}" for index, device in enumerate(found)]
+
+
+def reset_peak_memory() -> None:
+    """Starts a new measurement of the peak."""
+    for allocator in _allocators():
+        with contextlib.suppress(ValueError):  # an allocator without statistics
+            tf.config.experimental.reset_memory_stats(allocator)
+    with contextlib.suppress(OSError):  # Linux only; 5 resets the peak, see proc(5)
+        _CLEAR_REFS.write_text("5")
+
+
+def peak_memory_bytes() -> int | None:
+    """Returns the peak since `reset_peak_memory`, None if unknown.
+
+    On accelerators the allocator's, the largest over the devices. On a CPU the process's
+    resident set: TensorFlow's default CPU allocator does not count small tensors.
+    """
+    if not tf.config.list_physical_devices("GPU"):
+        return peak_rss_bytes()
+    peaks = []
+    for allocator in _allocators():
+        with contextlib.suppress(ValueError):
+            peaks.append(tf.config.experimental.get_memory_info(allocator)["peak"])
+    return max(peaks, default=None)
+
+
+def peak_rss_bytes() -> int | None:
+    """Returns the peak of the resident set since `reset_peak_memory`, None if not on Linux."""
+    with contextlib.suppress(OSError, AttributeError):
+        return int(_PEAK_RSS.search(_STATUS.read_text())[1]) * 1024  # written in KiB
+    return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Flops:
+    """FLOPs of a step and the peak to hold them against; None where unknown, with a note."""
+
+    per_step: int | None
+    peak_per_second: float | None
+    peak_source: str | None
+    note: str | None = None
+
+
+def count_flops(model: Any, batch: Any) -> Flops:
+    """Counts the FLOPs of one training step and finds the hardware's peak.
+
+    Args:
+        model: a compiled Keras model.
+        batch: one element of the training data.
+    """
+    try:
+        module = hlo.model_step_hlo(model, batch, optimized=False)
+        per_step = hlo.count_flops(module)
+    except hlo.NotCompilable as error:
+        return Flops(None, None, None, f"FLOPs not counted: {error}")
+    found = devices.accelerators()
+    roof = peak.peak_flops(found[0], tf.float32)
+    if roof.flops_per_second is None:
+        return Flops(per_step, None, roof.source)
+    return Flops(per_step, roof.flops_per_second * len(found), roof.source)

@@ -1,0 +1,39 @@
+"""TrainingPlan: how the steps of `fit` are run."""
+
+from typing import ClassVar
+
+import pydantic
+
+from tfx_perf import records
+
+
+class TrainingPlan(records.Record):
+    """One way to run the training steps.
+
+    Attributes:
+        steps_per_call: steps run by one call from Python; None is Keras' own `fit`.
+        xla: compile forward and backward pass with XLA.
+
+    Example:
+        >>> str(TrainingPlan(steps_per_call=50, xla=True))
+        '50 steps per call, XLA'
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.plan/1"
+
+    steps_per_call: pydantic.PositiveInt | None = None
+    xla: bool = False
+
+    @property
+    def is_plain_fit(self) -> bool:
+        """Whether this is Keras' own `fit`, untouched."""
+        return self.steps_per_call is None
+
+    def __str__(self) -> str:
+        if self.is_plain_fit:
+            return "plain fit"
+        steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
+        return f"{steps} per call" + (", XLA" if self.xla else "")
+
+
+PLAIN_FIT = TrainingPlan()

@@ -1,0 +1,113 @@
+"""TrainingRecord: everything that was measured about one training."""
+
+from typing import ClassVar, Literal
+
+from tfx_perf import records, statistics
+from tfx_perf.training.plan import TrainingPlan
+
+
+class TrialRecord(records.Record):
+    """One plan that was tried.
+
+    Attributes:
+        plan: the plan.
+        status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
+            did not reach plain fit's loss; `failed` raised or ran out of time.
+        reason: one sentence.
+        loss: mean training loss over the steps of the equivalence check.
+        compile_time_seconds: tracing and compiling, XLA included.
+        step_time: seconds per step, median over the blocks.
+        speedup: plain fit's step time over this one's, in interleaved pairs.
+    """
+
+    plan: TrainingPlan
+    status: Literal["reference", "chosen", "slower", "different", "failed"]
+    reason: str
+    loss: float | None = None
+    compile_time_seconds: float | None = None
+    step_time: statistics.Interval | None = None
+    speedup: statistics.Interval | None = None
+
+
+class TrainingRecord(records.Record):
+    """One training, measured; the payload of the PerfMetrics artifact.
+
+    Attributes:
+        plan: how the steps were run.
+        plan_reason: why this plan, in one sentence.
+        trials: every plan that was tried; empty if there were no trials.
+        environment: what must be equal for two runs to be comparable.
+        step_time: seconds per step after warm-up, median; None if too few steps were run.
+        step_times: (steps done, seconds per step) along the training, thinned for plots.
+        losses: epoch losses by name (`loss`, `val_loss`).
+        peak_source: where the peak FLOP/s comes from.
+        notes: what could not be measured, and why.
+
+    The other attributes are catalogue metrics of the same name.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.training/1"
+
+    plan: TrainingPlan
+    plan_reason: str
+    trials: tuple[TrialRecord, ...] = ()
+    environment: dict[str, str]
+    step_time: statistics.Interval | None
+    step_time_p90_seconds: float | None
+    step_times: tuple[tuple[int, float], ...]
+    global_batch_size: int | None
+    parameter_count: int
+    train_step_count: int
+    time_to_first_step_seconds: float | None
+    compile_time_seconds: float
+    fit_time_seconds: float
+    trial_time_seconds: float
+    peak_memory_bytes: int | None
+    peak_rss_bytes: int | None
+    flops_per_step: int | None = None
+    peak_flops_per_second: float | None = None
+    peak_source: str | None = None
+    input_wait_ratio: float | None = None
+    losses: dict[str, tuple[float, ...]]
+    notes: tuple[str, ...] = ()
+
+    def figures(self) -> dict[str, float | None]:
+        """Returns the record's metrics, keyed by the catalogue."""
+        step = self.step_time.value if self.step_time else None
+        achieved = self.flops_per_step / step if self.flops_per_step and step else None
+        peak = self.peak_flops_per_second
+        chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
+        return {
+            "step_time_seconds": step,
+            "step_time_low_seconds": self.step_time.low if self.step_time else None,
+            "step_time_high_seconds": self.step_time.high if self.step_time else None,
+            "step_time_p90_seconds": self.step_time_p90_seconds,
+            "examples_per_second": (
+                self.global_batch_size / step if self.global_batch_size and step else None
+            ),
+            "time_to_first_step_seconds": self.time_to_first_step_seconds,
+            "compile_time_seconds": self.compile_time_seconds,
+            "compile_share_ratio": self.compile_time_seconds / self.fit_time_seconds,
+            "fit_time_seconds": self.fit_time_seconds,
+            "trial_time_seconds": self.trial_time_seconds,
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "peak_rss_bytes": self.peak_rss_bytes,
+            "flops_per_step": self.flops_per_step,
+            "achieved_flops_per_second": achieved,
+            "peak_flops_per_second": peak,
+            "mfu_ratio": achieved / peak if achieved and peak else None,
+            "input_wait_ratio": self.input_wait_ratio,
+            "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
+            "steps_per_call": self.plan.steps_per_call or 1,
+            "xla_enabled": int(self.plan.xla),
+            "global_batch_size": self.global_batch_size,
+            "parameter_count": self.parameter_count,
+            "train_step_count": self.train_step_count,
+            "train_loss": _last(self.losses, "loss"),
+            "validation_loss": _last(self.losses, "val_loss"),
+        }
+
+
+def _last(losses: dict[str, tuple[float, ...]], name: str) -> float | None:
+    values = losses.get(name)
+    return values[-1] if values else None
