@@ -7,10 +7,11 @@ import importlib
 from typing import Any
 
 _LAZY = {
-    "InputTuner": "input_tuner",
-    "MemoryProfiler": "memory_profiler",
-    "OptimizedTrainer": "optimized_trainer",
-    "PerfEvaluator": "perf_evaluator",
+    "InputTuner": "input_tuner.component",
+    "MemoryProfiler": "memory_profiler.component",
+    "OptimizedTrainer": "optimized_trainer.component",
+    "PerfEvaluator": "perf_evaluator.component",
+    "latest_ledger": "ledger_resolver",
 }
 
 __all__ = list(_LAZY)
@@ -19,4 +20,4 @@ __all__ = list(_LAZY)
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}.component"), name)
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -86,8 +86,8 @@ def _environment() -> dict[str, str]:
     if tensorflow is not None:
         # `tf.keras` is settled when it is first used, and tensorflow_transform may set the
         # variable after that; a child that reads it could get the other Keras line.
-        keras_3 = tensorflow.keras.__version__.startswith("3.")
-        environment["TF_USE_LEGACY_KERAS"] = "0" if keras_3 else "1"
+        legacy = tensorflow.keras.Model.__module__.startswith("tf_keras")
+        environment["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
     return environment
 
 

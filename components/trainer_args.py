@@ -68,6 +68,8 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
             "Expected run_fn or module_file. Received: neither. Name the training module."
         )
     received = f"Received: {key}={exec_properties[key]}"
+    if key == "run_fn" and "." not in exec_properties[key]:
+        raise errors.UserError(f"Expected a dotted path such as package.module.run_fn. {received}.")
     if key == "module_file" and not fileio.exists(exec_properties[key]):
         raise errors.UserError(f"Expected an existing module file. {received}.")
     try:
@@ -110,6 +112,4 @@ def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -
         first = next(iter(accessor.record_batch_factory(patterns, options, None)), None)
         if first is not None and first.num_rows:
             return
-    raise errors.UserError(
-        f"Expected training examples. Received: none in {', '.join(patterns)}."
-    )
+    raise errors.UserError(f"Expected training examples. Received: none in {', '.join(patterns)}.")

@@ -8,7 +8,9 @@ import pathlib
 import re
 import sys
 
+import tensorflow as tf
 import tensorflow_model_analysis as tfma
+from absl import logging
 from tfx import v1 as tfx
 from tfx.components.trainer import executor as trainer_executor
 from tfx.dsl.components.base import executor_spec
@@ -23,6 +25,7 @@ from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
 
 STOCK_TRAINER_ID = "StockTrainer"
+SEED = 1
 STOCK_FILE = "stock_metrics.json"
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
@@ -66,6 +69,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
         exec_properties: dict[str, object],
     ) -> None:
         """Trains as TFX does and writes the figures into the folder of `model_run`."""
+        tf.keras.utils.set_random_seed(SEED)
         observer = session.TrainingSession(
             PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
         )
@@ -171,3 +175,29 @@ def build(run: TaxiRun) -> tfx.dsl.Pipeline:
 def run_pipeline(run: TaxiRun) -> None:
     """Writes the project and runs the pipeline on this machine."""
     local_runner.run(build(run))
+
+
+def run_in_process(
+    *, folder: str, batch_size: int, train_steps: int, eval_steps: int, label: str, config: str
+) -> None:
+    """Runs the pipeline from plain values; what `components.child` calls.
+
+    Args:
+        folder: see `TaxiRun`, as are the next four.
+        batch_size: of training and validation.
+        train_steps: steps of training.
+        eval_steps: steps of validation.
+        label: of the run.
+        config: a `PerfConfig` as JSON.
+    """
+    logging.set_verbosity(logging.INFO)
+    run_pipeline(
+        TaxiRun(
+            folder=pathlib.Path(folder),
+            batch_size=batch_size,
+            train_steps=train_steps,
+            eval_steps=eval_steps,
+            label=label,
+            config=PerfConfig.from_json(config),
+        )
+    )

@@ -10,8 +10,14 @@ from typing import Any
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
-from tfx_perf import PerfLedger, errors
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, PerfEvaluator
+from tfx_perf import errors
+from tfx_perf.components import (
+    InputTuner,
+    MemoryProfiler,
+    OptimizedTrainer,
+    PerfEvaluator,
+    latest_ledger,
+)
 from tfx_perf.config import PerfConfig
 
 
@@ -150,10 +156,7 @@ def create_pipeline(
         baseline_model=blessed_model.outputs["model"],
         eval_config=eval_config,
     )
-    ledger = tfx.dsl.Resolver(
-        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
-        ledger=tfx.dsl.Channel(type=PerfLedger),
-    ).with_id("latest_perf_ledger")
+    ledger = latest_ledger()
     perf_evaluator = PerfEvaluator(
         model=trainer.outputs["model"],
         perf_metrics=trainer.outputs["perf_metrics"],

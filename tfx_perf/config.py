@@ -80,7 +80,8 @@ class MemoryConfig(_Section):
     """MemoryProfiler.
 
     Attributes:
-        batch_sizes: profiled beside the module's own batch size; empty: half and double it.
+        batch_sizes: profiled beside the module's own batch size; empty: half and double it,
+            and more until the growth of the peak stands out.
         max_device_utilization: share of the memory that the largest batch may take.
         timeout_seconds: after this the profiling process is ended.
     """
@@ -206,9 +207,14 @@ class PerfConfig(_Section):
         """Reads what `to_json` wrote."""
         return cls.from_dict(json.loads(text))
 
-    def to_json(self) -> str:
-        """Returns the settings as JSON, for a component's execution property."""
-        return self.model_dump_json()
+    def to_json(self, *sections: str) -> str:
+        """Returns the settings as JSON, for a component's execution property.
+
+        Args:
+            *sections: only these; none means all. A component that carries only what it
+                reads is taken from cache when settings of the others change.
+        """
+        return self.model_dump_json(include=set(sections) or None)
 
 
 def check_one_module(*, module_file: str | None, run_fn: str | None) -> None:

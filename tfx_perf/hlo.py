@@ -26,7 +26,7 @@ __all__ = [
 _REASON_LENGTH = 300
 
 
-class NotCompilable(Exception):  # noqa: N818  a finding about the model, not a failure
+class NotCompilable(Exception):
     """XLA cannot compile the step; the message is the reason in one line."""
 
 

@@ -94,7 +94,11 @@ class _Counter:
         return self._evaluate(computation, self._computations[computation].root_id, arguments, {})
 
     def _evaluate(
-        self, computation: int, identity: int, arguments: tuple[_Value, ...], known: dict[int, _Value]
+        self,
+        computation: int,
+        identity: int,
+        arguments: tuple[_Value, ...],
+        known: dict[int, _Value],
     ) -> _Value:
         """Returns an instruction's value, computing only scalars, tuples, calls and loops."""
         if identity in known:

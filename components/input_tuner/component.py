@@ -89,7 +89,7 @@ class InputTuner(base_component.BaseComponent):
                 schema=schema,
                 transform_graph=transform_graph,
                 statistics=statistics,
-                config=perf_config.PerfConfig.of(config).to_json(),
+                config=perf_config.PerfConfig.of(config).to_json("input"),
                 split=split,
                 label_key=label_key,
                 input_plan=tfx_types.Channel(type=types.InputPlan),

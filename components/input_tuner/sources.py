@@ -116,9 +116,10 @@ def parse_function(schema: schema_pb2.Schema, options: Any) -> source.Parse:
         schema: of the records.
         options: with the `label_key` to split off, or None.
     """
-    spec = schema_utils.schema_as_feature_spec(schema).feature_spec
 
     def parse(serialized: tf.Tensor) -> Any:
+        # In here, so that a schema it cannot express costs the candidate, not the component.
+        spec = schema_utils.schema_as_feature_spec(schema).feature_spec
         features = tf.io.parse_example(serialized, spec)
         if options.label_key is None:
             return features

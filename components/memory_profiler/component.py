@@ -61,7 +61,7 @@ class MemoryProfiler(base_component.BaseComponent):
             schema=schema_gen.outputs["schema"],
             run_fn="models.keras_model.model.run_fn",
             train_args=tfx.proto.TrainArgs(num_steps=1000),
-            config=PerfConfig.from_dict({"memory": {"batch_sizes": [256, 1024]}}),
+            config={"memory": {"batch_sizes": [256, 1024]}},
         )
         ```
     """
@@ -106,15 +106,13 @@ class MemoryProfiler(base_component.BaseComponent):
                 "Expected exactly one of run_fn and module_file. "
                 f"Received: run_fn={run_fn}, module_file={module_file}."
             )
-        if not isinstance(config, perf_config.PerfConfig):
-            config = perf_config.PerfConfig.from_dict(config)
         super().__init__(
             MemoryProfilerSpec(
                 examples=examples,
                 transform_graph=transform_graph,
                 schema=schema,
                 input_plan=input_plan,
-                config=config.to_json(),
+                config=perf_config.PerfConfig.of(config).to_json("memory"),
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,

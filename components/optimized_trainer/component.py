@@ -114,7 +114,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 custom_config=json_utils.dumps(custom_config),
-                config=perf_config.PerfConfig.of(config).to_json(),
+                config=perf_config.PerfConfig.of(config).to_json("training", "compilation"),
                 model=tfx_types.Channel(type=standard_artifacts.Model),
                 model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),
                 perf_metrics=tfx_types.Channel(type=types.PerfMetrics),

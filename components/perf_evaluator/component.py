@@ -49,10 +49,7 @@ class PerfEvaluator(base_component.BaseComponent):
 
     Example:
         ```python
-        ledger = tfx.dsl.Resolver(
-            strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
-            ledger=tfx.dsl.Channel(type=PerfLedger),
-        ).with_id("latest_perf_ledger")
+        ledger = latest_ledger()
         gate = PerfEvaluator(
             model=trainer.outputs["model"],
             perf_metrics=trainer.outputs["perf_metrics"],
@@ -99,7 +96,7 @@ class PerfEvaluator(base_component.BaseComponent):
                 memory_profile=memory_profile,
                 input_plan=input_plan,
                 ledger=ledger,
-                config=perf_config.PerfConfig.of(config).to_json(),
+                config=perf_config.PerfConfig.of(config).to_json("gate"),
                 blessing=tfx_types.Channel(type=standard_artifacts.InfraBlessing),
                 evaluation=tfx_types.Channel(type=types.PerfEvaluation),
                 updated_ledger=tfx_types.Channel(type=types.PerfLedger),

@@ -1,5 +1,7 @@
 """Profiles of real steps, against bounds and counts by hand."""
 
+import html
+
 import keras
 import pytest
 import tensorflow as tf
@@ -50,7 +52,7 @@ def test_convolutions(line, tmp_path):
         assert xla.temp_bytes >= 2 * size * MAP_BYTES
         arguments = xla.peak_bytes - xla.temp_bytes
         least = CONVOLUTION_WEIGHTS + slots + plain.input_batch_bytes
-        assert least <= arguments <= least + 100  # counters and metrics
+        assert least <= arguments <= least + 1024  # counters and metrics
 
     assert record.prediction.bytes_at(512) == pytest.approx(result["far_peak_bytes"], rel=0.25)
     largest = record.largest_batch_size
@@ -70,9 +72,7 @@ def test_strings_have_a_plain_figure_only(tmp_path):
     assert xla.peak_bytes is None
     assert xla.reason
     assert record.figures()["xla_peak_bytes"] is None
-    assert xla.reason in memory_report.report_on(record).render().replace("&#39;", "'").replace(
-        "&#34;", '"'
-    ).replace("&gt;", ">").replace("&lt;", "<").replace("&amp;", "&")
+    assert xla.reason in html.unescape(memory_report.report_on(record).render())
 
 
 @LINES

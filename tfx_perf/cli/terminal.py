@@ -18,6 +18,11 @@ def show(content: table.Table | str) -> None:
     output.print(content)
 
 
+def show_progress(text: str) -> None:
+    """Writes a line about the progress of long work to standard error."""
+    console.Console(stderr=True, highlight=False).print(text)
+
+
 def show_json(value: Any) -> None:
     """Writes `value` to standard output as JSON, for `--json`."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))

@@ -41,6 +41,4 @@ def tensor_bytes(structure: Any) -> int:
 
 def _variables_bytes(variables: Iterable[Any]) -> int:
     unique = {id(variable): variable for variable in variables}.values()
-    return sum(
-        math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in unique
-    )
+    return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in unique)

@@ -56,8 +56,10 @@ def run_steps(call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_S
         batch: nested structure of eager tensors.
         steps: how many.
     """
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread can hold up the end of every fit (TF 2.16)
     call.proceed(
-        x=tf.data.Dataset.from_tensors(batch).repeat(),
+        x=tf.data.Dataset.from_tensors(batch).repeat().with_options(options),
         y=None,
         sample_weight=None,
         batch_size=None,

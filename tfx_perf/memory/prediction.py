@@ -7,7 +7,6 @@ import numpy as np
 from tfx_perf.memory import peak
 from tfx_perf.memory.record import Prediction
 
-
 _RESOLUTION = 0.05  # of a peak: what the allocator's rounding of sizes can feign
 
 

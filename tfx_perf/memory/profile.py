@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, hlo, interception
+from tfx_perf import autograph, errors, hlo, interception
 from tfx_perf.config import MemoryConfig
 from tfx_perf.memory import batches, breakdown, limit, peak, prediction
 from tfx_perf.memory.record import ProfileRecord, StepMemory
@@ -28,6 +28,14 @@ def profile(call: interception.FitCall, *, config: MemoryConfig) -> ProfileRecor
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
     """
+    try:
+        with autograph.tf_keras_unconverted():
+            return _profile(call, config)
+    except tf.errors.OperatorNotAllowedInGraphError:  # the user's code needs the conversion
+        return _profile(call, config)
+
+
+def _profile(call: interception.FitCall, config: MemoryConfig) -> ProfileRecord:
     dataset = batches.dataset_of(call)
     own = batches.batch_size_of(batches.first_batch(dataset))
     available = limit.memory_limit(max_utilization=config.max_device_utilization)
@@ -87,9 +95,7 @@ def _plain_row(
 
 
 def _xla_row(call: interception.FitCall, batch: Any, *, size: int) -> StepMemory:
-    row = StepMemory(
-        plan="xla", batch_size=size, input_batch_bytes=breakdown.tensor_bytes(batch)
-    )
+    row = StepMemory(plan="xla", batch_size=size, input_batch_bytes=breakdown.tensor_bytes(batch))
     try:
         buffers = hlo.buffer_sizes(hlo.model_step_hlo(call.model, batch, optimized=True))
     except hlo.NotCompilable as error:

@@ -9,7 +9,9 @@ _PLANS = {"plain": "without XLA", "xla": "with XLA"}
 
 def report_on(record: ProfileRecord) -> page.Report:
     """Returns the report on a profile: the peak, its parts, its growth."""
-    report = page.Report(title="MemoryProfiler: where a step's memory goes", verdict=_verdict(record))
+    report = page.Report(
+        title="MemoryProfiler: where a step's memory goes", verdict=_verdict(record)
+    )
     measured = [step for step in record.steps if step.peak_bytes is not None]
     if measured:
         scale, unit = _unit(max(step.peak_bytes for step in measured))
@@ -17,15 +19,14 @@ def report_on(record: ProfileRecord) -> page.Report:
             "What a training step holds at its peak",
             svg=plots.stacked_bars(
                 {
-                    _name(step): {
-                        part: size / scale for part, size in record.parts(step).items()
-                    }
+                    _name(step): {part: size / scale for part, size in record.parts(step).items()}
                     for step in measured
                 },
                 xlabel=f"{unit} on {record.device}",
             ),
-            note="Without XLA: the allocator's peak over real steps of Keras' fit; the last part is "
-            "the peak less the others, so that the optimizer's and the kernels' scratch is in it. "
+            note="Without XLA: the allocator's peak over real steps of Keras' fit; the last part "
+            "is the peak less the others, so that the optimizer's and the kernels' scratch is in "
+            "it. "
             "With XLA: the compiler's buffer assignment, not run; gradients are among its "
             "temporaries.",
         )
@@ -72,7 +73,9 @@ def _verdict(record: ProfileRecord) -> str:
         if step.peak_bytes is not None
     ]
     needs = f"needs {' and '.join(peaks)}" if peaks else "could not be measured"
-    return f"A training step at batch size {record.module_batch_size} {needs}. {_prediction(record)}"
+    return (
+        f"A training step at batch size {record.module_batch_size} {needs}. {_prediction(record)}"
+    )
 
 
 def _prediction(record: ProfileRecord) -> str:

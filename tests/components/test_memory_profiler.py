@@ -1,0 +1,242 @@
+"""MemoryProfiler's wiring, and its executor on artifacts in temporary folders."""
+
+import json
+import pathlib
+
+import pytest
+import tensorflow as tf
+from tfx import types as tfx_types
+from tfx.types import artifact_utils, standard_artifacts
+from tfx_bsl.tfxio import dataset_options
+
+from tfx_perf import config, errors, metrics
+from tfx_perf.components import trainer_args, types
+from tfx_perf.components.input_tuner import sources
+from tfx_perf.components.memory_profiler import component, executor
+from tfx_perf.input.record import CandidateOutcome, TuningRecord
+from tfx_perf.memory.record import ProfileRecord
+
+_SCHEMA = """
+    feature { name: "number" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+    feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+"""
+
+_MODULE = """
+import {line} as keras
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.utils import io_utils
+from tfx_bsl.public import tfxio
+
+def run_fn(fn_args):
+    schema = io_utils.parse_pbtxt_file(fn_args.schema_path, schema_pb2.Schema())
+    options = tfxio.TensorFlowDatasetOptions(batch_size=16, label_key="label")
+    data = fn_args.data_accessor.tf_dataset_factory(fn_args.train_files, options, schema)
+    inputs = {{"number": keras.Input((1,), name="number")}}
+    outputs = keras.layers.Dense(1)(keras.layers.Dense(64)(inputs["number"]))
+    model = keras.Model(inputs, outputs)
+    model.compile(optimizer="adam", loss="mse")
+    model.fit(data, steps_per_epoch=fn_args.train_steps)
+    raise AssertionError("not reached")
+"""
+
+
+@pytest.fixture
+def examples(tmp_path):
+    item = standard_artifacts.Examples()
+    item.uri = str(tmp_path / "examples")
+    item.split_names = artifact_utils.encode_split_names(["train", "eval", "empty"])
+    for split, count in (("train", 50), ("eval", 5), ("empty", 0)):
+        folder = pathlib.Path(item.uri) / f"Split-{split}"
+        folder.mkdir(parents=True)
+        with tf.io.TFRecordWriter(str(folder / "part-00000-of-00001.gz"), "GZIP") as writer:
+            for number in range(count):
+                feature = {
+                    "number": tf.train.Feature(float_list=tf.train.FloatList(value=[number])),
+                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=feature))
+                writer.write(example.SerializeToString())
+    return item
+
+
+@pytest.fixture
+def schema(tmp_path):
+    item = standard_artifacts.Schema()
+    item.uri = str(tmp_path / "schema")
+    pathlib.Path(item.uri).mkdir()
+    (pathlib.Path(item.uri) / "schema.pbtxt").write_text(_SCHEMA)
+    return item
+
+
+@pytest.fixture
+def input_plan(tmp_path):
+    item = types.InputPlan()
+    item.uri = str(tmp_path / "input_plan")
+    pathlib.Path(item.uri).mkdir()
+    TuningRecord(
+        chosen="columns",
+        reason="for the test",
+        outcomes=tuple(
+            CandidateOutcome(name=name, description="", status=status)
+            for name, status in (("default", "measured"), ("columns", "chosen"))
+        ),
+        batch_size=16,
+        rounds=1,
+        margin=0.0,
+        memory_budget_bytes=2**30,
+        memory_budget_configured=True,
+        example_count=50,
+        checked_example_count=50,
+        file_count=1,
+        file_bytes=1000,
+        compression="GZIP",
+        tuning_time_seconds=1.0,
+    ).write(pathlib.Path(item.uri) / "plan.json")
+    return item
+
+
+def properties(**changes):
+    return {
+        "config": config.PerfConfig().to_json(),
+        "train_args": json.dumps({"num_steps": 10}),
+        "eval_args": "{}",
+        "custom_config": "null",
+        **changes,
+    }
+
+
+def outputs(tmp_path):
+    model, model_run = standard_artifacts.Model(), standard_artifacts.ModelRun()
+    model.uri, model_run.uri = str(tmp_path / "model"), str(tmp_path / "model_run")
+    return {"model": [model], "model_run": [model_run]}
+
+
+def do(tmp_path, inputs, **changes):
+    profile = types.MemoryProfile()
+    profile.uri = str(tmp_path / "profile")
+    executor.Executor().Do(
+        {key: [value] for key, value in inputs.items()},
+        {"memory_profile": [profile]},
+        properties(**changes),
+    )
+    return profile
+
+
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(_MODULE.format(line=line))
+    inputs = {"examples": examples, "schema": schema, "input_plan": input_plan}
+    profile = do(tmp_path, inputs, module_file=str(module))
+
+    record = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
+    assert (record.keras, record.module_batch_size) == (line, 16)
+    assert record.state.weights_bytes == 4 * (64 + 64 + 64 + 1)
+    assert record.step("plain", 16).input_batch_bytes == 16 * (4 + 8)
+    assert {step.batch_size for step in record.steps} >= {8, 16, 32}
+    assert all(step.peak_bytes for step in record.steps), record.steps
+    assert "<svg" in (pathlib.Path(profile.uri) / "report.html").read_text()
+    assert profile.get_string_custom_property("keras") == line
+    figures = metrics.checked(record.figures())
+    assert figures["step_peak_bytes"] > figures["weights_bytes"]
+    for key, value in figures.items():
+        assert profile.get_float_custom_property(key) == value
+
+
+def test_a_crash_names_its_cause_and_keeps_the_log(examples, schema, tmp_path, monkeypatch):
+    module = tmp_path / "crashing_module.py"
+    module.write_text("def run_fn(fn_args):\n    print('so far', flush=True)\n    1 / 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(errors.MeasurementError, match="ZeroDivisionError") as caught:
+        do(tmp_path, {"examples": examples, "schema": schema}, run_fn="crashing_module.run_fn")
+    log = str(caught.value).rsplit("Log: ", 1)[1]
+    assert "so far" in pathlib.Path(log).read_text()
+
+
+def test_user_error_of_the_child_is_one_here(examples, tmp_path):
+    with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
+        do(tmp_path, {"examples": examples}, run_fn="no_such_module.run_fn")
+
+
+def test_input_plan_is_applied(examples, schema, input_plan, tmp_path):
+    inputs = {"examples": [examples], "schema": [schema]}
+    stock = trainer_args.fn_args(inputs, outputs(tmp_path), properties())
+    tuned = trainer_args.fn_args(
+        {**inputs, "input_plan": [input_plan]}, outputs(tmp_path), properties()
+    )
+    assert stock.train_steps == tuned.train_steps == 10
+    assert tuned.serving_model_dir.startswith(str(tmp_path / "model"))
+    proto = sources.read_schema(transform_graph=None, schema=[schema])
+    options = dataset_options.TensorFlowDatasetOptions(batch_size=8, label_key="label")
+    datasets = [
+        arguments.data_accessor.tf_dataset_factory(arguments.train_files, options, proto)
+        for arguments in (stock, tuned)
+    ]
+    assert datasets[0].element_spec == datasets[1].element_spec
+    assert stock.data_accessor.tf_dataset_factory is not tuned.data_accessor.tf_dataset_factory
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_args": '{"splits": ["training"]}'}, "Received: split=training"),
+        ({"eval_args": '{"splits": ["validation"]}'}, "Received: split=validation"),
+        ({"train_args": '{"splits": ["empty"]}'}, "Expected training examples"),
+    ],
+)
+def test_wrong_examples(changes, message, examples, tmp_path):
+    with pytest.raises(errors.UserError, match=message) as caught:
+        trainer_args.fn_args({"examples": [examples]}, outputs(tmp_path), properties(**changes))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "Expected an existing module file"),
+        ("def run(fn_args): pass", "defines run_fn"),
+        ("run_fn = 3", "run_fn to be a function"),
+        ("import no_such_package", "no_such_package"),
+        ("def run_fn(:", "can be imported"),
+    ],
+)
+def test_wrong_module_file(text, message, tmp_path):
+    module = tmp_path / "module.py"
+    if text is not None:
+        module.write_text(text)
+    with pytest.raises(errors.UserError, match=message) as caught:
+        trainer_args.load_run_fn({"module_file": str(module)})
+    assert f"Received: module_file={module}" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_run_fn(tmp_path, monkeypatch):
+    (tmp_path / "some_training.py").write_text("def run(fn_args): pass")
+    monkeypatch.syspath_prepend(tmp_path)
+    for path in ("some_training.run_fn", "no_such_training.run_fn", "run_fn"):
+        with pytest.raises(errors.UserError, match=f"Received: run_fn={path}"):
+            trainer_args.load_run_fn({"run_fn": path})
+    with pytest.raises(errors.UserError, match="Received: neither"):
+        trainer_args.load_run_fn({"run_fn": None})
+
+
+def test_wiring(examples):
+    channel = tfx_types.Channel(type=standard_artifacts.Examples).set_artifacts([examples])
+    profiler = component.MemoryProfiler(
+        examples=channel,
+        run_fn="models.run_fn",
+        custom_config={"a": 1},
+        config={"memory": {"batch_sizes": [64]}},
+    )
+    assert profiler.outputs["memory_profile"].type is types.MemoryProfile
+    settings = config.PerfConfig.from_json(profiler.exec_properties["config"])
+    assert settings.memory.batch_sizes == (64,)
+    assert json.loads(profiler.exec_properties["custom_config"]) == {"a": 1}
+
+
+@pytest.mark.parametrize("given", [{}, {"run_fn": "a.run_fn", "module_file": "a.py"}])
+def test_wiring_needs_one_module(given):
+    with pytest.raises(errors.UserError, match="exactly one of run_fn and module_file"):
+        component.MemoryProfiler(
+            examples=tfx_types.Channel(type=standard_artifacts.Examples), **given
+        )

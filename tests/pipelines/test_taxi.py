@@ -1,0 +1,140 @@
+"""The whole pipeline on the taxi data, three times in one folder: real TFX, SQLite, Pusher."""
+
+import json
+import pathlib
+
+import pytest
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfx_perf import metadata, metrics
+from tfx_perf.components import child
+from tfx_perf.config import PerfConfig
+
+_OURS = {
+    "tfx_perf.InputPlan": "plan.json",
+    "tfx_perf.MemoryProfile": "profile.json",
+    "tfx_perf.PerfMetrics": "metrics.json",
+    "tfx_perf.PerfEvaluation": "evaluation.json",
+}
+_CHEAP = {"input": {"batch_size": 40, "time_budget_seconds": 8}, "training": {"seed": 1}}
+
+
+def _run(folder: pathlib.Path, *, label: str, config: dict) -> metadata.Run:
+    child.run_in_child(
+        "tfx_perf.pipelines.taxi:run_in_process",
+        {
+            "folder": str(folder),
+            "batch_size": 40,
+            "train_steps": 400,
+            "eval_steps": 20,
+            "label": label,
+            "config": PerfConfig.from_dict({**_CHEAP, **config}).to_json(),
+        },
+        timeout_seconds=600,
+        log_path=folder / f"{label}.log",
+    )
+    return metadata.read_runs(folder / "metadata.sqlite", limit=1)[0]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    return tmp_path_factory.mktemp("taxi")
+
+
+@pytest.fixture(scope="module")
+def runs(folder: pathlib.Path) -> dict[str, metadata.Run]:
+    """Run 1 has no baseline, run 2 compares with it, run 3 has a limit that nothing keeps."""
+    generous = {"gate": {"changes": {"step_time_seconds": 20.0}, "limits": {}}}
+    impossible = {"gate": {"limits": {"examples_per_second": {"min": 1e12}}, "changes": {}}}
+    return {
+        "first": _run(folder, label="first", config=generous),
+        "second": _run(folder, label="second", config=generous),
+        "refused": _run(folder, label="refused", config=impossible),
+    }
+
+
+def _store(folder: pathlib.Path) -> metadata_store.MetadataStore:
+    connection = mlmd.ConnectionConfig()
+    connection.sqlite.filename_uri = str(folder / "metadata.sqlite")
+    return metadata_store.MetadataStore(connection)
+
+
+def _evaluation(run: metadata.Run) -> dict:
+    return json.loads(pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json").read_text())
+
+
+def _ledger_sizes(folder: pathlib.Path) -> list[int]:
+    ledgers = sorted(
+        _store(folder).get_artifacts_by_type("tfx_perf.PerfLedger"), key=lambda item: item.id
+    )
+    return [
+        len(json.loads(pathlib.Path(item.uri, "ledger.json").read_text())["entries"])
+        for item in ledgers
+    ]
+
+
+def test_every_run_is_complete(runs: dict[str, metadata.Run]) -> None:
+    assert {name: run.state for name, run in runs.items()} == dict.fromkeys(runs, "complete")
+
+
+def test_pusher_follows_the_gate(runs: dict[str, metadata.Run]) -> None:
+    assert (runs["first"].blessed, runs["first"].pushed) == (True, True)
+    assert (runs["refused"].blessed, runs["refused"].pushed) == (False, False)
+
+
+def test_second_run_compares_with_the_first(runs: dict[str, metadata.Run]) -> None:
+    assert _evaluation(runs["first"])["baseline_runs"] == []
+    assert _evaluation(runs["second"])["baseline_runs"] == [runs["first"].run_id]
+    outcomes = _evaluation(runs["second"])["outcomes"]
+    change = next(item for item in outcomes if item["metric"] == "step_time_seconds")
+    assert change["baseline"] == pytest.approx(runs["first"].metrics["step_time_seconds"])
+
+
+def test_refused_run_passes_the_ledger_on(
+    runs: dict[str, metadata.Run], folder: pathlib.Path
+) -> None:
+    assert runs["second"].blessed
+    assert _ledger_sizes(folder) == [1, 2, 2]
+
+
+def test_data_is_taken_from_cache_and_the_model_is_trained_anew(
+    runs: dict[str, metadata.Run], folder: pathlib.Path
+) -> None:
+    store = _store(folder)
+
+    def states(kind: str) -> list[str]:
+        executions = sorted(store.get_executions_by_type(kind), key=lambda item: item.id)
+        return [mlmd.Execution.State.Name(item.last_known_state) for item in executions]
+
+    assert states("tfx.components.transform.component.Transform") == [
+        "COMPLETE", "CACHED", "CACHED",
+    ]  # fmt: skip
+    assert states("tfx_perf.components.optimized_trainer.component.OptimizedTrainer") == [
+        "COMPLETE", "COMPLETE", "COMPLETE",
+    ]  # fmt: skip
+
+
+def test_figures_are_custom_properties(
+    runs: dict[str, metadata.Run], folder: pathlib.Path
+) -> None:
+    store = _store(folder)
+    recorded = set()
+    for kind, payload in _OURS.items():
+        artifact = max(store.get_artifacts_by_type(kind), key=lambda item: item.id)
+        assert pathlib.Path(artifact.uri, payload).is_file()
+        page = pathlib.Path(artifact.uri, "report.html").read_text()
+        assert "http://" not in page.replace("http://www.w3.org", "")
+        assert "https://" not in page
+        recorded |= {key for key in artifact.custom_properties if key in metrics.CATALOGUE}
+    assert recorded == set(metrics.CATALOGUE)
+
+
+def test_stock_trainer_was_run_beside_ours(
+    runs: dict[str, metadata.Run], folder: pathlib.Path
+) -> None:
+    records = sorted(folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json"))
+    assert len(records) == len(runs)
+    stock = json.loads(records[-1].read_text())
+    assert stock["plan"]["steps_per_call"] is None
+    assert stock["train_step_count"] == 400  # noqa: PLR2004

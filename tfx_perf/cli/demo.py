@@ -1,0 +1,204 @@
+"""`tfx-perf demo`: the whole pipeline on real data, beside TFX's stock Trainer."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+import click
+from rich import box, markup, table
+
+from tfx_perf import config as perf_config
+from tfx_perf import errors, formatting
+from tfx_perf.cli import progress, terminal
+
+_TIMEOUT_SECONDS = 1800.0
+_COMPARED = (
+    "examples_per_second",
+    "step_time_seconds",
+    "time_to_first_step_seconds",
+    "fit_time_seconds",
+    "compile_time_seconds",
+    "peak_memory_bytes",
+    "mfu_ratio",
+    "train_loss",
+    "validation_loss",
+)
+# The gate's limits in the demo: what a healthy run on any machine keeps.
+_LIMITS = {"input_wait_ratio": {"max": 0.5}, "validation_loss": {"max": 0.65}}
+
+
+@click.command("demo")
+@click.option(
+    "--output", metavar="DIR", default="demo_output", show_default=True,
+    help="Where everything is written; a second demo there compares itself with the first.",
+)  # fmt: skip
+@click.option(
+    "--batch-size", "batch_sizes", metavar="N", type=click.IntRange(min=1), multiple=True,
+    default=(40, 1024), show_default=True, help="May be repeated; one pipeline for each.",
+)  # fmt: skip
+@click.option(
+    "--steps", metavar="N", type=click.IntRange(min=50), default=1000, show_default=True,
+    help="Training steps.",
+)  # fmt: skip
+@click.option("--config", "config_path", metavar="YAML", help="Settings of the components.")
+@click.option("--json", "as_json", is_flag=True, help="The summary as JSON, not as tables.")
+def command(
+    *,
+    output: str,
+    batch_sizes: tuple[int, ...],
+    steps: int,
+    config_path: str | None,
+    as_json: bool,
+) -> None:
+    """Runs the Chicago taxi pipeline with tfx-perf, and the stock Trainer beside it.
+
+    Data and model are those of `tfx template copy --model taxi`, unmodified.
+    """
+    folder = _writable(pathlib.Path(output).absolute())
+    settings = _settings(config_path)
+    summaries = []
+    for batch_size in dict.fromkeys(batch_sizes):
+        run_folder = _writable(folder / f"batch_{batch_size}")
+        terminal.show_progress(f"Taxi pipeline at batch size {batch_size}, {steps} steps")
+        summary = _run(run_folder, batch_size=batch_size, steps=steps, settings=settings)
+        summaries.append(summary)
+        if not as_json:
+            _show(summary)
+    document = {"schema": "tfx_perf.demo/1", "runs": summaries}
+    path = folder / "summary.json"
+    path.write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+    if as_json:
+        terminal.show_json(document)
+    else:
+        terminal.show(f"Summary: {markup.escape(str(path))}")
+
+
+def _writable(folder: pathlib.Path) -> pathlib.Path:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(
+            f"Expected a folder that can be written. Received: output={folder} ({error.strerror})."
+        ) from error
+    if not os.access(folder, os.W_OK):
+        raise errors.UserError(
+            f"Expected a folder that can be written. Received: output={folder}, which cannot be."
+        )
+    return folder
+
+
+def _settings(config_path: str | None) -> perf_config.PerfConfig:
+    if config_path:
+        return perf_config.PerfConfig.from_yaml(config_path)
+    return perf_config.PerfConfig.from_dict(
+        {"training": {"seed": 1}, "gate": {"limits": _LIMITS}, "input": {"time_budget_seconds": 30}}
+    )
+
+
+def _run(
+    folder: pathlib.Path, *, batch_size: int, steps: int, settings: perf_config.PerfConfig
+) -> dict[str, Any]:
+    """Runs one pipeline in a process of its own and sums it up."""
+    from tfx_perf.components import child
+
+    tuned_input = settings.input.model_copy(update={"batch_size": batch_size})
+    log_path = folder / "pipeline.log"
+    with progress.following(log_path):
+        child.run_in_child(
+            "tfx_perf.pipelines.taxi:run_in_process",
+            {
+                "folder": str(folder),
+                "batch_size": batch_size,
+                "train_steps": steps,
+                "eval_steps": max(1, steps * 15 // 100),  # the template's proportion
+                "label": f"run {_completed_runs(folder)}",
+                "config": settings.model_copy(update={"input": tuned_input}).to_json(),
+            },
+            timeout_seconds=_TIMEOUT_SECONDS,
+            log_path=log_path,
+        )
+    return _summary(folder, batch_size=batch_size, log_path=log_path)
+
+
+def _metadata_path(folder: pathlib.Path) -> pathlib.Path:
+    return folder / "metadata.sqlite"
+
+
+def _completed_runs(folder: pathlib.Path) -> int:
+    from tfx_perf import metadata
+
+    if not _metadata_path(folder).exists():
+        return 0
+    runs = metadata.read_runs(_metadata_path(folder))
+    return sum(run.state == "complete" for run in runs)
+
+
+def _summary(
+    folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path
+) -> dict[str, Any]:
+    """Returns the figures of the newest run, the stock Trainer's beside them."""
+    from tfx_perf import metadata
+    from tfx_perf.gate.record import GateRecord
+    from tfx_perf.training.record import TrainingRecord
+
+    run = metadata.read_runs(_metadata_path(folder), limit=1)[0]
+    stock_files = folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json")
+    stock_path = max(stock_files, key=lambda path: path.stat().st_mtime)
+    stock = TrainingRecord.read(stock_path).figures()
+    trained = TrainingRecord.read(pathlib.Path(run.folders["PerfMetrics"], "metrics.json"))
+    decision = GateRecord.read(pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json"))
+    optimized = trained.figures()
+    return {
+        "batch_size": batch_size,
+        "run_id": run.run_id,
+        "stock": {key: stock[key] for key in _COMPARED},
+        "optimized": {key: optimized[key] for key in _COMPARED},
+        "ratio": {key: _ratio(optimized[key], stock[key]) for key in _COMPARED},
+        "plan": str(trained.plan),
+        "plan_reason": trained.plan_reason,
+        "input_speedup": run.metrics.get("input_speedup_ratio"),
+        "verdict": {
+            "blessed": run.blessed,
+            "pushed": run.pushed,
+            "headline": decision.headline,
+            "baseline_runs": len(decision.baseline_runs),
+        },
+        "environment": trained.environment,
+        "reports": {
+            kind: str(pathlib.Path(uri, "report.html")) for kind, uri in run.folders.items()
+        },
+        "metadata": str(_metadata_path(folder)),
+        "log": str(log_path),
+    }
+
+
+def _ratio(optimized: float | None, stock: float | None) -> float | None:
+    return optimized / stock if optimized is not None and stock else None
+
+
+def _show(summary: dict[str, Any]) -> None:
+    rows = table.Table(
+        title=f"Batch size {summary['batch_size']}", box=box.SIMPLE_HEAD, title_justify="left"
+    )
+    rows.add_column("metric")
+    for heading in ("stock Trainer", "OptimizedTrainer", "ratio"):
+        rows.add_column(heading, justify="right")
+    for key in _COMPARED:
+        stock, optimized = summary["stock"][key], summary["optimized"][key]
+        ratio = summary["ratio"][key]
+        rows.add_row(
+            formatting.label(key),
+            formatting.format_value(key, stock),
+            formatting.format_value(key, optimized),
+            formatting.MISSING if ratio is None else f"{ratio:.2f}",
+        )
+    terminal.show(rows)
+    verdict = summary["verdict"]
+    word = "[green]blessed[/]" if verdict["blessed"] else "[red]refused[/]"
+    pushed = "pushed" if verdict["pushed"] else "not pushed"
+    terminal.show(f"Plan     {markup.escape(summary['plan'])}: {summary['plan_reason']}")
+    terminal.show(f"Verdict  {word}, {pushed}. {markup.escape(verdict['headline'])}")
+    for kind, path in summary["reports"].items():
+        terminal.show(f"Report   {kind:<16}{markup.escape(path)}")
+    terminal.show(f"Log      {markup.escape(summary['log'])}\n")
