@@ -6,6 +6,7 @@ Project and data come from the installed tfx: `tfx template copy --model taxi` w
 import dataclasses
 import pathlib
 import re
+import shutil
 import sys
 
 import tensorflow as tf
@@ -80,24 +81,30 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
 
 
 def write_project(folder: pathlib.Path, *, batch_size: int) -> None:
-    """Writes the stock taxi project, with its two batch sizes set.
+    """Writes the stock taxi project, with its two batch sizes set, unless it is there already.
 
     Args:
-        folder: where to; made if missing.
+        folder: where to; a project in it stays as it is (ExampleGen's cache goes by the age
+            of the data files).
         batch_size: for `TRAIN_BATCH_SIZE` and `EVAL_BATCH_SIZE`.
     """
+    if folder.exists():
+        return
+    draft = folder.with_name(folder.name + ".draft")
+    shutil.rmtree(draft, ignore_errors=True)
     template_handler.copy_template(
         {
             labels.MODEL: "taxi",
             labels.PIPELINE_NAME: "taxi",
-            labels.DESTINATION_PATH: str(folder),
+            labels.DESTINATION_PATH: str(draft),
         }
     )
-    constants = folder / _CONSTANTS
+    constants = draft / _CONSTANTS
     text, count = _BATCH_SIZES.subn(rf"\1_BATCH_SIZE = {batch_size}", constants.read_text())
     if count != 2:  # noqa: PLR2004
         raise RuntimeError(f"Expected two batch sizes in {constants}. Received: count={count}.")
     constants.write_text(text)
+    draft.rename(folder)
 
 
 def eval_config() -> tfma.EvalConfig:

@@ -11,7 +11,6 @@ from tfx.types import component_spec, standard_artifacts, standard_component_spe
 from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
-from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor
 
@@ -101,11 +100,7 @@ class MemoryProfiler(base_component.BaseComponent):
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
                 mapping with a wrong key or value.
         """
-        if bool(run_fn) == bool(module_file):
-            raise errors.UserError(
-                "Expected exactly one of run_fn and module_file. "
-                f"Received: run_fn={run_fn}, module_file={module_file}."
-            )
+        perf_config.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
             MemoryProfilerSpec(
                 examples=examples,

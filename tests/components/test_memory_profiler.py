@@ -236,7 +236,7 @@ def test_wiring(examples):
 
 @pytest.mark.parametrize("given", [{}, {"run_fn": "a.run_fn", "module_file": "a.py"}])
 def test_wiring_needs_one_module(given):
-    with pytest.raises(errors.UserError, match="exactly one of run_fn and module_file"):
+    with pytest.raises(errors.UserError, match="exactly one of module_file and run_fn"):
         component.MemoryProfiler(
             examples=tfx_types.Channel(type=standard_artifacts.Examples), **given
         )

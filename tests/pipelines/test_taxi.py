@@ -17,7 +17,7 @@ _OURS = {
     "tfx_perf.PerfMetrics": "metrics.json",
     "tfx_perf.PerfEvaluation": "evaluation.json",
 }
-_CHEAP = {"input": {"batch_size": 40, "time_budget_seconds": 8}, "training": {"seed": 1}}
+_CHEAP = {"input": {"batch_size": 40, "time_budget_seconds": 8}, "training": {"seed": 1, "trial_budget_seconds": 10}}
 
 
 def _run(folder: pathlib.Path, *, label: str, config: dict) -> metadata.Run:
@@ -85,9 +85,9 @@ def test_pusher_follows_the_gate(runs: dict[str, metadata.Run]) -> None:
 
 def test_second_run_compares_with_the_first(runs: dict[str, metadata.Run]) -> None:
     assert _evaluation(runs["first"])["baseline_runs"] == []
-    assert _evaluation(runs["second"])["baseline_runs"] == [runs["first"].run_id]
-    outcomes = _evaluation(runs["second"])["outcomes"]
-    change = next(item for item in outcomes if item["metric"] == "step_time_seconds")
+    second = _evaluation(runs["second"])
+    assert [run["run_id"] for run in second["baseline_runs"]] == [runs["first"].run_id]
+    change = next(item for item in second["outcomes"] if item["metric"] == "step_time_seconds")
     assert change["baseline"] == pytest.approx(runs["first"].metrics["step_time_seconds"])
 
 

@@ -1,15 +1,17 @@
 """What differs between Keras 3 and tf_keras, behind one interface."""
 
 import abc
-import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
 import tensorflow as tf
 
+from tfx_perf.training.quick_function import QuickFunction
+
 Tensors = Any  # a nested structure of tensors
+Function = Callable[[Any], dict[str, Any]]  # iterator to logs
 
 
 class KerasLine(abc.ABC):
@@ -17,9 +19,11 @@ class KerasLine(abc.ABC):
 
     Attributes:
         package: the line's top-level module, `keras` or `tf_keras`.
+        overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
     """
 
     package: str
+    overcounts: bool
 
     @property
     def callbacks(self) -> Any:
@@ -57,12 +61,24 @@ class KerasLine(abc.ABC):
         return [*model.variables, *(optimizer() if callable(optimizer) else optimizer)]
 
     def scales_loss(self, model: Any) -> bool:
-        """Whether the optimizer scales the loss for float16."""
-        return "LossScale" in type(model.optimizer).__name__
+        """Whether the optimizer scales the loss, e.g. for float16."""
+        return "LossScale" in type(model.optimizer).__name__ or bool(
+            getattr(model.optimizer, "loss_scale_factor", None)
+        )
+
+    def keras_functions(self, model: Any) -> tuple[Function, Function]:
+        """Returns Keras' own train and test functions, new ones, not yet traced."""
+        model.make_train_function(force=True)
+        model.make_test_function(force=True)
+        return model.train_function, model.test_function
 
     @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         """Splits an element of the data into x, y and sample weight."""
+
+    @abc.abstractmethod
+    def forward(self, model: Any, x: Tensors) -> Tensors:
+        """Calls the model as its own `train_step` does."""
 
     @abc.abstractmethod
     def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
@@ -90,18 +106,18 @@ class KerasLine(abc.ABC):
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
         """Returns the variables in which Keras counts train and test steps, if it does."""
 
-    @abc.abstractmethod
-    def without_autograph(self) -> contextlib.AbstractContextManager[None]:
-        """Inside, Keras builds its train and test functions without AutoGraph."""
-
 
 class Keras3(KerasLine):
     """Keras 3 on its TensorFlow backend."""
 
     package = "keras"
+    overcounts = True
 
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         return importlib.import_module("keras.utils").unpack_x_y_sample_weight(batch)
+
+    def forward(self, model: Any, x: Tensors) -> Tensors:
+        return model(x, training=True) if model._call_has_training_arg else model(x)
 
     def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
         loss = model._compute_loss(
@@ -127,17 +143,17 @@ class Keras3(KerasLine):
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
         return None, None
 
-    def without_autograph(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()  # Keras 3 never converts its own functions
-
-
 class TfKeras(KerasLine):
     """tf_keras, the continuation of Keras 2."""
 
     package = "tf_keras"
+    overcounts = False
 
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         return importlib.import_module("tf_keras.utils").unpack_x_y_sample_weight(batch)
+
+    def forward(self, model: Any, x: Tensors) -> Tensors:
+        return model(x, training=True)
 
     def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
         return model.compute_loss(x, y, y_pred, weight)
@@ -157,15 +173,9 @@ class TfKeras(KerasLine):
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
         return model._train_counter, model._test_counter
 
-    @contextlib.contextmanager
-    def without_autograph(self) -> Iterator[None]:
-        original: Callable[..., Any] = tf.compat.v2.function
-
-        def plain_function(func: Any = None, **options: Any) -> Any:
-            return original(func, **{**options, "autograph": False})
-
-        with mock.patch.object(tf.compat.v2, "function", plain_function):
-            yield
+    def keras_functions(self, model: Any) -> tuple[Function, Function]:
+        with mock.patch.object(tf.compat.v2, "function", QuickFunction):
+            return super().keras_functions(model)
 
 
 def line_of(model: Any) -> KerasLine:

@@ -1,7 +1,8 @@
 """Runs `fit` with a plan: Keras' shell around our train and test functions."""
 
 import contextlib
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,16 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training import keras_line, steps
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.turns import Schedule, Turn, Turns
+
+_ENDLESS = 10**9
+_ON_TRIAL = {
+    "epochs": 1,
+    "initial_epoch": 0,
+    "validation_data": None,
+    "callbacks": None,
+    "verbose": 0,
+}
 
 
 def length_of(data: Any, step_count: int | None) -> int | None:
@@ -22,10 +33,19 @@ def length_of(data: Any, step_count: int | None) -> int | None:
     return cardinality if cardinality >= 0 else None
 
 
+def callback_list(callbacks: Any) -> list[Any]:
+    """Returns what the user may have given to `fit` (None, one, several) as a new list."""
+    callbacks = getattr(callbacks, "callbacks", callbacks)  # a CallbackList
+    return [] if callbacks is None else list(tf.nest.flatten(callbacks))
+
+
 class Loop:
     """Trains one model with any plan; compiled functions are kept between runs.
 
     Plans that differ only in `steps_per_call` share one traced function.
+
+    Attributes:
+        line: the model's Keras line.
     """
 
     def __init__(self, call: FitCall) -> None:
@@ -37,69 +57,131 @@ class Loop:
         self._testing = steps.Countdown()
         self._train: dict[bool, steps.MultiStep] = {}
         self._test: steps.MultiStep | None = None
-        self._keras_functions: tuple[Any, Any] | None = None
 
-    def fit(
-        self, plan: TrainingPlan, *, deadline: float | None = None, **overrides: Any
+    @property
+    def train_length(self) -> int | None:
+        """Steps of an epoch, None if unknown."""
+        arguments = self._call.arguments
+        return length_of(arguments["x"], arguments["steps_per_epoch"])
+
+    @property
+    def users_steps_per_call(self) -> int:
+        """The `steps_per_execution` of the user's `compile`."""
+        return self.line.get_steps_per_execution(self._model)
+
+    def observe(self) -> tuple[Any, StepTimer]:
+        """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
+        return self._timed(self._call.arguments["callbacks"], lambda: self.users_steps_per_call)
+
+    def fit(self, plan: TrainingPlan) -> tuple[Any, StepTimer]:
+        """Runs the user's `fit` with the plan; returns its History and the timer."""
+        return self._planned(plan, self._call.arguments)
+
+    def try_out(
+        self,
+        plan: TrainingPlan,
+        data: tf.data.Dataset,
+        *,
+        step_count: int,
+        stop_when: Callable[[StepTimer], bool],
     ) -> tuple[Any, StepTimer]:
-        """Runs `fit` with the plan.
+        """Trains a little, without callbacks or validation.
 
         Args:
             plan: how to run the steps.
-            deadline: when to give up, on `time.perf_counter`'s clock.
-            **overrides: arguments of `fit` to replace.
+            data: what to train on, in place of the user's data.
+            step_count: how many steps.
+            stop_when: asked after every call; True ends the training.
 
         Returns:
             The History, and the timer that watched.
-
-        Raises:
-            TooSlowError: the deadline passed.
         """
-        arguments = {**self._call.arguments, **overrides}
-        callbacks = list(arguments["callbacks"] or ())
+        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count}
+        return self._planned(plan, overrides, stop_when=stop_when)
+
+    def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
+        """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
+        try:
+            callback = Turns(self._model, schedule).callback(self.line.callbacks)
+            overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
+            self._call.proceed(**{**overrides, "callbacks": [callback]})
+        finally:
+            self._model.train_function = None
+
+    def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
+        """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
-            shell = self._quickly_traced()
-            timer = StepTimer(
-                steps_in_call=lambda: self.line.get_steps_per_execution(self._model),
-                deadline=deadline,
-            )
+            function, count = self._keras_functions[0], self.users_steps_per_call
         else:
-            shell = self._installed(plan)
-            timer = StepTimer(
-                steps_in_call=lambda: self._training.last_call_steps, deadline=deadline
+            count = plan.steps_per_call
+            function = functools.partial(self._train_function(plan).run, steps=count)
+        if iterator is None:
+            return Turn(function, count)
+        return Turn(lambda _: function(iterator), count)
+
+    def iterator_over(self, data: tf.data.Dataset) -> Any:
+        """Returns the iterator that `fit` makes of the data: distributed, with class weights."""
+        kept = []
+
+        def keep(iterator: Any) -> dict[str, Any]:
+            kept.append(iterator)
+            return {}
+
+        self._model.train_function = keep
+        try:
+            self._call.proceed(**{**_ON_TRIAL, "x": data, "steps_per_epoch": 1})
+        finally:
+            self._model.train_function = None
+        return kept[0]
+
+    def _planned(
+        self,
+        plan: TrainingPlan,
+        overrides: dict[str, Any],
+        *,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> tuple[Any, StepTimer]:
+        arguments = {**self._call.arguments, **overrides}
+        callbacks = callback_list(arguments["callbacks"])
+        if plan.is_plain_fit:
+            with self._installed(*self._keras_functions):
+                return self._timed(
+                    callbacks, lambda: self.users_steps_per_call, stop_when, **overrides
+                )
+        data = arguments["x"]
+        if self.line.overcounts and arguments["steps_per_epoch"]:
+            data = data.repeat()  # where nothing depends on the count; see eligibility
+        test = self._test_function(plan, arguments)
+        first, last = self._counters(plan, arguments, test)
+        with self._installed(self._train_function(plan), None):
+            self.line.set_steps_per_execution(self._model, plan.steps_per_call)
+            return self._timed(
+                [first, *callbacks, last],
+                lambda: self._training.last_call_steps,
+                stop_when,
+                **{**overrides, "x": data},
             )
-            callbacks.insert(0, self._counter(plan, arguments))
-        callbacks.append(timer.callback(self.line.callbacks))
-        with shell:
-            return self._call.proceed(**{**overrides, "callbacks": callbacks}), timer
 
-    def observe(self) -> tuple[Any, StepTimer]:
-        """Runs Keras' own `fit`, nothing replaced, and only times it."""
-        timer = StepTimer(steps_in_call=lambda: self.line.get_steps_per_execution(self._model))
-        callbacks = [*(self._call.arguments["callbacks"] or ()), timer.callback(self.line.callbacks)]
-        return self._call.proceed(callbacks=callbacks), timer
+    def _timed(
+        self,
+        callbacks: Any,
+        steps_in_call: Callable[[], int],
+        stop_when: Callable[[StepTimer], bool] | None = None,
+        **overrides: Any,
+    ) -> tuple[Any, StepTimer]:
+        timer = StepTimer(steps_in_call=steps_in_call, stop_when=stop_when)
+        callbacks = [*callback_list(callbacks), timer.callback(self.line.callbacks)]
+        return self._call.proceed(**{**overrides, "callbacks": callbacks}), timer
 
-    @contextlib.contextmanager
-    def _quickly_traced(self) -> Iterator[None]:
-        """Lets Keras build and keep its own functions, traced without AutoGraph."""
-        model = self._model
-        with self.line.without_autograph():
-            if self._keras_functions:
-                model.train_function, model.test_function = self._keras_functions
-            try:
-                yield
-                self._keras_functions = model.train_function, model.test_function
-            finally:
-                model.train_function = model.test_function = None
+    @functools.cached_property
+    def _keras_functions(self) -> tuple[keras_line.Function, keras_line.Function]:
+        return self.line.keras_functions(self._model)
 
     @contextlib.contextmanager
-    def _installed(self, plan: TrainingPlan) -> Iterator[None]:
-        """Puts our functions in the place of Keras'."""
-        model = self._model
-        users_steps = self.line.get_steps_per_execution(model)
-        model.train_function = self._train_function(plan)
-        model.test_function = self._test_function(plan)
-        self.line.set_steps_per_execution(model, plan.steps_per_call)
+    def _installed(self, train_function: Any, test_function: Any) -> Iterator[None]:
+        """Puts functions in the place of Keras', and afterwards lets Keras make its own."""
+        model, users_steps = self._model, self.users_steps_per_call
+        model.train_function, model.test_function = train_function, test_function
         try:
             yield
         finally:
@@ -118,7 +200,7 @@ class Loop:
         function.steps_per_call = plan.steps_per_call
         return function
 
-    def _test_function(self, plan: TrainingPlan) -> steps.MultiStep:
+    def _test_function(self, plan: TrainingPlan, arguments: dict[str, Any]) -> steps.MultiStep:
         if self._test is None:
             self._test = steps.MultiStep(
                 self._model.test_step,
@@ -126,25 +208,46 @@ class Loop:
                 countdown=self._testing,
                 counter=self.line.step_counters(self._model)[1],
             )
-        self._test.steps_per_call = plan.steps_per_call
+        length = length_of(arguments["validation_data"], arguments["validation_steps"])
+        # If nobody knows where to cut a call short, single steps are taken.
+        self._test.steps_per_call = 1 if length is None else plan.steps_per_call
         return self._test
 
-    def _counter(self, plan: TrainingPlan, arguments: dict[str, Any]) -> Any:
-        """Returns the callback that tells the functions where epochs and evaluations begin."""
+    def _counters(
+        self, plan: TrainingPlan, arguments: dict[str, Any], test: steps.MultiStep
+    ) -> tuple[Any, Any]:
+        """Returns the callbacks that tell the functions where epochs and evaluations begin.
+
+        One stands before the user's callbacks and one behind them, so that these find the
+        model as they would in plain `fit`: `evaluate` in a callback is Keras' own.
+        """
+        model, line = self._model, self.line
         train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
-        validation = arguments["validation_data"]
-        test_length = length_of(validation, arguments["validation_steps"])
-        if test_length is None:  # nobody knows where to cut a call short, so take single steps
-            self._test_function(plan).steps_per_call = 1
+        test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
+        users_steps = self.users_steps_per_call
+        keras_functions = []
 
-        def on_train_begin(logs: Any = None) -> None:
-            test_steps = self._test_function(plan).steps_per_call if test_length else 1
-            self.line.set_steps_per_execution(self._model, test_steps)
+        def use_users_steps(*_: Any, **__: Any) -> None:
+            line.set_steps_per_execution(model, users_steps)
 
-        callback = self.line.callbacks.LambdaCallback(
-            on_train_begin=on_train_begin,
-            on_epoch_begin=lambda epoch, logs=None: self._training.begin(train_length),
+        def begin_epoch(epoch: int, logs: Any = None) -> None:
+            self._training.begin(train_length)
+            line.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
+
+        def begin_test(logs: Any = None) -> None:
+            keras_functions.append(model.test_function)
+            model.test_function = test
+            self._testing.begin(test_length)
+
+        def end_test(logs: Any = None) -> None:
+            model.test_function = keras_functions.pop()
+
+        first = line.callbacks.LambdaCallback(
+            on_train_begin=use_users_steps,
+            on_epoch_end=use_users_steps,
+            on_test_begin=begin_test,
+            on_test_end=end_test,
         )
-        callback.on_test_begin = lambda logs=None: self._testing.begin(test_length)
-        callback._supports_tf_logs = True
-        return callback
+        last = line.callbacks.LambdaCallback(on_epoch_begin=begin_epoch)
+        first._supports_tf_logs = last._supports_tf_logs = True
+        return first, last

@@ -13,8 +13,10 @@ import tensorflow as tf
 _WARM_UP_STEPS = 20
 
 
-class TooSlowError(Exception):
-    """The fit did not end before the timer's deadline."""
+def wait_for(logs: Any) -> None:
+    """Waits until the call that returned `logs` is done; accelerators return before that."""
+    if logs and tf.config.list_physical_devices("GPU"):
+        float(next(iter(logs.values())))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,26 +31,27 @@ class StepTimer:
     """Times the calls of the train function, from Keras callbacks.
 
     A call's time runs from the end of the call before it in the same epoch, so that the
-    wait for input and the host's own work count. On accelerators, whose calls return
-    before they are done, the loss is fetched first.
+    wait for input and the host's own work count.
     """
 
     def __init__(
-        self, *, steps_in_call: Callable[[], int], deadline: float | None = None
+        self,
+        *,
+        steps_in_call: Callable[[], int],
+        stop_when: "Callable[[StepTimer], bool] | None" = None,
     ) -> None:
         """Makes a timer.
 
         Args:
             steps_in_call: returns how many steps the call that has just ended took.
-            deadline: a call that ends later, on `time.perf_counter`'s clock, raises
-                TooSlowError out of `fit`.
+            stop_when: asked after every call; True ends the fit.
         """
         self._steps_in_call = steps_in_call
-        self._deadline = deadline
+        self._stop_when = stop_when
         self._calls: list[_Call] = []
         self._epoch = 0
         self._begin = 0.0
-        self._must_fetch = bool(tf.config.list_physical_devices("GPU"))
+        self._callback: Any = None
 
     def callback(self, callbacks: Any) -> Any:
         """Returns the callback to give to `fit`.
@@ -62,6 +65,7 @@ class StepTimer:
             on_train_batch_end=self._on_batch_end,
         )
         callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
+        self._callback = callback
         return callback
 
     def _on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -71,12 +75,12 @@ class StepTimer:
         self._begin = time.perf_counter()
 
     def _on_batch_end(self, batch: int, logs: Any = None) -> None:
-        if self._must_fetch and logs:
-            float(next(iter(logs.values())))
-        call = _Call(self._epoch, self._steps_in_call(), self._begin, time.perf_counter())
-        self._calls.append(call)
-        if self._deadline is not None and call.end > self._deadline:
-            raise TooSlowError(f"{self.step_count} steps were not enough before the deadline")
+        wait_for(logs)
+        self._calls.append(
+            _Call(self._epoch, self._steps_in_call(), self._begin, time.perf_counter())
+        )
+        if self._stop_when is not None and self._stop_when(self):
+            self._callback.model.stop_training = True
 
     @property
     def step_count(self) -> int:

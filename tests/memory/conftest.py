@@ -1,0 +1,9 @@
+import pytest
+
+from tfx_perf import autograph
+
+
+@pytest.fixture(autouse=True, scope="package")
+def quick_traces():
+    with autograph.tf_keras_unconverted():
+        yield

@@ -1,0 +1,38 @@
+"""QuickFunction: a `tf.function` that is traced without AutoGraph where that is possible.
+
+Tracing without AutoGraph is an order of magnitude faster than Keras 2's tracing with it
+(taxi template: 0.8 s against 10.6 s for the same 483-node graph). It is safe to try: what
+needs AutoGraph (a Python `if`, `while`, `for` or `assert` on a symbolic tensor) raises while
+it is traced, it never computes something else, and a trace that failed has changed nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+
+class QuickFunction:
+    """Compiles a function without AutoGraph, or with it if it cannot be traced otherwise."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        """Wraps a function.
+
+        Args:
+            function: what to compile.
+            **options: of `tf.function`, `autograph` excepted.
+        """
+        self._converted: Callable[..., Any] | None = tf.function(function, **options)
+        self._compiled = tf.function(function, **{**options, "autograph": False})
+
+    def __call__(self, *args: Any) -> Any:
+        """Calls the compiled function, which is traced if need be."""
+        try:
+            return self._compiled(*args)
+        except tf.errors.OpError:  # it was traced, and failed or ran out of data when it ran
+            raise
+        except Exception:
+            if self._converted is None:
+                raise
+            self._compiled, self._converted = self._converted, None
+            return self._compiled(*args)

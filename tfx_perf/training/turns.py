@@ -1,0 +1,74 @@
+"""Turns: blocks of calls of several train functions, timed inside one `fit`."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Generator
+from typing import Any
+
+import numpy as np
+
+from tfx_perf.training.timer import wait_for
+
+BLOCK_SECONDS = 0.15
+# Calls in a block at the least, the first (not counted) included.
+BLOCK_CALLS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Turn:
+    """What to run for a block.
+
+    Attributes:
+        function: called with Keras' iterator in the place of the train function.
+        steps_per_call: training steps of one call.
+    """
+
+    function: Callable[[Any], Any]
+    steps_per_call: int
+
+
+Schedule = Generator[Turn, float, None]
+
+
+class Turns:
+    """Runs the blocks that a schedule asks for, and ends `fit` when the schedule ends.
+
+    The schedule is a generator: it yields the next turn, and is sent the median seconds per
+    step of the block. All blocks share one iterator over the data: with a `fit` for every
+    block, each would fill its shuffle buffer and tune its pipeline anew, and tf.data may stall
+    where an iterator is torn down.
+    """
+
+    def __init__(self, model: Any, schedule: Schedule) -> None:
+        """Takes the first turn; `fit` must follow.
+
+        Args:
+            model: its train function is replaced, turn by turn.
+            schedule: yields at least one turn.
+        """
+        self._model = model
+        self._schedule = schedule
+        self._begin(next(schedule))
+
+    def callback(self, callbacks: Any) -> Any:
+        """Returns the callback to give to `fit`; `callbacks` is the Keras line's module."""
+        callback = callbacks.LambdaCallback(on_train_batch_end=self._on_batch_end)
+        callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
+        return callback
+
+    def _begin(self, turn: Turn) -> None:
+        self._turn = turn
+        self._ends: list[float] = []
+        self._model.train_function = turn.function
+
+    def _on_batch_end(self, batch: int, logs: Any = None) -> None:
+        wait_for(logs)
+        self._ends.append(time.perf_counter())
+        block_seconds = self._ends[-1] - self._ends[0]
+        if len(self._ends) < BLOCK_CALLS or block_seconds < BLOCK_SECONDS:
+            return
+        call_seconds = float(np.median(np.diff(self._ends)))
+        try:
+            self._begin(self._schedule.send(call_seconds / self._turn.steps_per_call))
+        except StopIteration:
+            self._model.stop_training = True
