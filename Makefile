@@ -36,7 +36,7 @@ setup: $(INSTALLED)
 
 # The lock has no address of a registry in it, unlike uv.lock, so that it works behind a mirror.
 lock: $(OWN_UV)
-	$(UV) pip compile setup.py --universal --python-version 3.10 --all-extras --no-header \
+	$(UV) pip compile --quiet setup.py --universal --python-version 3.10 --all-extras --no-header \
 	    --generate-hashes -o requirements.lock
 
 clean:

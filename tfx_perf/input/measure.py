@@ -1,19 +1,25 @@
 """How fast datasets are, measured side by side."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
 MIN_ROUNDS = 3
 _MAX_ROUNDS = 9
+
+Samples = dict[str, list[float]]
 _BLOCK_SECONDS = 0.3
 _WARM_UP_SECONDS = 0.15
 
 
 def measure(
-    datasets: Mapping[str, tf.data.Dataset], *, batch_size: int, deadline_seconds: float
-) -> dict[str, list[float]]:
+    datasets: Mapping[str, tf.data.Dataset],
+    *,
+    batch_size: int,
+    deadline_seconds: float,
+    decided: Callable[[Samples], bool],
+) -> Samples:
     """Returns examples per second of each dataset, one sample a round.
 
     In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of
@@ -28,8 +34,10 @@ def measure(
         batch_size: examples in a batch.
         deadline_seconds: value of `time.monotonic()` after which no further round starts,
             though the first always runs.
+        decided: whether more rounds would not change the choice; asked after each from the
+            `MIN_ROUNDS`th on.
     """
-    samples: dict[str, list[float]] = {name: [] for name in datasets}
+    samples: Samples = {name: [] for name in datasets}
     longest_round = 0.0
     for index in range(_MAX_ROUNDS):
         started = time.monotonic()
@@ -38,6 +46,8 @@ def measure(
         for name in list(datasets)[:: -1 if index % 2 else 1]:
             samples[name].append(batch_size / _seconds_per_batch(datasets[name]))
         longest_round = max(longest_round, time.monotonic() - started)
+        if index + 1 >= MIN_ROUNDS and decided(samples):
+            break
     return samples
 
 

@@ -63,6 +63,7 @@ def tune(
         {item.outcome.name: item.dataset for item in prepared if item.dataset is not None},
         batch_size=config.batch_size,
         deadline_seconds=started + config.time_budget_seconds,
+        decided=_decided,
     )
     outcomes = [_with_figures(item.outcome, samples) for item in prepared]
     rounds = len(samples[record_lib.DEFAULT])
@@ -86,8 +87,20 @@ def tune(
     )
 
 
+def _decided(samples: measure.Samples) -> bool:
+    """Whether one dataset's interval lies above those of all others."""
+    intervals = sorted(
+        (
+            statistics.ratio_interval(own, samples[record_lib.DEFAULT])
+            for own in samples.values()
+        ),
+        key=lambda interval: interval.value,
+    )
+    return len(intervals) == 1 or intervals[-1].low > max(item.high for item in intervals[:-1])
+
+
 def _with_figures(
-    outcome: record_lib.CandidateOutcome, samples: dict[str, list[float]]
+    outcome: record_lib.CandidateOutcome, samples: measure.Samples
 ) -> record_lib.CandidateOutcome:
     if outcome.name not in samples:
         return outcome

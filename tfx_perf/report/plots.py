@@ -9,12 +9,14 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib import figure
 
+# All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
+_SVG_METADATA = ("Creator", "Date", "Format", "Type")
 _COLOURS = ("#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e")
 
 
 def _svg(drawing: figure.Figure) -> str:
     buffer = io.StringIO()
-    drawing.savefig(buffer, format="svg", bbox_inches="tight", metadata={"Date": None})
+    drawing.savefig(buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(_SVG_METADATA))
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 

@@ -1,0 +1,63 @@
+"""README and docs say what is true."""
+
+import pathlib
+import re
+
+import pytest
+from tfx import types
+from tfx.proto import trainer_pb2
+from tfx.types import standard_artifacts
+
+from tfx_perf import config, metrics
+
+_ROOT = pathlib.Path(__file__).parent.parent
+_README = (_ROOT / "README.md").read_text()
+
+
+def _code(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", _README, re.DOTALL)
+
+
+def test_readme_is_short() -> None:
+    assert len(_README.splitlines()) < 150  # noqa: PLR2004
+
+
+def test_readme_snippet_builds_components() -> None:
+    class _Transform:
+        outputs = {
+            "transformed_examples": types.Channel(type=standard_artifacts.Examples),
+            "transform_graph": types.Channel(type=standard_artifacts.TransformGraph),
+        }
+
+    names = {
+        "transform": _Transform,
+        "run_fn": "models.model.run_fn",
+        "train_args": trainer_pb2.TrainArgs(num_steps=10),
+        "eval_args": trainer_pb2.EvalArgs(num_steps=10),
+    }
+    exec(_code("python")[0], names)  # noqa: S102
+    assert names["gate"].outputs["blessing"].type is standard_artifacts.InfraBlessing
+
+
+def test_readme_settings_are_valid(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "perf.yaml"
+    path.write_text(_code("yaml")[0])
+    assert config.PerfConfig.from_yaml(path).gate.limits["input_wait_ratio"].max == 0.3  # noqa: PLR2004
+
+
+@pytest.mark.parametrize("page", sorted(_ROOT.glob("*.md")) + sorted(_ROOT.glob("docs/*.md")))
+def test_links_lead_somewhere(page: pathlib.Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_metrics_page_lists_the_catalogue() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)` \| (\S+) \| ([\w ]+) \| (.+) \|$",
+        (_ROOT / "docs" / "metrics.md").read_text(),
+        re.MULTILINE,
+    )
+    assert rows == [
+        (item.key, item.unit, item.direction.value, item.description)
+        for item in metrics.CATALOGUE.values()
+    ]
