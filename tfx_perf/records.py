@@ -8,7 +8,6 @@ import pydantic
 
 from tfx_perf import errors
 
-
 RecordT = TypeVar("RecordT", bound="Record")
 
 

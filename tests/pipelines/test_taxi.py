@@ -17,7 +17,10 @@ _OURS = {
     "tfx_perf.PerfMetrics": "metrics.json",
     "tfx_perf.PerfEvaluation": "evaluation.json",
 }
-_CHEAP = {"input": {"batch_size": 40, "time_budget_seconds": 8}, "training": {"seed": 1, "trial_budget_seconds": 10}}
+_CHEAP = {
+    "input": {"batch_size": 40, "time_budget_seconds": 8},
+    "training": {"seed": 1, "trial_budget_seconds": 10},
+}
 
 
 def _run(folder: pathlib.Path, *, label: str, config: dict) -> metadata.Run:

@@ -16,7 +16,8 @@ _COLOURS = ("#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e")
 
 def _svg(drawing: figure.Figure) -> str:
     buffer = io.StringIO()
-    drawing.savefig(buffer, format="svg", bbox_inches="tight", metadata=dict.fromkeys(_SVG_METADATA))
+    metadata = dict.fromkeys(_SVG_METADATA)
+    drawing.savefig(buffer, format="svg", bbox_inches="tight", metadata=metadata)
     text = buffer.getvalue()
     return text[text.index("<svg") :]
 

@@ -5,10 +5,18 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training.loop import Loop, length_of
+from tfx_perf.training.loop import Loop, callback_list, length_of
 
 _STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
-_BATCH_HOOKS = ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end")
+_BATCH_HOOKS = (
+    "on_batch_begin",
+    "on_batch_end",
+    "on_train_batch_begin",
+    "on_train_batch_end",
+    "on_test_batch_begin",
+    "on_test_batch_end",
+)
+_FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
 
 def obstacle(call: FitCall, loop: Loop) -> str | None:
@@ -19,34 +27,54 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         loop: the loop that would run it.
     """
     model, arguments = call.model, call.arguments
-    strategy = model.distribute_strategy
-    default_strategy = strategy is tf.distribute.get_strategy()
     if not isinstance(arguments["x"], tf.data.Dataset):
         return f"x is a {type(arguments['x']).__name__}, not a tf.data.Dataset"
-    if model.run_eagerly:
-        return "the model runs eagerly"
+    strategy = model.distribute_strategy
+    if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
+        return f"{type(strategy).__name__} is not supported yet"
+    return (
+        _model_obstacle(model, loop)
+        or _data_obstacle(arguments, loop)
+        or _callback_obstacle(arguments["callbacks"], loop.line.callbacks)
+    )
+
+
+def _model_obstacle(model: Any, loop: Loop) -> str | None:
     if getattr(model, "optimizer", None) is None:
         return "the model is not compiled with an optimizer"
-    if not (default_strategy or isinstance(strategy, _STRATEGIES)):
-        return f"{type(strategy).__name__} is not supported yet"
-    if length_of(arguments["x"], arguments["steps_per_epoch"]) is None:
-        return "the number of steps in an epoch is unknown; pass steps_per_epoch"
-    callback = _per_batch_callback(arguments["callbacks"] or (), loop.line.callbacks)
-    if callback:
-        return f"the callback {callback} acts on every batch"
+    if model.run_eagerly:
+        return "the model runs eagerly"
+    if getattr(model, "autotune_steps_per_execution", False):
+        return "Keras tunes the steps per execution"
+    for name in _FUNCTION_MAKERS:
+        if getattr(type(model), name) is not getattr(loop.line.model_class, name):
+            return f"the model has its own {name}"
     return None
 
 
-def _per_batch_callback(callbacks: Any, module: Any) -> str | None:
-    """Returns the name of a callback of the user's own that has hooks for batches.
+def _data_obstacle(arguments: dict[str, Any], loop: Loop) -> str | None:
+    length = loop.train_length
+    if length is None:
+        return "the number of steps in an epoch is unknown; pass steps_per_epoch"
+    if length == 0:
+        return "there are no training data"
+    batches = length_of(arguments["x"], None)
+    ends_between = batches and batches % length and batches < length * arguments["epochs"]
+    if ends_between and loop.line.overcounts:
+        return "the data end in the middle of an epoch"
+    return None
 
-    Keras' own callbacks are made for several steps per execution.
-    """
-    for callback in callbacks if isinstance(callbacks, (list, tuple)) else [callbacks]:
-        own = getattr(module, type(callback).__name__, None) is type(callback)
+
+def _callback_obstacle(callbacks: Any, module: Any) -> str | None:
+    """Returns why a callback needs every batch; Keras' own are made for several steps a call."""
+    for callback in callback_list(callbacks):
+        name = type(callback).__name__
+        if isinstance(getattr(callback, "save_freq", "epoch"), int):
+            return f"the callback {name} saves after a number of batches"
+        own = getattr(module, name, None) is type(callback)
         is_lambda = isinstance(callback, module.LambdaCallback)
         for hook in _BATCH_HOOKS:
             overridden = getattr(type(callback), hook, None) is not getattr(module.Callback, hook)
             if (overridden and not own) or (is_lambda and hook in vars(callback)):
-                return type(callback).__name__
+                return f"the callback {name} acts on every batch"
     return None

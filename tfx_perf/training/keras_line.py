@@ -7,6 +7,7 @@ from typing import Any
 from unittest import mock
 
 import tensorflow as tf
+from typing_extensions import override
 
 from tfx_perf.training.quick_function import QuickFunction
 
@@ -20,10 +21,12 @@ class KerasLine(abc.ABC):
     Attributes:
         package: the line's top-level module, `keras` or `tf_keras`.
         overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
+        reduction: how the logs of several replicas become one.
     """
 
     package: str
     overcounts: bool
+    reduction: str
 
     @property
     def callbacks(self) -> Any:
@@ -58,7 +61,17 @@ class KerasLine(abc.ABC):
     def state(self, model: Any) -> list[tf.Variable]:
         """Returns every variable that a training step may change, metrics excepted."""
         optimizer = model.optimizer.variables
-        return [*model.variables, *(optimizer() if callable(optimizer) else optimizer)]
+        recurrent = importlib.import_module(f"{self.package}.layers").RNN
+        states = [  # variables that Keras does not count among the model's
+            layer.states
+            for layer in model._flatten_layers()
+            if isinstance(layer, recurrent) and layer.stateful
+        ]
+        return [
+            *model.variables,
+            *(optimizer() if callable(optimizer) else optimizer),
+            *tf.nest.flatten(states),
+        ]
 
     def scales_loss(self, model: Any) -> bool:
         """Whether the optimizer scales the loss, e.g. for float16."""
@@ -112,13 +125,17 @@ class Keras3(KerasLine):
 
     package = "keras"
     overcounts = True
+    reduction = "MEAN"
 
+    @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         return importlib.import_module("keras.utils").unpack_x_y_sample_weight(batch)
 
+    @override
     def forward(self, model: Any, x: Tensors) -> Tensors:
         return model(x, training=True) if model._call_has_training_arg else model(x)
 
+    @override
     def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
         loss = model._compute_loss(
             x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
@@ -129,17 +146,21 @@ class Keras3(KerasLine):
         model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(first)[0])
         return loss
 
+    @override
     def metrics(
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:
         return model.compute_metrics(x, y, y_pred, sample_weight=weight)
 
+    @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         model.steps_per_execution = steps
 
+    @override
     def get_steps_per_execution(self, model: Any) -> int:
         return model.steps_per_execution
 
+    @override
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
         return None, None
 
@@ -148,31 +169,40 @@ class TfKeras(KerasLine):
 
     package = "tf_keras"
     overcounts = False
+    reduction = "SUM"
 
+    @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         return importlib.import_module("tf_keras.utils").unpack_x_y_sample_weight(batch)
 
+    @override
     def forward(self, model: Any, x: Tensors) -> Tensors:
         return model(x, training=True)
 
+    @override
     def loss(self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors) -> Any:
         return model.compute_loss(x, y, y_pred, weight)
 
+    @override
     def metrics(
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:
         return model.compute_metrics(x, y, y_pred, weight)
 
+    @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
         # A new variable, not an assignment: the running fit holds on to the old one.
         model._configure_steps_per_execution(steps)
 
+    @override
     def get_steps_per_execution(self, model: Any) -> int:
         return int(model.steps_per_execution.numpy())
 
+    @override
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
         return model._train_counter, model._test_counter
 
+    @override
     def keras_functions(self, model: Any) -> tuple[Function, Function]:
         with mock.patch.object(tf.compat.v2, "function", QuickFunction):
             return super().keras_functions(model)

@@ -71,11 +71,11 @@ class Loop:
 
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
-        return self._timed(self._call.arguments["callbacks"], lambda: self.users_steps_per_call)
+        return self._timed(self._call.arguments, lambda: self.users_steps_per_call)
 
     def fit(self, plan: TrainingPlan) -> tuple[Any, StepTimer]:
         """Runs the user's `fit` with the plan; returns its History and the timer."""
-        return self._planned(plan, self._call.arguments)
+        return self._planned(plan, {})
 
     def try_out(
         self,
@@ -142,36 +142,29 @@ class Loop:
         stop_when: Callable[[StepTimer], bool] | None = None,
     ) -> tuple[Any, StepTimer]:
         arguments = {**self._call.arguments, **overrides}
-        callbacks = callback_list(arguments["callbacks"])
         if plan.is_plain_fit:
             with self._installed(*self._keras_functions):
-                return self._timed(
-                    callbacks, lambda: self.users_steps_per_call, stop_when, **overrides
-                )
+                return self._timed(arguments, lambda: self.users_steps_per_call, stop_when)
+        first, last = self._counters(plan, arguments)
+        arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
         data = arguments["x"]
-        if self.line.overcounts and arguments["steps_per_epoch"]:
-            data = data.repeat()  # where nothing depends on the count; see eligibility
-        test = self._test_function(plan, arguments)
-        first, last = self._counters(plan, arguments, test)
+        if self.line.overcounts and arguments["steps_per_epoch"] and length_of(data, None):
+            # Over endless data nothing depends on Keras' count; see eligibility.
+            arguments["x"] = data.repeat()
         with self._installed(self._train_function(plan), None):
             self.line.set_steps_per_execution(self._model, plan.steps_per_call)
-            return self._timed(
-                [first, *callbacks, last],
-                lambda: self._training.last_call_steps,
-                stop_when,
-                **{**overrides, "x": data},
-            )
+            return self._timed(arguments, lambda: self._training.last_call_steps, stop_when)
 
     def _timed(
         self,
-        callbacks: Any,
+        arguments: dict[str, Any],
         steps_in_call: Callable[[], int],
         stop_when: Callable[[StepTimer], bool] | None = None,
-        **overrides: Any,
     ) -> tuple[Any, StepTimer]:
         timer = StepTimer(steps_in_call=steps_in_call, stop_when=stop_when)
-        callbacks = [*callback_list(callbacks), timer.callback(self.line.callbacks)]
-        return self._call.proceed(**{**overrides, "callbacks": callbacks}), timer
+        callbacks = callback_list(arguments["callbacks"])
+        callbacks.append(timer.callback(self.line.callbacks))
+        return self._call.proceed(**{**arguments, "callbacks": callbacks}), timer
 
     @functools.cached_property
     def _keras_functions(self) -> tuple[keras_line.Function, keras_line.Function]:
@@ -194,6 +187,7 @@ class Loop:
                 steps.train_step(self._model, self.line, xla=plan.xla),
                 strategy=self._model.distribute_strategy,
                 countdown=self._training,
+                reduction=self.line.reduction,
                 counter=self.line.step_counters(self._model)[0],
             )
         function = self._train[plan.xla]
@@ -206,6 +200,7 @@ class Loop:
                 self._model.test_step,
                 strategy=self._model.distribute_strategy,
                 countdown=self._testing,
+                reduction=self.line.reduction,
                 counter=self.line.step_counters(self._model)[1],
             )
         length = length_of(arguments["validation_data"], arguments["validation_steps"])
@@ -213,41 +208,34 @@ class Loop:
         self._test.steps_per_call = 1 if length is None else plan.steps_per_call
         return self._test
 
-    def _counters(
-        self, plan: TrainingPlan, arguments: dict[str, Any], test: steps.MultiStep
-    ) -> tuple[Any, Any]:
+    def _counters(self, plan: TrainingPlan, arguments: dict[str, Any]) -> tuple[Any, Any]:
         """Returns the callbacks that tell the functions where epochs and evaluations begin.
 
         One stands before the user's callbacks and one behind them, so that these find the
         model as they would in plain `fit`: `evaluate` in a callback is Keras' own.
         """
         model, line = self._model, self.line
+        test = self._test_function(plan, arguments)
         train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
         test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        users_steps = self.users_steps_per_call
-        keras_functions = []
+        users_steps, users_test_function = self.users_steps_per_call, None
 
-        def use_users_steps(*_: Any, **__: Any) -> None:
+        def leave(*_: Any, **__: Any) -> None:
             line.set_steps_per_execution(model, users_steps)
+            model.test_function = users_test_function
 
-        def begin_epoch(epoch: int, logs: Any = None) -> None:
-            self._training.begin(train_length)
-            line.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
-
-        def begin_test(logs: Any = None) -> None:
-            keras_functions.append(model.test_function)
+        def enter(epoch: int, logs: Any = None) -> None:
+            nonlocal users_test_function
+            users_test_function = model.test_function
             model.test_function = test
-            self._testing.begin(test_length)
-
-        def end_test(logs: Any = None) -> None:
-            model.test_function = keras_functions.pop()
+            line.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
+            self._training.begin(train_length)
 
         first = line.callbacks.LambdaCallback(
-            on_train_begin=use_users_steps,
-            on_epoch_end=use_users_steps,
-            on_test_begin=begin_test,
-            on_test_end=end_test,
+            on_train_begin=leave,
+            on_epoch_end=leave,
+            on_test_begin=lambda logs=None: self._testing.begin(test_length),
         )
-        last = line.callbacks.LambdaCallback(on_epoch_begin=begin_epoch)
+        last = line.callbacks.LambdaCallback(on_epoch_begin=enter)
         first._supports_tf_logs = last._supports_tf_logs = True
         return first, last

@@ -35,6 +35,7 @@ class TrainingRecord(records.Record):
     Attributes:
         plan: how the steps were run.
         plan_reason: why this plan, in one sentence.
+        jit_compile: whether Keras' own step is compiled by XLA, as the user or Keras chose.
         trials: every plan that was tried; empty if there were no trials.
         environment: what must be equal for two runs to be comparable.
         step_time: seconds per step after warm-up, median; None if too few steps were run.
@@ -50,6 +51,7 @@ class TrainingRecord(records.Record):
 
     plan: TrainingPlan
     plan_reason: str
+    jit_compile: bool = False
     trials: tuple[TrialRecord, ...] = ()
     environment: dict[str, str]
     step_time: statistics.Interval | None
@@ -99,7 +101,7 @@ class TrainingRecord(records.Record):
             "input_wait_ratio": self.input_wait_ratio,
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
             "steps_per_call": self.plan.steps_per_call or 1,
-            "xla_enabled": int(self.plan.xla),
+            "xla_enabled": int(self.jit_compile if self.plan.is_plain_fit else self.plan.xla),
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,

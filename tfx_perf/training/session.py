@@ -4,6 +4,7 @@ import logging
 import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_perf import config, statistics
@@ -15,9 +16,10 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.timer import StepTimer, percentile
-from tfx_perf.training.trials import TrialResult, Trials
+from tfx_perf.training.trials import TrialResult, Trials, in_one_line
 
 _PLOTTED_STEPS = 400
+_KERAS_BATCH_SIZE = 32  # what fit takes for arrays if nothing is given
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -54,8 +56,8 @@ class TrainingSession:
         else:
             history, timer = loop.fit(result.plan)
         fit_seconds = time.perf_counter() - started
-        self._records.append(
-            self._measured(
+        try:
+            record = self._measured(
                 call,
                 result,
                 timer,
@@ -64,7 +66,10 @@ class TrainingSession:
                 fit_time_seconds=fit_seconds,
                 trial_time_seconds=trial_seconds,
             )
-        )
+        except Exception:  # the model is trained; losing it would help nobody
+            _LOGGER.warning("The training could not be measured.", exc_info=True)
+        else:
+            self._records.append(record)
         return history
 
     def _choose(self, call: FitCall, loop: Loop) -> TrialResult:
@@ -83,7 +88,7 @@ class TrainingSession:
             ).run()
         except Exception as error:  # the user's training must not depend on ours
             _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
-            return _plain(f"the trials failed: {type(error).__name__}: {error}".splitlines()[0])
+            return _plain(f"the trials failed: {in_one_line(error)}")
 
     def _measured(
         self,
@@ -94,9 +99,10 @@ class TrainingSession:
         history: Any,
         **seconds: float,
     ) -> TrainingRecord:
-        peak_memory_bytes = meters.peak_memory_bytes()
+        # Before anything else of ours takes memory.
+        peak_memory_bytes, peak_rss_bytes = meters.peak_memory_bytes(), meters.peak_rss_bytes()
         steady = timer.steady_seconds()
-        batch = _one_batch(call.arguments["x"])
+        batch = _one_batch(call.arguments)
         flops = meters.count_flops(call.model, batch)
         series = timer.series()
         stride = max(1, len(series) // _PLOTTED_STEPS)
@@ -105,6 +111,7 @@ class TrainingSession:
         batch_size = _batch_size(batch)
         return TrainingRecord(
             plan=result.plan,
+            jit_compile=bool(getattr(call.model, "jit_compile", False)),
             plan_reason=result.reason,
             trials=result.records,
             environment={
@@ -125,7 +132,7 @@ class TrainingSession:
             ),
             compile_time_seconds=_compile_seconds(result, timer),
             peak_memory_bytes=peak_memory_bytes,
-            peak_rss_bytes=meters.peak_rss_bytes(),
+            peak_rss_bytes=peak_rss_bytes,
             flops_per_step=flops.per_step,
             peak_flops_per_second=flops.peak_per_second,
             peak_source=flops.peak_source,
@@ -141,7 +148,7 @@ class TrainingSession:
 
 
 def _plain(reason: str) -> TrialResult:
-    return TrialResult(PLAIN_FIT, reason, (), None)
+    return TrialResult(PLAIN_FIT, reason)
 
 
 def _compile_seconds(result: TrialResult, timer: StepTimer) -> float:
@@ -154,8 +161,16 @@ def _compile_seconds(result: TrialResult, timer: StepTimer) -> float:
     return max(0.0, timer.first_call_seconds - ordinary)
 
 
-def _one_batch(data: Any) -> Any:
-    return next(iter(data)) if isinstance(data, tf.data.Dataset) else None
+def _one_batch(arguments: dict[str, Any]) -> Any:
+    """Returns a batch as `train_step` gets it, None if the data are of an unusual kind."""
+    x, y, weight = arguments["x"], arguments["y"], arguments["sample_weight"]
+    if isinstance(x, tf.data.Dataset):
+        return next(iter(x))
+    arrays = (x,) if y is None else (x, y) if weight is None else (x, y, weight)
+    if not all(isinstance(array, (np.ndarray, tf.Tensor)) for array in tf.nest.flatten(arrays)):
+        return None
+    size = arguments["batch_size"] or _KERAS_BATCH_SIZE
+    return tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:size]), arrays)
 
 
 def _batch_size(batch: Any) -> int | None:

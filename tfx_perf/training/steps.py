@@ -82,6 +82,7 @@ class MultiStep:
         *,
         strategy: tf.distribute.Strategy,
         countdown: Countdown,
+        reduction: str,
         counter: tf.Variable | None,
     ) -> None:
         """Wraps a step.
@@ -90,12 +91,14 @@ class MultiStep:
             step: what to do with one batch, in replica context.
             strategy: the strategy that the model was built under.
             countdown: says how many of `steps_per_call` steps the epoch still has.
+            reduction: `MEAN` or `SUM`, of the logs over the replicas.
             counter: where Keras counts the steps for its callbacks, if it does.
         """
         self.steps_per_call = 1
         self._step = step
         self._strategy = strategy
         self._countdown = countdown
+        self._reduction = reduction
         self._counter = counter
         self._function = QuickFunction(self._run, reduce_retracing=True)
 
@@ -109,13 +112,13 @@ class MultiStep:
 
     def _once(self, iterator: Any) -> Logs:
         logs = self._strategy.run(self._step, args=(next(iterator),))
-        return tf.nest.map_structure(self._mean, logs)
+        return tf.nest.map_structure(self._over_replicas, logs)
 
-    def _mean(self, value: Any) -> tf.Tensor:
-        """Returns the mean over the replicas, as Keras does."""
-        if self._strategy.num_replicas_in_sync == 1:
-            return self._strategy.experimental_local_results(value)[0]
-        return self._strategy.reduce("MEAN", value, axis=None)
+    def _over_replicas(self, value: Any) -> tf.Tensor:
+        values = self._strategy.experimental_local_results(value)
+        if len(values) == 1:
+            return values[0]
+        return self._strategy.reduce(self._reduction, value, axis=None)
 
     def _run(self, iterator: Any, steps: tf.Tensor) -> Logs:
         # The first step stands before the loop, because the loop needs the logs' structure.

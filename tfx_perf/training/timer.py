@@ -11,6 +11,7 @@ import tensorflow as tf
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
 _WARM_UP_STEPS = 20
+_FEWEST_CALLS = 3
 
 
 def wait_for(logs: Any) -> None:
@@ -121,6 +122,11 @@ class StepTimer:
         points = self.series()[1:]
         steady = [seconds for done, seconds in points if done > _WARM_UP_STEPS]
         return steady if len(steady) >= len(points) / 2 else [seconds for _, seconds in points]
+
+    def settled_seconds(self) -> float:
+        """Returns the median seconds per step after the first call; 0 before three such calls."""
+        seconds = [seconds for _, seconds in self.series()[1:]]
+        return float(np.median(seconds)) if len(seconds) >= _FEWEST_CALLS else 0.0
 
 
 def percentile(samples: list[float], share: float) -> float | None:

@@ -8,6 +8,7 @@ model's and optimizer's variables are put back afterwards.
 
 import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,33 +17,24 @@ import tensorflow as tf
 from tfx_perf import statistics
 from tfx_perf.config import CompilationConfig, TrainingConfig
 from tfx_perf.interception import FitCall
+from tfx_perf.training.contender import Contender
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrialRecord
-from tfx_perf.training.timer import TooSlowError
+from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.turns import Schedule
 
-_CHECK_STEPS = 20
-_BLOCK_SECONDS = 0.3
+# Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
+_CHECK_STEPS, _MIN_CALLS, _CHECK_BYTES = 20, 3, 2**30
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
-# Calls of the train function in a block, the first (not counted) included.
-_MIN_CALLS, _MAX_CALLS = 4, 400
 # A plan this much slower than plain fit in its check cannot win; timing it would be waste.
 _HOPELESS = 3.0
-# The share of the budget that the check of one plan may take (XLA may compile for long).
+# The share of the remaining budget that the check of one plan may take.
 _CHECK_SHARE = 0.25
+# In a call that takes this long, the work done in Python (about 1 ms) no longer counts.
+_LONG_CALL_SECONDS = 0.1
 
-
-def _relative_difference(value: float, reference: float) -> float:
-    return abs(value - reference) / max(abs(reference), 1e-12)
-
-
-@dataclasses.dataclass
-class _Contender:
-    plan: TrainingPlan
-    loss: float
-    compile_seconds: float
-    step_seconds: float
-    blocks: list[float] = dataclasses.field(default_factory=list)
+Stop = Callable[[StepTimer], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,13 +46,13 @@ class TrialResult:
         reason: why, in one sentence.
         records: every plan that was tried.
         input_wait_ratio: share of the plan's step that disappears when one batch is
-            repeated from memory.
+            repeated from memory; None if it was not measured.
     """
 
     plan: TrainingPlan
     reason: str
-    records: tuple[TrialRecord, ...]
-    input_wait_ratio: float | None
+    records: tuple[TrialRecord, ...] = ()
+    input_wait_ratio: float | None = None
 
 
 class Trials:
@@ -82,20 +74,21 @@ class Trials:
             training: budget, candidates and tolerances.
             compilation: whether XLA may be tried.
         """
-        self._call = call
+        self._model = call.model
         self._loop = loop
         self._config = training
         self._xla = compilation.enabled
-        self._data: tf.data.Dataset = call.arguments["x"]
+        self._data = _without_autotune(call.arguments["x"].repeat())
+        self._deadline = 0.0
         self._failures: list[TrialRecord] = []
+        self._input_wait: float | None = None
 
     def run(self) -> TrialResult:
         """Runs the trials within the budget and restores the model."""
-        started = time.perf_counter()
-        deadline = started + self._config.trial_budget_seconds
-        batches = self._data.take(_CHECK_STEPS).cache()
-        line, model = self._loop.line, self._call.model
-        line.build(model, next(iter(batches)))
+        self._deadline = time.perf_counter() + self._config.trial_budget_seconds
+        batches = self._read_ahead()
+        line, model = self._loop.line, self._model
+        line.build(model, batches[0])
         variables = line.state(model)
         before = [variable.numpy() for variable in variables]
 
@@ -104,181 +97,215 @@ class Trials:
                 variable.assign(value)
 
         try:
-            contenders = self._checked(batches, restore, deadline)
-            self._time(contenders, deadline)
-            winner, records = self._judge(contenders)
-            wait = self._input_wait(winner, batches)
+            contenders = self._checked(batches, restore)
+            if len(contenders) > 1:
+                one_batch = self._from_memory(batches[:1]).repeat()
+                self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
         finally:
             restore()
             model.reset_metrics()
-        chosen = next(record for record in records if record.plan == winner.plan)
-        return TrialResult(winner.plan, chosen.reason, (*records, *self._failures), wait)
+        return self._judge(contenders)
 
-    def _plans(self) -> list[TrainingPlan]:
-        plans = [TrainingPlan(steps_per_call=steps) for steps in self._config.steps_per_call]
-        line, model = self._loop.line, self._call.model
-        if not self._xla:
-            return plans
-        xla = TrainingPlan(steps_per_call=max(self._config.steps_per_call), xla=True)
-        if line.overrides_train_step(model):
-            self._fail(xla, "the model has its own train_step, which cannot be split for XLA")
-        elif line.scales_loss(model):
-            self._fail(xla, "the optimizer scales the loss, which the XLA step does not do yet")
-        else:
-            plans.append(xla)
-        return plans
+    def _read_ahead(self) -> list[Any]:
+        """Reads the batches of the checks: few if they are large or slow to come."""
+        per_call = self._loop.users_steps_per_call
+        fewest = _MIN_CALLS * per_call
+        wanted = max(fewest, _CHECK_STEPS // per_call * per_call)  # whole calls of plain fit
+        limit = self._time_limit()
+        batches, held_bytes = [], 0
+        for batch in self._data.take(wanted):
+            batches.append(batch)
+            tensors = tf.nest.flatten(batch, expand_composites=True)
+            held_bytes += sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)
+            enough = held_bytes > _CHECK_BYTES or time.perf_counter() > limit
+            if enough and len(batches) >= fewest and len(batches) % per_call == 0:
+                break
+        return batches
 
-    def _fail(self, plan: TrainingPlan, reason: str) -> None:
-        self._failures.append(TrialRecord(plan=plan, status="failed", reason=reason))
+    def _from_memory(self, batches: list[Any]) -> tf.data.Dataset:
+        """Returns a dataset of the batches with the specs of the user's own."""
+        data = tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=self._data.element_spec
+        )
+        return _without_autotune(data.cache())
 
-    def _checked(
-        self, batches: tf.data.Dataset, restore: Any, deadline: float
-    ) -> list[_Contender]:
+    def _time_limit(self) -> float:
+        now = time.perf_counter()
+        return now + max(0.0, self._deadline - now) * _CHECK_SHARE
+
+    def _checked(self, batches: list[Any], restore: Callable[[], None]) -> list[Contender]:
         """Returns plain fit and the plans that reach its loss on the same batches.
 
         Plain fit runs twice: by how much its loss differs from itself (dropout) is added
-        to what a plan's may differ.
+        to what a plan's may differ. Plans that share a traced function share a check.
         """
-        reference = self._check(PLAIN_FIT, batches, restore, deadline=None)
-        again = self._check(PLAIN_FIT, batches, restore, deadline=None)
-        own_difference = _relative_difference(again.loss, reference.loss)
-        contenders = [dataclasses.replace(again, compile_seconds=reference.compile_seconds)]
-        allowed = self._config.loss_tolerance + 2 * own_difference
-        for plan in self._plans():
-            now = time.perf_counter()
-            limit = now + max(0.0, deadline - now) * _CHECK_SHARE
+        data, step_count = self._from_memory(batches), len(batches)
+
+        def check(plan: TrainingPlan, stop_when: Stop) -> tuple[Contender, int]:
+            restore()
+            history, timer = self._loop.try_out(
+                plan, data, step_count=step_count, stop_when=stop_when
+            )
+            seconds = timer.steady_seconds() or [timer.first_call_seconds]
+            step_seconds = float(np.median(seconds))
+            return (
+                Contender(
+                    plan=plan,
+                    loss=float(history.history["loss"][-1]),
+                    compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
+                    step_seconds=step_seconds,
+                ),
+                timer.step_count,
+            )
+
+        limit = self._time_limit()
+        first, step_count = check(PLAIN_FIT, lambda timer: time.perf_counter() > limit)
+        if step_count < _MIN_CALLS * self._loop.users_steps_per_call:
+            return []
+        reference, _ = check(PLAIN_FIT, lambda timer: False)
+        reference.compile_seconds = first.compile_seconds
+        allowed = self._config.loss_tolerance + 2 * _difference(first.loss, reference.loss)
+        hopeless = _HOPELESS * reference.step_seconds
+        contenders = [reference]
+        for plans in self._families(reference.step_seconds):
+            # XLA goes step by step, because it may be so slow that it must be stopped.
+            per_call = 1 if plans[0].xla else min(plans[0].steps_per_call, step_count // 2)
+            limit = self._time_limit()
             try:
-                contender = self._check(plan, batches, restore, deadline=limit)
-            except TooSlowError:
-                self._fail(plan, f"{_CHECK_STEPS} steps took more than {limit - now:.0f} s")
-                continue
-            except Exception as error:  # noqa: BLE001 - whatever a plan raises, fit goes on
-                self._fail(plan, f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
-                continue
-            difference = _relative_difference(contender.loss, reference.loss)
-            if not difference <= allowed:
-                reason = f"loss differs by {difference:.1%} from plain fit's, allowed {allowed:.1%}"
-                self._failures.append(
-                    TrialRecord(plan=plan, status="different", reason=reason, loss=contender.loss)
+                found, steps = check(
+                    plans[0].model_copy(update={"steps_per_call": per_call}),
+                    lambda timer, limit=limit: time.perf_counter() > limit
+                    or timer.settled_seconds() > hopeless,
                 )
-            elif contender.step_seconds > _HOPELESS * reference.step_seconds:
-                ratio = contender.step_seconds / reference.step_seconds
-                self._failures.append(
-                    TrialRecord(
-                        plan=plan,
-                        status="slower",
-                        reason=f"{ratio:.0f} times plain fit's step in the check",
-                        loss=contender.loss,
-                        compile_time_seconds=contender.compile_seconds,
-                    )
+            except Exception as error:  # noqa: BLE001 - whatever a plan raises, fit goes on
+                self._fail(plans, reason=in_one_line(error))
+                continue
+            difference = _difference(found.loss, reference.loss)
+            if found.step_seconds > hopeless:
+                ratio = found.step_seconds / reference.step_seconds
+                self._fail(
+                    plans,
+                    status="slower",
+                    reason=f"{ratio:.0f} times plain fit's step time in the check",
+                    compile_time_seconds=found.compile_seconds,
+                )
+            elif steps < step_count:
+                self._fail(plans, reason=f"{step_count} steps took too long for the budget")
+            elif not difference <= allowed:  # also if it is NaN
+                self._fail(
+                    plans,
+                    status="different",
+                    reason=f"loss differs by {difference:.1%} from plain fit's, "
+                    f"allowed {allowed:.1%}",
+                    loss=found.loss,
                 )
             else:
-                contenders.append(contender)
+                contenders += [dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans]
         return contenders
 
-    def _check(
-        self, plan: TrainingPlan, batches: tf.data.Dataset, restore: Any, *, deadline: float | None
-    ) -> _Contender:
-        """Trains on the check's batches from the saved weights.
-
-        At least two calls, so that the second tells the step time without compilation; XLA
-        goes step by step, because it may be so slow that the deadline must stop it.
-        """
-        restore()
-        if not plan.is_plain_fit:
-            steps = 1 if plan.xla else min(plan.steps_per_call, _CHECK_STEPS // 2)
-            plan_in_check = plan.model_copy(update={"steps_per_call": steps})
-        else:
-            plan_in_check = plan
-        history, timer = self._loop.fit(
-            plan_in_check, deadline=deadline, **self._short(batches, _CHECK_STEPS)
-        )
-        step_seconds = float(np.median(timer.steady_seconds()))
-        return _Contender(
-            plan=plan,
-            loss=float(history.history["loss"][-1]),
-            compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
-            step_seconds=step_seconds,
-        )
-
-    @staticmethod
-    def _short(data: tf.data.Dataset, steps: int) -> dict[str, Any]:
-        return {
-            "x": data,
-            "epochs": 1,
-            "initial_epoch": 0,
-            "steps_per_epoch": steps,
-            "validation_data": None,
-            "callbacks": None,
-            "verbose": 0,
-        }
-
-    def _block(self, contender: _Contender, data: tf.data.Dataset) -> float:
-        """Returns the median seconds per step of a short run, its first call not counted."""
-        per_call = contender.plan.steps_per_call or 1
-        wanted = int(_BLOCK_SECONDS / contender.step_seconds / per_call)
-        calls = min(max(wanted, _MIN_CALLS), _MAX_CALLS)
-        _, timer = self._loop.fit(contender.plan, **self._short(data, calls * per_call))
-        return float(np.median(timer.steady_seconds()))
-
-    def _time(self, contenders: list[_Contender], deadline: float) -> None:
-        """Fills the contenders' blocks, interleaved, until decided or out of budget."""
-        data = self._data.repeat()
-        for round_index in range(_MAX_ROUNDS if len(contenders) > 1 else 1):
-            for contender in contenders:
-                contender.blocks.append(self._block(contender, data))
-                contender.step_seconds = float(np.median(contender.blocks))
-            if round_index + 1 >= _MIN_ROUNDS and (
-                time.perf_counter() > deadline or self._fastest(contenders)
-            ):
-                break
-
-    def _fastest(self, contenders: list[_Contender]) -> _Contender | None:
-        """Returns the plan with the largest speed-up, None unless it surely beats plain fit."""
-        best = max(contenders, key=lambda contender: 1 / np.median(contender.blocks))
-        speedup = statistics.ratio_interval(contenders[0].blocks, best.blocks)
-        return best if speedup.low > 1.0 + self._config.margin else None
-
-    def _judge(self, contenders: list[_Contender]) -> tuple[_Contender, list[TrialRecord]]:
-        """Returns the winner, plain fit if none beats it, and a record of each contender."""
-        reference = contenders[0]
-        winner = self._fastest(contenders) or reference
-        records = []
-        for contender in contenders:
-            speedup = statistics.ratio_interval(reference.blocks, contender.blocks)
-            if contender is reference:
-                status = "reference"
-                reason = "what plans must beat" if winner is not reference else "nothing beat it"
+    def _families(self, step_seconds: float) -> list[list[TrainingPlan]]:
+        """Returns what to try against plain fit; the plans of a family share a function."""
+        longest = min(_longest_call(step_seconds), self._loop.train_length)
+        sizes = {min(size, longest) for size in self._config.steps_per_call}
+        families = [[TrainingPlan(steps_per_call=size) for size in sorted(sizes) if size > 1]]
+        if self._xla:
+            xla = [TrainingPlan(steps_per_call=max(sizes), xla=True)]
+            if self._loop.line.overrides_train_step(self._model):
+                self._fail(xla, reason="the model has its own train_step, which cannot be split")
+            elif self._loop.line.scales_loss(self._model):
+                self._fail(xla, reason="the optimizer scales the loss, which is not supported yet")
             else:
-                status = "chosen" if contender is winner else "slower"
-                reason = (
-                    f"{speedup.value:.2f} times plain fit's speed "
-                    f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
-                )
-            records.append(
-                TrialRecord(
-                    plan=contender.plan,
-                    status=status,
-                    reason=reason,
-                    loss=contender.loss,
-                    # Plans that differ in steps per call share what the first of them traced.
-                    compile_time_seconds=max(
-                        other.compile_seconds
-                        for other in contenders
-                        if (other.plan.is_plain_fit, other.plan.xla)
-                        == (contender.plan.is_plain_fit, contender.plan.xla)
-                    ),
-                    step_time=statistics.median_interval(contender.blocks),
-                    speedup=None if contender is reference else speedup,
-                )
-            )
-        return winner, records
+                families.append(xla)
+        return [plans for plans in families if plans]
 
-    def _input_wait(self, winner: _Contender, batches: tf.data.Dataset) -> float:
-        """Returns 1 - (step time on one batch repeated from memory) / (step time on the data)."""
-        one_batch = batches.take(1).cache().repeat()
+    def _fail(self, plans: list[TrainingPlan], **fields: Any) -> None:
+        fields = {"status": "failed", **fields}
+        self._failures += [TrialRecord(plan=plan, **fields) for plan in plans]
+
+    def _schedule(self, contenders: list[Contender], one_batch: tf.data.Dataset) -> Schedule:
+        """Fills the contenders' blocks until decided, then measures the wait for input."""
+        # The checks read from memory; on the real data a step may take longer.
+        self._shorten(contenders, step_seconds=(yield self._loop.turn(PLAIN_FIT)))
+        turns = [self._loop.turn(contender.plan) for contender in contenders]
+        for round_index in range(_MAX_ROUNDS):
+            for contender, turn in zip(contenders, turns, strict=True):
+                contender.blocks.append((yield turn))
+            if time.perf_counter() > self._deadline:
+                return
+            if round_index + 1 >= _MIN_ROUNDS and self._fastest(contenders):
+                break
+        plan = (self._fastest(contenders) or contenders[0]).plan
+        on_data = self._loop.turn(plan)
+        on_one_batch = self._loop.turn(plan, iterator=self._loop.iterator_over(one_batch))
         real, repeated = [], []
         for _ in range(_MIN_ROUNDS):
-            real.append(self._block(winner, self._data.repeat()))
-            repeated.append(self._block(winner, one_batch))
-        return max(0.0, 1.0 - statistics.ratio_interval(repeated, real).value)
+            real.append((yield on_data))
+            repeated.append((yield on_one_batch))
+            if time.perf_counter() > self._deadline:
+                break
+        self._input_wait = max(0.0, 1.0 - statistics.ratio_interval(repeated, real).value)
+
+    @staticmethod
+    def _shorten(contenders: list[Contender], *, step_seconds: float) -> None:
+        """Limits the length of the contenders' calls and drops those that become equal."""
+        longest = _longest_call(step_seconds)
+        reference, *others = contenders
+        by_plan = {}
+        for other in others:
+            steps = min(other.plan.steps_per_call, longest)
+            plan = other.plan.model_copy(update={"steps_per_call": steps})
+            by_plan.setdefault(plan, dataclasses.replace(other, plan=plan))
+        contenders[:] = [reference, *by_plan.values()]
+
+    def _fastest(self, contenders: list[Contender]) -> Contender | None:
+        """Returns the plan with the largest speed-up, None unless it surely beats plain fit."""
+        reference, *others = contenders
+        if len(reference.blocks) < _MIN_ROUNDS:
+            return None
+        best = min(others, key=lambda contender: np.median(contender.blocks))
+        return best if best.speedup_over(reference).low > 1.0 + self._config.margin else None
+
+    def _judge(self, contenders: list[Contender]) -> TrialResult:
+        if not contenders:
+            return TrialResult(PLAIN_FIT, "the budget is too small to try anything")
+        reference, *others = contenders
+        winner = self._fastest(contenders) if others else None
+        if winner:
+            reason = "what plans must beat"
+        elif others and len(reference.blocks) < _MIN_ROUNDS:
+            reason = "the budget ended before a plan had surely beaten it"
+        else:
+            reason = "nothing beat it"
+        first = reference.reference_record(reason)
+        records = [other.record(reference, chosen=other is winner) for other in others]
+        chosen = next((record for record in records if record.status == "chosen"), first)
+        return TrialResult(
+            plan=chosen.plan,
+            reason=chosen.reason,
+            records=(first, *records, *self._failures),
+            input_wait_ratio=self._input_wait,
+        )
+
+
+def in_one_line(error: Exception) -> str:
+    """Returns the kind of the error and the line of its message that tells most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback; the cause is last
+        return lines[-1]
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+def _longest_call(step_seconds: float) -> int:
+    return max(1, int(_LONG_CALL_SECONDS / step_seconds))
+
+
+def _without_autotune(data: tf.data.Dataset) -> tf.data.Dataset:
+    """Pins AUTOTUNE to its start values; its thread can delay the end of a fit by a minute."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return data.with_options(options)
+
+
+def _difference(value: float, reference: float) -> float:
+    """Returns the relative difference."""
+    return abs(value - reference) / max(abs(reference), 1e-12)

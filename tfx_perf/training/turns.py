@@ -9,7 +9,7 @@ import numpy as np
 
 from tfx_perf.training.timer import wait_for
 
-BLOCK_SECONDS = 0.15
+BLOCK_SECONDS = 0.12
 # Calls in a block at the least, the first (not counted) included.
 BLOCK_CALLS = 4
 

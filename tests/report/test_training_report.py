@@ -1,0 +1,109 @@
+"""OptimizedTrainer's report says what the record says."""
+
+import pytest
+
+from tfx_perf import metrics
+from tfx_perf.report import training_report
+from tfx_perf.statistics import Interval
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.record import TrainingRecord, TrialRecord
+
+CHOSEN = TrainingPlan(steps_per_call=50)
+TRIALS = (
+    TrialRecord(
+        plan=PLAIN_FIT,
+        status="reference",
+        reason="what plans must beat",
+        loss=0.69315,
+        compile_time_seconds=1.5,
+        step_time=Interval(value=0.003, low=0.0029, high=0.0031),
+    ),
+    TrialRecord(
+        plan=CHOSEN,
+        status="chosen",
+        reason="4.00 times plain fit's speed",
+        loss=0.69316,
+        step_time=Interval(value=0.00075, low=0.0007, high=0.0008),
+        speedup=Interval(value=4.0, low=3.8, high=4.2),
+    ),
+    TrialRecord(
+        plan=TrainingPlan(steps_per_call=50, xla=True), status="failed", reason="no kernel <X>"
+    ),
+)
+
+
+def record(**fields):
+    return TrainingRecord(
+        **{
+            "plan": CHOSEN,
+            "plan_reason": "4.00 times plain fit's speed",
+            "trials": TRIALS,
+            "environment": {"device_name": "a device"},
+            "step_time": Interval(value=0.0008, low=0.0007, high=0.0009),
+            "step_time_p90_seconds": 0.001,
+            "step_times": ((50, 0.1), (100, 0.0008)),
+            "global_batch_size": 40,
+            "parameter_count": 211,
+            "train_step_count": 100,
+            "time_to_first_step_seconds": 9.0,
+            "compile_time_seconds": 1.0,
+            "fit_time_seconds": 10.0,
+            "trial_time_seconds": 8.0,
+            "peak_memory_bytes": 2**30,
+            "peak_rss_bytes": 2**30,
+            "flops_per_step": 43360,
+            "peak_flops_per_second": 1e12,
+            "peak_source": "measured: here",
+            "losses": {"loss": (0.7, 0.5), "val_loss": (0.6,)},
+            **fields,
+        }
+    )
+
+
+def test_the_verdict_names_plan_reason_and_speed():
+    verdict = training_report.report_on(record()).verdict
+    assert verdict.startswith("Trained with 50 steps per call: 4.00 times plain fit's speed.")
+    assert "50,000/s" in verdict
+
+
+def test_every_trial_and_every_figure_is_there():
+    html = training_report.report_on(record(notes=("FLOPs not counted: why",))).render()
+    for trial in TRIALS:
+        assert str(trial.plan) in html
+        assert trial.status in html
+    assert "no kernel &lt;X&gt;" in html
+    for key in record().figures():
+        assert metrics.CATALOGUE[key].description.replace("'", "&#39;") in html
+    assert "measured: here" in html
+    assert "FLOPs not counted: why" in html
+    assert html.count("<svg") == 2
+
+
+def test_a_training_without_trials_or_steps_has_a_report_too():
+    poor = record(
+        plan=PLAIN_FIT, plan_reason="trials are off", trials=(), step_time=None, step_times=(),
+        step_time_p90_seconds=None, global_batch_size=None, flops_per_step=None, losses={},
+        peak_flops_per_second=None, peak_source=None,
+    )
+    report = training_report.report_on(poor)
+    assert report.tone == "neutral"
+    assert "trials are off" in report.verdict
+    assert "<svg" not in report.render()
+
+
+def test_figures_are_derived_from_what_was_measured():
+    figures = record(jit_compile=True).figures()
+    assert figures["examples_per_second"] == pytest.approx(40 / 0.0008)
+    assert figures["achieved_flops_per_second"] == pytest.approx(43360 / 0.0008)
+    assert figures["mfu_ratio"] == pytest.approx(43360 / 0.0008 / 1e12)
+    assert figures["compile_share_ratio"] == 0.1
+    assert figures["plan_speedup_ratio"] == 4.0
+    assert figures["train_loss"] == 0.5
+    assert figures["validation_loss"] == 0.6
+    assert figures["xla_enabled"] == 0  # what Keras would have done is of no account
+    assert record(jit_compile=True, plan=PLAIN_FIT).figures()["xla_enabled"] == 1
+    assert set(figures) == {
+        key
+        for key, metric in metrics.CATALOGUE.items()
+        if metric.component == "OptimizedTrainer"
+    }

@@ -1,0 +1,90 @@
+"""Settings: defaults, sources, and one line for what is wrong."""
+
+import pytest
+
+from tfx_perf import errors
+from tfx_perf.config import PerfConfig, check_one_module
+
+
+def test_every_key_is_optional():
+    assert PerfConfig.from_dict(None) == PerfConfig.from_dict({}) == PerfConfig()
+
+
+def test_the_outer_key_may_be_there_or_not():
+    inner = {"training": {"seed": 3}, "compilation": {"enabled": False}}
+    config = PerfConfig.from_dict({"tensorflow_optimization": inner})
+    assert config == PerfConfig.from_dict(inner)
+    assert config.training.seed == 3
+    assert not config.compilation.enabled
+
+
+def test_of_takes_what_it_gets():
+    config = PerfConfig()
+    assert PerfConfig.of(config) is config
+    assert PerfConfig.of({"training": {"margin": 0.5}}).training.margin == 0.5
+
+
+def test_json_round_trip():
+    config = PerfConfig.from_dict(
+        {
+            "training": {"steps_per_call": [7]},
+            "gate": {"limits": {"mfu_ratio": {"min": 0.1}}, "changes": {"train_loss": 0.2}},
+        }
+    )
+    assert PerfConfig.from_json(config.to_json()) == config
+
+
+def test_yaml(tmp_path):
+    path = tmp_path / "perf.yaml"
+    path.write_text("tensorflow_optimization:\n  input: {time_budget_seconds: 5}\n")
+    assert PerfConfig.from_yaml(path).input.time_budget_seconds == 5.0
+    path.write_text("")
+    assert PerfConfig.from_yaml(path) == PerfConfig()
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"trainig": {}}, ["one of the keys", "training", "Received: trainig="]),
+        ({"training": {"sed": 1}}, ["steps_per_call", "Received: training.sed=1"]),
+        ({"gate": {"limits": {"mfu_ratio": {"mni": 1}}}}, ["max, min", "limits.mfu_ratio.mni=1"]),
+        ({"training": {"trial_budget_seconds": -1}}, ["training.trial_budget_seconds=-1"]),
+        ({"training": {"loss_tolerance": float("nan")}}, ["training.loss_tolerance=nan"]),
+        ({"training": {"steps_per_call": [0]}}, ["training.steps_per_call.0=0"]),
+        ({"memory": {"max_device_utilization": 1.5}}, ["memory.max_device_utilization=1.5"]),
+        ({"gate": {"limits": {"speed": {"max": 1}}}}, ["unknown metric 'speed'"]),
+        ({"gate": {"limits": {"mfu_ratio": {}}}}, ["needs min, max or both"]),
+        ({"gate": {"limits": {"mfu_ratio": {"min": 2, "max": 1}}}}, ["nothing can pass"]),
+        ({"gate": {"changes": {"steps_per_call": 0.1}}}, ["no better direction"]),
+        (["a list"], ["Received: tensorflow_optimization=['a list']"]),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(values, words):
+    with pytest.raises(errors.UserError) as caught:
+        PerfConfig.from_dict(values, source="perf.yaml")
+    message = str(caught.value)
+    assert message.startswith("perf.yaml: ")
+    assert "\n" not in message
+    for word in words:
+        assert word in message
+
+
+@pytest.mark.parametrize("text", [None, "a: [", "a: b: c"])
+def test_a_file_that_cannot_be_read(tmp_path, text):
+    path = tmp_path / "perf.yaml"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(errors.UserError, match=f"Received: path={path}") as caught:
+        PerfConfig.from_yaml(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("module_file", "run_fn"), [(None, None), ("", ""), ("a.py", "b.run_fn")])
+def test_exactly_one_module(module_file, run_fn):
+    with pytest.raises(errors.UserError, match="exactly one"):
+        check_one_module(module_file=module_file, run_fn=run_fn)
+
+
+def test_one_module_is_right():
+    check_one_module(module_file="a.py", run_fn=None)
+    check_one_module(module_file=None, run_fn="b.run_fn")

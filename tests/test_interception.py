@@ -1,0 +1,149 @@
+"""Taking over `Model.fit`, in both Keras lines, and giving it back."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from tfx_perf import errors, interception
+
+PACKAGES = ("keras", "tf_keras")
+
+
+@pytest.fixture(params=PACKAGES)
+def keras(request):
+    return importlib.import_module(request.param)
+
+
+@pytest.fixture(autouse=True)
+def fits_stay():
+    """Fails a test that leaves `fit` replaced."""
+    classes = [importlib.import_module(name).Model for name in PACKAGES]
+    before = [cls.__dict__.get("fit") for cls in classes]
+    yield
+    assert [cls.__dict__.get("fit") for cls in classes] == before
+
+
+def model_of(keras, base=None):
+    inputs = keras.Input((2,))
+    model = (base or keras.Model)(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+X, Y = np.ones((6, 2), "float32"), np.zeros((6, 1), "float32")
+
+
+def test_the_handler_gets_every_argument_and_its_result_is_fits(keras):
+    calls = []
+
+    def handler(call):
+        calls.append(call)
+        return "the history"
+
+    model = model_of(keras)
+    with interception.intercepting_fit(handler):
+        assert model.fit(X, Y, 3, epochs=2) == "the history"
+    (call,) = calls
+    assert call.model is model
+    assert call.arguments["x"] is X
+    assert call.arguments["batch_size"] == 3
+    assert call.arguments["epochs"] == 2
+    assert call.arguments["steps_per_epoch"] is None
+    assert "self" not in call.arguments
+    assert "kwargs" not in call.arguments
+
+
+def test_proceed_is_keras_own_fit_with_some_arguments_replaced(keras):
+    model = model_of(keras)
+    with interception.intercepting_fit(lambda call: call.proceed(epochs=3, verbose=0)):
+        history = model.fit(X, Y, epochs=1)
+    assert history.epoch == [0, 1, 2]
+
+
+def test_both_lines_are_taken_over_at_once():
+    models = [model_of(importlib.import_module(name)) for name in PACKAGES]
+    seen = []
+    with interception.intercepting_fit(lambda call: seen.append(call.model)):
+        for model in models:
+            model.fit(X, Y)
+    assert seen == models
+
+
+def test_fit_is_given_back_after_an_exception(keras):
+    original = keras.Model.fit
+    with pytest.raises(ZeroDivisionError), interception.intercepting_fit(lambda call: 1 / 0):
+        model_of(keras).fit(X, Y)
+    assert keras.Model.fit is original
+
+
+def test_a_handler_that_failed_is_asked_again(keras):
+    seen = []
+
+    def handler(call):
+        seen.append(call)
+        raise ValueError("no")
+
+    model = model_of(keras)
+    with interception.intercepting_fit(handler):
+        for _ in range(2):
+            with pytest.raises(ValueError, match="no"):
+                model.fit(X, Y)
+    assert len(seen) == 2
+
+
+def test_fit_inside_the_handler_is_keras_own(keras):
+    seen = []
+
+    def handler(call):
+        seen.append(call)
+        return call.model.fit(X, Y, verbose=0)
+
+    with interception.intercepting_fit(handler):
+        assert model_of(keras).fit(X, Y).epoch == [0]
+    assert len(seen) == 1
+
+
+def test_contexts_nest(keras):
+    seen = []
+    model = model_of(keras)
+    with interception.intercepting_fit(lambda call: seen.append("outer")):
+        with interception.intercepting_fit(lambda call: seen.append("inner")):
+            model.fit(X, Y)
+        model.fit(X, Y)
+    assert seen == ["inner", "outer"]
+
+
+def test_a_subclass_that_extends_fit_is_taken_over_too(keras):
+    class Mine(keras.Model):
+        def fit(self, *args, **kwargs):
+            return super().fit(*args, **{**kwargs, "epochs": 7})
+
+    call = interception.capture_fit(lambda: model_of(keras, Mine).fit(X, Y))
+    assert call.arguments["epochs"] == 7
+
+
+def test_capture_stops_at_the_first_fit_even_behind_except(keras):
+    reached = []
+
+    def run():
+        try:
+            model_of(keras).fit(X, Y, batch_size=2)
+        except Exception:  # the user's own way to go on
+            reached.append("except")
+        reached.append("after")
+
+    call = interception.capture_fit(run)
+    assert call.arguments["batch_size"] == 2
+    assert reached == []
+    assert int(call.model.optimizer.iterations.numpy()) == 0
+
+
+def test_code_that_never_calls_fit_is_refused():
+    with pytest.raises(errors.UserError, match=r"Expected .* Model\.fit\. Received: it ended"):
+        interception.capture_fit(lambda: None)
+
+
+def test_the_users_own_error_is_not_hidden():
+    with pytest.raises(KeyError):
+        interception.capture_fit(lambda: {}["missing"])

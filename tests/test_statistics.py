@@ -1,0 +1,60 @@
+"""Medians and intervals: right where the answer is known, and covering as often as they say."""
+
+import numpy as np
+import pytest
+
+from tfx_perf import statistics
+
+
+def test_few_samples_give_their_range():
+    assert statistics.median_interval([3.0]) == statistics.Interval(value=3.0, low=3.0, high=3.0)
+    assert statistics.median_interval([1.0, 2.0]) == statistics.Interval(value=1.5, low=1, high=2)
+
+
+def test_equal_samples_have_no_spread():
+    assert statistics.median_interval([2.0] * 9) == statistics.Interval(value=2.0, low=2, high=2)
+
+
+def test_an_outlier_does_not_move_the_median():
+    interval = statistics.median_interval([1.0] * 20 + [1.1] * 20 + [900.0])
+    assert interval.value == 1.1
+    assert interval.high <= 1.1
+
+
+def test_the_same_samples_give_the_same_interval():
+    samples = np.random.default_rng(0).normal(size=30)
+    assert statistics.median_interval(samples) == statistics.median_interval(samples)
+
+
+def test_more_confidence_is_wider():
+    samples = np.random.default_rng(0).normal(size=40)
+    narrow = statistics.median_interval(samples, confidence=0.5)
+    wide = statistics.median_interval(samples, confidence=0.99)
+    assert wide.low < narrow.low < narrow.value < narrow.high < wide.high
+
+
+def test_the_interval_covers_the_true_median_about_as_often_as_it_says():
+    random = np.random.default_rng(7)
+    hits = 0
+    for _ in range(200):
+        interval = statistics.median_interval(random.lognormal(size=15))  # true median: 1
+        hits += interval.low <= 1.0 <= interval.high
+    assert 0.88 <= hits / 200 <= 1.0
+
+
+def test_a_disturbance_of_both_cancels_in_the_ratio():
+    random = np.random.default_rng(1)
+    noise = random.uniform(1, 10, size=12)
+    interval = statistics.ratio_interval(3.0 * noise, noise)
+    assert (interval.low, interval.value, interval.high) == pytest.approx((3, 3, 3))
+
+
+def test_what_cannot_be_summed_up_is_refused():
+    with pytest.raises(ValueError, match="at least one sample"):
+        statistics.median_interval([])
+    with pytest.raises(ValueError, match="Received: 1 and 2"):
+        statistics.ratio_interval([1.0], [1.0, 2.0])
+
+
+def test_an_interval_is_shown_short():
+    assert str(statistics.Interval(value=1.23456, low=1.0, high=2.0)) == "1.235 [1, 2]"

@@ -1,0 +1,122 @@
+"""What stays with plain `fit`, and that it trains as ever."""
+
+import model_cases
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same, assert_same_history, captured
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.eligibility import obstacle
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.session import TrainingSession
+
+
+def no_obstacle(keras):
+    callbacks = [keras.callbacks.TerminateOnNaN(), keras.callbacks.TensorBoard("/nowhere")]
+    return captured(model_cases.dense(keras), model_cases.regression(), callbacks=callbacks)
+
+
+def arrays(keras):
+    x, y = model_cases.features(4), model_cases.features(1, seed=1)
+    return captured(model_cases.dense(keras), x, y=y, batch_size=8, shuffle=False)
+
+
+def eagerly(keras):
+    model = model_cases.dense(keras)
+    model.compile(optimizer="sgd", loss="mse", run_eagerly=True)
+    return captured(model, model_cases.regression())
+
+
+def own_callback(keras):
+    class Mine(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    return captured(model_cases.dense(keras), model_cases.regression(), callbacks=Mine())
+
+
+def own_lambda(keras):
+    mine = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: None)
+    return captured(model_cases.dense(keras), model_cases.regression(), callbacks=[mine])
+
+
+def own_train_function(keras):
+    class Mine(keras.Model):
+        def make_train_function(self, force=False):
+            return super().make_train_function(force)
+
+    inputs = keras.Input((4,))
+    model = Mine(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse")
+    return captured(model, model_cases.regression())
+
+
+def unknown_length(keras):
+    data = model_cases.regression().filter(lambda x, y: True)
+    return captured(model_cases.dense(keras), data)
+
+
+def central_storage(keras):
+    with tf.distribute.experimental.CentralStorageStrategy(["CPU:0"]).scope():
+        model = model_cases.dense(keras)
+    return captured(model, model_cases.regression())
+
+
+def frequent_checkpoints(keras):
+    saver = keras.callbacks.ModelCheckpoint("/tmp/unused.weights.h5", save_freq=10**6)
+    return captured(model_cases.dense(keras), model_cases.regression(), callbacks=[saver])
+
+
+OBSTACLES = {
+    arrays: "x is a ndarray",
+    eagerly: "runs eagerly",
+    own_callback: "the callback Mine acts on every batch",
+    own_lambda: "the callback LambdaCallback acts on every batch",
+    own_train_function: "own make_train_function",
+    unknown_length: "number of steps in an epoch is unknown",
+    central_storage: "CentralStorageStrategy",
+    frequent_checkpoints: "ModelCheckpoint saves after a number of batches",
+}
+
+
+@pytest.mark.parametrize("make", OBSTACLES)
+def test_an_obstacle_is_named_and_plain_fit_trains(keras, make):
+    try:
+        call = make(keras)
+    except (NotImplementedError, ValueError) as error:
+        assert make is central_storage  # noqa: PT017
+        pytest.skip(f"this Keras line does not train with it: {error}")
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    trained = Snapshot(call.model)
+    before.restore()
+    session = TrainingSession(PerfConfig())
+    assert_same_history(session.fit(call), expected)
+    assert_same(Snapshot(call.model), trained)
+    assert OBSTACLES[make] in session.record.plan_reason
+    assert session.record.plan.is_plain_fit
+    assert session.record.trials == ()
+    assert session.record.train_step_count == 20
+    assert session.record.global_batch_size == model_cases.BATCH_SIZE
+
+
+def test_no_obstacle(keras):
+    call = no_obstacle(keras)
+    assert obstacle(call, Loop(call)) is None
+
+
+@pytest.mark.parametrize(
+    ("steps_per_epoch", "epochs", "reason"),
+    [(4, 3, "the data end in the middle of an epoch"), (4, 2, None), (5, 9, None), (20, 1, "end")],
+)
+def test_keras_3_counts_wrong_where_the_data_end_in_an_epoch(steps_per_epoch, epochs, reason):
+    import keras
+
+    call = captured(
+        model_cases.dense(keras),
+        model_cases.regression(),
+        steps_per_epoch=steps_per_epoch,
+        epochs=epochs,
+    )
+    found = obstacle(call, Loop(call))
+    assert found is None if reason is None else reason in found

@@ -1,0 +1,162 @@
+"""The loop's numbers are those of plain `fit`, whatever the plan."""
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import CASES, Snapshot, assert_same, assert_same_history, captured
+
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+
+PLANS = [TrainingPlan(steps_per_call=steps) for steps in (1, 3, 7, 50)]
+SEVEN = tf.data.experimental.assert_cardinality(7)
+XLA = TrainingPlan(steps_per_call=7, xla=True)
+
+
+def compare(call, plans, *, step_count):
+    """Trains with plain `fit` and every plan from the same weights and compares everything."""
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    trained = Snapshot(call.model)
+    assert any(not np.array_equal(a, b) for a, b in zip(before.values, trained.values, strict=True))
+    loop = Loop(call)
+    call.model.train_function = call.model.test_function = None
+    for plan in plans:
+        before.restore()
+        history, timer = loop.fit(plan)
+        rtol = 1e-4 if plan.xla else 1e-5
+        assert timer.step_count == step_count, plan
+        assert_same_history(history, expected, rtol=rtol)
+        assert_same(Snapshot(call.model), trained, rtol=rtol)
+        assert int(call.model.optimizer.iterations.numpy()) == step_count
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_plan_gives_what_plain_fit_gives(keras, name):
+    case = CASES[name]
+    data = case.data()
+    call = captured(case.build(keras), data, validation_data=data.take(4), **case.arguments)
+    compare(call, [*PLANS, *([XLA] if case.xla else [])], step_count=20)
+
+
+@pytest.mark.parametrize(
+    ("data", "arguments", "step_count"),
+    [
+        # Keras 3 itself would run 3 x 7 steps in each epoch.
+        (lambda: model_cases.regression().repeat(), {"steps_per_epoch": 20, "epochs": 3}, 60),
+        # Epochs that are shorter than the data, which they do not divide.
+        (model_cases.regression, {"steps_per_epoch": 4, "epochs": 2}, 8),
+        # Epochs over all of the data, although their number is given.
+        (model_cases.regression, {"steps_per_epoch": 10, "epochs": 2}, 20),
+        (lambda: model_cases.regression().repeat(2), {"epochs": 1}, 20),
+        # Fewer examples in the last batch.
+        (lambda: model_cases.regression().unbatch().batch(12).apply(SEVEN), {}, 14),
+    ],
+)
+def test_epochs_have_exactly_their_steps(keras, data, arguments, step_count):
+    call = captured(model_cases.dense(keras), data(), **arguments)
+    compare(call, [PLAIN_FIT, *PLANS[1:]], step_count=step_count)
+
+
+def test_data_that_end_too_early_train_to_their_end(keras):
+    data = model_cases.regression().filter(lambda x, y: True)
+    call = captured(model_cases.dense(keras), data, epochs=1, steps_per_epoch=12)
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    trained = Snapshot(call.model)
+    before.restore()
+    history, _ = Loop(call).fit(PLANS[2])
+    assert_same(Snapshot(call.model), trained)
+    assert_same_history(history, expected)
+
+
+@pytest.mark.parametrize(
+    "validation",
+    [
+        # Of unknown length.
+        {"validation_data": model_cases.regression().filter(lambda x, y: True)},
+        {"validation_data": model_cases.regression().repeat(), "validation_steps": 8},
+        {"validation_data": (model_cases.features(4), model_cases.features(1, seed=1))},
+        {"validation_data": model_cases.regression(), "validation_freq": 2},
+    ],
+)
+def test_validation_of_every_kind(keras, validation):
+    call = captured(model_cases.dense(keras), model_cases.regression(), **validation)
+    compare(call, PLANS[2:3], step_count=20)
+
+
+def test_the_users_steps_per_execution_stay(keras):
+    model = model_cases.dense(keras)
+    model.compile(optimizer="sgd", loss="mse", steps_per_execution=5)
+    data = model_cases.regression()
+    compare(captured(model, data, validation_data=data), PLANS[1:3], step_count=20)
+    assert Loop(captured(model, data)).users_steps_per_call == 5
+
+
+def test_keras_own_callbacks_work(keras, tmp_path):
+    rates = []
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch, rate: 0.01 / (epoch + 1)),
+        keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, min_delta=10.0),
+        keras.callbacks.ModelCheckpoint(str(tmp_path / "best.weights.h5"), save_weights_only=True),
+        keras.callbacks.TensorBoard(str(tmp_path / "logs"), update_freq="epoch"),
+        keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs: rates.append((epoch, sorted(logs)))
+        ),
+    ]
+    data = model_cases.regression()
+    call = captured(
+        model_cases.dense(keras), data, validation_data=data, epochs=9, callbacks=callbacks
+    )
+    compare(call, PLANS[2:3], step_count=20)  # stopped after two epochs
+    assert rates[:2] == rates[2:]
+    assert len(rates) == 4
+    assert (tmp_path / "best.weights.h5").exists()
+    assert list((tmp_path / "logs" / "validation").glob("events*"))
+
+
+def test_a_callback_may_evaluate_and_predict(keras):
+    other = model_cases.regression().take(3)
+    results = []
+
+    def look(epoch, logs):
+        loss = model.evaluate(other, verbose=0)[0]
+        results.append((loss, model.predict(other, verbose=0).shape))
+
+    model = model_cases.dense(keras)
+    data = model_cases.regression()
+    # A single callback, as Keras allows.
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=look)
+    call = captured(model, data, validation_data=data, callbacks=callback)
+    compare(call, PLANS[2:3], step_count=20)
+    (first, shape), (second, _), (third, _), (fourth, _) = results
+    assert shape == (24, 1)
+    assert [third, fourth] == pytest.approx([first, second], rel=1e-5)
+
+
+@pytest.mark.parametrize("plan", [PLAIN_FIT, PLANS[2]])
+def test_the_model_is_left_as_keras_leaves_it(keras, plan, tmp_path):
+    model = model_cases.dense(keras)
+    data = model_cases.regression()
+    call = captured(model, data, validation_data=data)
+    history, _ = Loop(call).fit(plan)
+    assert model.history is history
+    assert model.train_function is None
+    assert model.test_function is None
+    assert Loop(call).users_steps_per_call == 1
+    loss = model.evaluate(data, verbose=0)[0]
+    assert loss == pytest.approx(history.history["val_loss"][-1], rel=1e-5)
+    assert model.fit(data, verbose=0).history["loss"][0] < history.history["loss"][0]
+    predicted = model.predict(data, verbose=0)
+    model.save(str(tmp_path / "model.keras"))
+    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    np.testing.assert_allclose(loaded.predict(data, verbose=0), predicted, rtol=1e-6)
+
+
+def test_a_mirrored_model_on_one_device(keras):
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = model_cases.convolutions(keras)
+    data = model_cases.CASES["convolutions"].data()
+    call = captured(model, data, validation_data=data.take(4))
+    compare(call, [PLAIN_FIT, PLANS[2], XLA], step_count=20)

@@ -1,0 +1,297 @@
+"""A whole session: the trials, the choice, the training and its record."""
+
+import time
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same, assert_same_history, captured
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import steps, turns
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.session import TrainingSession
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.04)
+
+
+ENDLESS = {"steps_per_epoch": 300, "epochs": 2}
+
+
+def session_with(*, budget=20.0, xla=False, **training):
+    return TrainingSession(
+        PerfConfig.from_dict(
+            {
+                "training": {"trial_budget_seconds": budget, **training},
+                "compilation": {"enabled": xla},
+            }
+        )
+    )
+
+
+def by_plan(record):
+    return {str(trial.plan): trial for trial in record.trials}
+
+
+def plant(monkeypatch, step):
+    """Replaces the step of every plan, but not that of plain `fit`."""
+    monkeypatch.setattr(steps, "train_step", lambda model, line, *, xla: step(model))
+
+
+def small(keras, **arguments):
+    return captured(model_cases.dense(keras), model_cases.regression().repeat(), **arguments)
+
+
+def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tmp_path):
+    data = model_cases.regression()
+    call = small(keras, validation_data=data, **ENDLESS)
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    trained = Snapshot(call.model)
+    before.restore()
+
+    session = session_with(xla=True)
+    started = time.perf_counter()
+    history = session.fit(call)
+    wall_seconds = time.perf_counter() - started
+    # The trials have left neither weights nor optimizer nor metrics changed.
+    rtol = 1e-3 if session.record.plan.xla else 1e-4
+    assert_same_history(history, expected, rtol=rtol)
+    assert_same(Snapshot(call.model), trained, rtol=rtol)
+
+    record = session.record
+    trials = by_plan(record)
+    assert record.plan.steps_per_call in (10, 50)
+    assert trials["plain fit"].status == "reference"
+    assert trials[str(record.plan)].status == "chosen"
+    assert trials[str(record.plan)].speedup.low > 1.02
+    assert {"plain fit", "10 steps per call", "50 steps per call"} < set(trials)
+    figures = record.figures()
+    assert figures["train_step_count"] == 600
+    assert figures["plan_speedup_ratio"] == trials[str(record.plan)].speedup.value
+    assert figures["examples_per_second"] == pytest.approx(8 / figures["step_time_seconds"])
+    assert figures["train_loss"] == pytest.approx(history.history["loss"][-1])
+    assert figures["validation_loss"] == pytest.approx(history.history["val_loss"][-1])
+    assert 0 <= figures["input_wait_ratio"] < 1
+    assert 0 < figures["mfu_ratio"] < 1
+    assert 0 < figures["trial_time_seconds"] < figures["time_to_first_step_seconds"]
+    assert figures["time_to_first_step_seconds"] < figures["fit_time_seconds"] <= wall_seconds
+    assert 0 < figures["compile_share_ratio"] < 1
+    assert figures["peak_rss_bytes"] > 50e6
+    # Dense 4 to 8 and 8 to 1: forward and weight gradients, and the inner layer's inputs.
+    macs = 8 * (4 * 8 * 2 + 8 * 1 * 3)
+    assert figures["flops_per_step"] == 2 * macs
+
+    record.write(tmp_path / "record.json")
+    again = TrainingRecord.read(tmp_path / "record.json")
+    assert again == record
+    assert again.figures() == figures
+
+
+def test_without_a_budget_plain_fit_is_only_watched(keras):
+    call = small(keras, steps_per_epoch=30)
+    session = session_with(budget=0)
+    session.fit(call)
+    record = session.record
+    assert record.plan.is_plain_fit
+    assert record.plan_reason == "trials are off"
+    assert record.train_step_count == 60
+    assert record.step_time.low <= record.step_time.value <= record.step_time.high
+    assert record.compile_time_seconds > 0
+    assert record.figures()["plan_speedup_ratio"] is None
+    assert record.figures()["xla_enabled"] == int(bool(call.model.jit_compile))
+
+
+def test_a_budget_that_is_too_small_is_kept(keras):
+    session = session_with(budget=0.05)
+    session.fit(small(keras, steps_per_epoch=30))
+    assert session.record.plan.is_plain_fit
+    assert session.record.plan_reason == "the budget is too small to try anything"
+
+
+def test_a_plan_that_raises_is_not_chosen(keras, monkeypatch):
+    def broken(model):
+        def step(data):
+            raise RuntimeError("planted")
+
+        return step
+
+    plant(monkeypatch, broken)
+    call = small(keras, steps_per_epoch=30)
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    before.restore()
+    session = session_with()
+    assert_same_history(session.fit(call), expected)
+    assert session.record.plan.is_plain_fit
+    trial = by_plan(session.record)["30 steps per call"]
+    assert (trial.status, trial.reason) == ("failed", "RuntimeError: planted")
+
+
+def test_a_plan_that_trains_differently_is_not_chosen(keras, monkeypatch):
+    def wrong(model):
+        def step(data):
+            x, y = data
+            return model.train_step((x, y + 1.0))
+
+        return step
+
+    plant(monkeypatch, wrong)
+    session = session_with()
+    session.fit(small(keras, steps_per_epoch=30))
+    assert session.record.plan.is_plain_fit
+    trial = by_plan(session.record)["10 steps per call"]
+    assert trial.status == "different"
+    assert "loss differs by" in trial.reason
+
+
+@pytest.mark.parametrize("seconds", [0.002, 0.05])
+def test_a_plan_that_is_slower_is_not_chosen(keras, monkeypatch, seconds):
+    def slow(model):
+        def step(data):
+            x, y = data
+            wait = tf.py_function(lambda: time.sleep(seconds), [], [])
+            with tf.control_dependencies([wait]):
+                return model.train_step((tf.identity(x), y))
+
+        return step
+
+    plant(monkeypatch, slow)
+    session = session_with(steps_per_call=(5,))
+    session.fit(small(keras, steps_per_epoch=30))
+    assert session.record.plan.is_plain_fit
+    trial = by_plan(session.record)["5 steps per call"]
+    assert trial.status == "slower"
+    assert "times plain fit's" in trial.reason
+
+
+def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
+    data = model_cases.regression().repeat()
+
+    class Slow(keras.layers.Layer):
+        def call(self, inputs):
+            waited = tf.py_function(lambda: time.sleep(0.15) or 0.0, [], tf.float32)
+            return inputs + tf.ensure_shape(waited, ())
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(Slow()(inputs)))
+    model.compile(optimizer="sgd", loss="mse")
+    session = session_with(budget=6.0)
+    started = time.perf_counter()
+    session.fit(captured(model, data, steps_per_epoch=20, epochs=1))
+    training_seconds = 20 * 0.15
+    assert time.perf_counter() - started < 6.0 + training_seconds + 5.0
+    assert session.record.plan.is_plain_fit
+    assert all((trial.plan.steps_per_call or 0) <= 3 for trial in session.record.trials)
+
+
+def test_random_models_are_held_to_plain_fits_own_spread(keras):
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((4,)), layers.Dense(16), layers.Dropout(0.5), layers.Dense(1)]
+    )
+    model.compile(optimizer="sgd", loss="mse")
+    session = session_with(loss_tolerance=0.3)
+    session.fit(captured(model, model_cases.regression().repeat(), steps_per_epoch=100))
+    assert session.record.plan.steps_per_call in (10, 50)
+
+
+def needs_autograph(keras):
+    class Choosing(keras.layers.Layer):
+        def call(self, inputs, training=None):
+            if tf.reduce_mean(inputs) > 100.0:
+                inputs = -inputs
+            for _ in tf.range(2):
+                inputs = inputs * 1.5
+            return inputs
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(Choosing()(inputs)))
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+def test_layers_that_need_autograph_train_with_a_plan():
+    import tf_keras
+
+    data = model_cases.regression()
+    call = captured(needs_autograph(tf_keras), data.repeat(), validation_data=data, **ENDLESS)
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    trained = Snapshot(call.model)
+    before.restore()
+    call.model.train_function = call.model.test_function = None
+    session = session_with(xla=True)
+    assert_same_history(session.fit(call), expected, rtol=1e-4)
+    assert_same(Snapshot(call.model), trained, rtol=1e-4)
+    assert session.record.plan.steps_per_call in (10, 50)
+
+
+def test_validation_that_alone_needs_autograph_works():
+    import tf_keras
+
+    class Tested(tf_keras.layers.Layer):
+        def call(self, inputs, training=None):
+            return inputs if training else self.tested(inputs)
+
+        def tested(self, inputs):
+            if tf.reduce_mean(inputs) > 100.0:
+                inputs = -inputs
+            return inputs
+
+    inputs = tf_keras.Input((4,))
+    model = tf_keras.Model(inputs, tf_keras.layers.Dense(1)(Tested()(inputs)))
+    model.compile(optimizer="sgd", loss="mse")
+    data = model_cases.regression()
+    for budget, margin in ((20, 0.02), (20, 1e9)):  # with a plan, and with plain fit
+        session = session_with(budget=budget, margin=margin)
+        history = session.fit(captured(model, data.repeat(), validation_data=data, **ENDLESS))
+        assert np.isfinite(history.history["val_loss"]).all()
+        assert session.record.plan.is_plain_fit == (margin > 1)
+
+
+def test_an_own_train_step_gets_no_xla(keras):
+    session = session_with(xla=True)
+    session.fit(captured(model_cases.custom_train_step(keras), model_cases.regression().repeat(),
+                         steps_per_epoch=30))
+    trial = by_plan(session.record)["30 steps per call, XLA"]
+    assert trial.status == "failed"
+    assert "own train_step" in trial.reason
+
+
+def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
+    model = keras.Sequential(
+        [
+            keras.layers.Input(batch_shape=(8, 3, 2)),
+            keras.layers.LSTM(4, stateful=True),
+            keras.layers.Dense(1),
+        ]
+    )
+    model.compile(optimizer="sgd", loss="mse")
+    data = model_cases.batched(model_cases.features(3, 2), model_cases.features(1, seed=1))
+    call = captured(model, data.repeat(), steps_per_epoch=20, epochs=1)
+    before = Snapshot(model)
+    expected = call.proceed()
+    before.restore()
+    assert_same_history(session_with().fit(call), expected, rtol=1e-4)
+
+
+def test_of_several_fits_the_longest_counts(keras):
+    session = session_with(budget=0)
+    model = model_cases.dense(keras)
+    data = model_cases.regression()
+    for epochs in (1, 3, 2):
+        session.fit(captured(model, data, epochs=epochs))
+    assert session.record.train_step_count == 30
+
+
+def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
+    session = session_with(budget=0)
+    monkeypatch.setattr(session, "_measured", lambda *_, **__: 1 / 0)
+    history = session.fit(captured(model_cases.dense(keras), model_cases.regression()))
+    assert len(history.history["loss"]) == 2
+    assert session.record is None

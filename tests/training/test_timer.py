@@ -1,0 +1,132 @@
+"""Which calls count, where an epoch begins, and how turns are timed."""
+
+import time
+
+import model_cases
+import numpy as np
+import pytest
+
+from tfx_perf.training import meters, turns
+from tfx_perf.training.timer import StepTimer, percentile
+
+
+class Clock:
+    """A clock that the test sets, in place of `time.perf_counter`."""
+
+    def __init__(self, monkeypatch):
+        self.now = 100.0
+        monkeypatch.setattr(time, "perf_counter", lambda: self.now)
+
+
+def run_epochs(timer, clock, *, epochs, step_seconds, pause_seconds=50.0):
+    for epoch, calls in enumerate(epochs):
+        timer._on_epoch_begin(epoch)
+        for call in range(calls):
+            timer._on_batch_begin(call)
+            clock.now += step_seconds(epoch, call)
+            timer._on_batch_end(call)
+        clock.now += pause_seconds  # validation and callbacks
+
+
+def test_warm_up_and_the_pause_between_epochs_do_not_count(monkeypatch):
+    clock = Clock(monkeypatch)
+    timer = StepTimer(steps_in_call=lambda: 10)
+    run_epochs(
+        timer,
+        clock,
+        epochs=[6, 6],
+        step_seconds=lambda epoch, call: 30.0 if (epoch, call) == (0, 0) else 2.0,
+    )
+    assert timer.step_count == 120
+    assert timer.first_call_seconds == 30.0
+    assert timer.first_call_steps == 10
+    assert timer.first_call_end == 130.0
+    assert [done for done, _ in timer.series()] == list(range(10, 130, 10))
+    assert timer.series()[0][1] == 3.0
+    assert timer.steady_seconds() == pytest.approx([0.2] * 10)  # first call, 20 steps: gone
+
+
+def test_the_wait_between_calls_of_an_epoch_counts(monkeypatch):
+    clock = Clock(monkeypatch)
+    timer = StepTimer(steps_in_call=lambda: 1)
+    timer._on_epoch_begin(0)
+    for call in range(3):
+        timer._on_batch_begin(call)
+        clock.now += 1.0
+        timer._on_batch_end(call)
+        clock.now += 4.0  # Keras waits for the next batch before on_train_batch_begin
+    assert [seconds for _, seconds in timer.series()] == [1.0, 5.0, 5.0]
+
+
+def test_a_short_training_counts_what_there_is(monkeypatch):
+    clock = Clock(monkeypatch)
+    timer = StepTimer(steps_in_call=lambda: 1)
+    run_epochs(timer, clock, epochs=[4], step_seconds=lambda epoch, call: 9.0 if not call else 1.0)
+    assert timer.steady_seconds() == [1.0, 1.0, 1.0]
+    assert timer.settled_seconds() == 1.0
+
+
+def test_nothing_was_run():
+    timer = StepTimer(steps_in_call=lambda: 1)
+    assert timer.steady_seconds() == []
+    assert timer.settled_seconds() == 0.0
+    assert timer.first_call_seconds == 0.0
+    assert timer.first_call_end is None
+    assert percentile([], 90) is None
+
+
+def test_a_timer_ends_fit(keras):
+    timer = StepTimer(steps_in_call=lambda: 1, stop_when=lambda timer: timer.step_count == 3)
+    model = model_cases.dense(keras)
+    data = model_cases.regression()
+    model.fit(data, epochs=5, verbose=0, callbacks=[timer.callback(keras.callbacks)])
+    assert timer.step_count == 3
+
+
+def test_turns_run_what_the_schedule_asks_for(keras):
+    calls = []
+
+    def function(name, seconds):
+        def run(iterator):
+            calls.append(name)
+            next(iterator)
+            time.sleep(seconds)
+            return {"loss": 0.0}
+
+        return run
+
+    blocks = []
+
+    def schedule():
+        for _ in range(2):
+            blocks.append((yield turns.Turn(function("quick", 0.01), 1)))
+            blocks.append((yield turns.Turn(function("slow", 0.06), 3)))
+
+    model = model_cases.dense(keras)
+    model.fit(model_cases.regression(), verbose=0)  # else Keras 3 has no metrics to report
+    callback = turns.Turns(model, schedule()).callback(keras.callbacks)
+    data = model_cases.regression().repeat()
+    model.fit(data, steps_per_epoch=10**9, verbose=0, callbacks=[callback])
+    changes = [name for name, after in zip(calls, [*calls[1:], None], strict=True) if name != after]
+    assert changes == ["quick", "slow", "quick", "slow"]
+    assert calls.count("slow") == 2 * turns.BLOCK_CALLS
+    assert blocks[1::2] == pytest.approx([0.02, 0.02], rel=0.5)
+    assert blocks[0::2] == pytest.approx([0.01, 0.01], rel=0.5)
+
+
+def test_the_peak_of_memory_is_of_the_time_since_the_reset():
+    meters.reset_peak_memory()
+    before = meters.peak_rss_bytes()
+    held = np.ones(2**26, "uint8")  # 64 MiB
+    during = meters.peak_rss_bytes()
+    del held
+    assert 0.9 * 2**26 < during - before < 3 * 2**26
+    assert meters.peak_rss_bytes() > during - 2**20  # the kernel counts in batches
+    meters.reset_peak_memory()
+    assert meters.peak_rss_bytes() < during - 0.5 * 2**26
+
+
+def test_flops_without_a_batch_have_a_reason(keras):
+    flops = meters.count_flops(model_cases.dense(keras), None)
+    assert flops.per_step is None
+    assert "no batch" in flops.note

@@ -1,0 +1,56 @@
+"""Contender: a plan that passed its check, and how fast it turned out to be."""
+
+import dataclasses
+
+from tfx_perf import statistics
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.record import TrialRecord
+
+
+@dataclasses.dataclass
+class Contender:
+    """One plan in the trials.
+
+    Attributes:
+        plan: the plan.
+        loss: mean loss over the steps of the check.
+        compile_seconds: tracing and compiling, as seen in the check.
+        step_seconds: median time of a step in the check.
+        blocks: seconds per step of every block; the i-th blocks of all contenders were run
+            side by side.
+    """
+
+    plan: TrainingPlan
+    loss: float
+    compile_seconds: float
+    step_seconds: float
+    blocks: list[float] = dataclasses.field(default_factory=list)
+
+    def speedup_over(self, reference: "Contender") -> statistics.Interval:
+        """Returns the reference's step time over this one's."""
+        return statistics.ratio_interval(reference.blocks, self.blocks)
+
+    def record(self, reference: "Contender", *, chosen: bool) -> TrialRecord:
+        """Returns the outcome against the reference, which is another contender."""
+        speedup = self.speedup_over(reference)
+        return TrialRecord(
+            plan=self.plan,
+            status="chosen" if chosen else "slower",
+            reason=f"{speedup.value:.2f} times plain fit's speed "
+            f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})",
+            speedup=speedup,
+            **self._measured(),
+        )
+
+    def reference_record(self, reason: str) -> TrialRecord:
+        """Returns the outcome of the reference itself."""
+        return TrialRecord(
+            plan=self.plan, status="reference", reason=reason, **self._measured()
+        )
+
+    def _measured(self) -> dict[str, object]:
+        return {
+            "loss": self.loss,
+            "compile_time_seconds": self.compile_seconds,
+            "step_time": statistics.median_interval(self.blocks) if self.blocks else None,
+        }
