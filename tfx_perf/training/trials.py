@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import statistics
 from tfx_perf.config import CompilationConfig, TrainingConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.contender import Contender
@@ -234,16 +233,13 @@ class Trials:
                 return
             if round_index + 1 >= _MIN_ROUNDS and self._fastest(contenders):
                 break
-        plan = (self._fastest(contenders) or contenders[0]).plan
-        on_data = self._loop.turn(plan)
-        on_one_batch = self._loop.turn(plan, iterator=self._loop.iterator_over(one_batch))
-        real, repeated = [], []
+        # Not in turns with the real data: their buffers would fill up in the meantime.
+        winner = self._fastest(contenders) or contenders[0]
+        iterator = self._loop.iterator_over(one_batch)
+        repeated = []
         for _ in range(_MIN_ROUNDS):
-            real.append((yield on_data))
-            repeated.append((yield on_one_batch))
-            if time.perf_counter() > self._deadline:
-                break
-        self._input_wait = max(0.0, 1.0 - statistics.ratio_interval(repeated, real).value)
+            repeated.append((yield self._loop.turn(winner.plan, iterator=iterator)))
+        self._input_wait = max(0.0, 1.0 - float(np.median(repeated) / np.median(winner.blocks)))
 
     @staticmethod
     def _shorten(contenders: list[Contender], *, step_seconds: float) -> None:
