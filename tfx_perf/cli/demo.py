@@ -38,7 +38,7 @@ _LIMITS = {"input_wait_ratio": {"max": 0.5}, "validation_loss": {"max": 0.65}}
     default=(40, 1024), show_default=True, help="May be repeated; one pipeline for each.",
 )  # fmt: skip
 @click.option(
-    "--steps", metavar="N", type=click.IntRange(min=50), default=1000, show_default=True,
+    "--steps", metavar="N", type=click.IntRange(min=50), default=5000, show_default=True,
     help="Training steps.",
 )  # fmt: skip
 @click.option("--config", "config_path", metavar="YAML", help="Settings of the components.")
