@@ -15,6 +15,7 @@ def training_record(step_time_seconds):
         step_time=Interval(
             value=step_time_seconds, low=step_time_seconds, high=step_time_seconds
         ),
+        mean_step_time_seconds=step_time_seconds,
         step_time_p90_seconds=step_time_seconds,
         step_times=((1, step_time_seconds),),
         global_batch_size=64,

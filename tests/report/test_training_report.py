@@ -40,6 +40,7 @@ def record(**fields):
             "trials": TRIALS,
             "environment": {"device_name": "a device"},
             "step_time": Interval(value=0.0008, low=0.0007, high=0.0009),
+            "mean_step_time_seconds": 0.0008,
             "step_time_p90_seconds": 0.001,
             "step_times": ((50, 0.1), (100, 0.0008)),
             "global_batch_size": 40,
@@ -82,7 +83,8 @@ def test_every_trial_and_every_figure_is_there():
 def test_a_training_without_trials_or_steps_has_a_report_too():
     poor = record(
         plan=PLAIN_FIT, plan_reason="trials are off", trials=(), step_time=None, step_times=(),
-        step_time_p90_seconds=None, global_batch_size=None, flops_per_step=None, losses={},
+        mean_step_time_seconds=None, step_time_p90_seconds=None, global_batch_size=None,
+        flops_per_step=None, losses={},
         peak_flops_per_second=None, peak_source=None,
     )
     report = training_report.report_on(poor)

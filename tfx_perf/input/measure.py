@@ -1,5 +1,6 @@
 """How fast datasets are, measured side by side."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 
@@ -8,7 +9,22 @@ import tensorflow as tf
 MIN_ROUNDS = 3
 _MAX_ROUNDS = 9
 
-Samples = dict[str, list[float]]
+
+@dataclasses.dataclass(frozen=True)
+class Sample:
+    """One timed block.
+
+    Attributes:
+        examples_per_second: how fast the pipeline was, alone on the machine.
+        cpu_seconds_per_example: CPU time of all its threads. Training shares the CPU, so of
+            two pipelines that are as fast alone, the one that takes less of it is better.
+    """
+
+    examples_per_second: float
+    cpu_seconds_per_example: float
+
+
+Samples = dict[str, list[Sample]]
 _BLOCK_SECONDS = 0.3
 _WARM_UP_SECONDS = 0.15
 
@@ -20,7 +36,7 @@ def measure(
     deadline_seconds: float,
     decided: Callable[[Samples], bool],
 ) -> Samples:
-    """Returns examples per second of each dataset, one sample a round.
+    """Returns the speed of each dataset, one sample a round.
 
     In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of
     the machine strikes all of them; the i-th samples belong together. A turn is a fresh
@@ -44,14 +60,14 @@ def measure(
         if index and started + longest_round > deadline_seconds:
             break
         for name in list(datasets)[:: -1 if index % 2 else 1]:
-            samples[name].append(batch_size / _seconds_per_batch(datasets[name]))
+            samples[name].append(_sample(datasets[name], batch_size))
         longest_round = max(longest_round, time.monotonic() - started)
         if index + 1 >= MIN_ROUNDS and decided(samples):
             break
     return samples
 
 
-def _seconds_per_batch(dataset: tf.data.Dataset) -> float:
+def _sample(dataset: tf.data.Dataset, batch_size: int) -> Sample:
     iterator = iter(dataset)
     _drain(iterator, 1)  # fills shuffle buffers; tells nothing about the speed afterwards
     warm_up_ends = time.perf_counter() + _WARM_UP_SECONDS
@@ -62,7 +78,12 @@ def _seconds_per_batch(dataset: tf.data.Dataset) -> float:
             break
         count *= 2
     count = max(1, round(count * _BLOCK_SECONDS / seconds))
-    return _timed_drain(iterator, count) / count
+    cpu_started = time.process_time()
+    seconds = _timed_drain(iterator, count)
+    return Sample(
+        examples_per_second=count * batch_size / seconds,
+        cpu_seconds_per_example=(time.process_time() - cpu_started) / (count * batch_size),
+    )
 
 
 def _timed_drain(iterator: tf.data.Iterator, count: int) -> float:

@@ -17,6 +17,7 @@ class CandidateOutcome(records.Record):
         status: `chosen`; `measured` but not chosen; or `dropped` without a figure.
         reason: why it was dropped or not chosen; empty for the chosen one.
         examples_per_second: median over the rounds.
+        cpu_seconds_per_example: CPU time of all threads, median over the rounds.
         ratio: to the default, median over the rounds.
         preparation_seconds: from the first call to the first batch.
         resident_bytes: what it keeps in RAM: the size of its tables, or how much the
@@ -28,6 +29,7 @@ class CandidateOutcome(records.Record):
     status: Literal["chosen", "measured", "dropped"]
     reason: str = ""
     examples_per_second: statistics.Interval | None = None
+    cpu_seconds_per_example: float | None = None
     ratio: statistics.Interval | None = None
     preparation_seconds: float | None = None
     resident_bytes: float | None = None

@@ -26,7 +26,15 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
     )
     report.add_table(
         "Candidates",
-        columns=["candidate", "outcome", "examples/s", "times default", "preparation", "memory"],
+        columns=[
+            "candidate",
+            "outcome",
+            "examples/s",
+            "times default",
+            "CPU per example",
+            "preparation",
+            "memory",
+        ],
         rows=[_row(outcome) for outcome in record.outcomes],
         note=f"A candidate must be faster than the default by more than {record.margin:.0%} beyond "
         "its interval. Preparation: from the first call to the first batch, once a process. "
@@ -60,13 +68,14 @@ def _bar(name: str, interval: statistics.Interval) -> tuple[str, float, float, f
 def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:
     verdict = f"{outcome.status}: {outcome.reason}" if outcome.reason else outcome.status
     if not outcome.examples_per_second:
-        return outcome.name, verdict, *[formatting.MISSING] * 4
+        return outcome.name, verdict, *[formatting.MISSING] * 5
     ratio = outcome.ratio
     return (
         outcome.name,
         verdict,
         f"{outcome.examples_per_second.value:,.0f}",
         f"{ratio.value:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]",
+        f"{outcome.cpu_seconds_per_example * 1e6:.3g} µs",
         formatting.format_seconds(outcome.preparation_seconds),
         formatting.format_bytes(outcome.resident_bytes),
     )

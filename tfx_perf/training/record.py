@@ -39,6 +39,8 @@ class TrainingRecord(records.Record):
         trials: every plan that was tried; empty if there were no trials.
         environment: what must be equal for two runs to be comparable.
         step_time: seconds per step after warm-up, median; None if too few steps were run.
+        mean_step_time_seconds: the same, mean; the throughput goes by it, because steps that
+            wait for input now and then have a median that says little.
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         peak_source: where the peak FLOP/s comes from.
@@ -55,6 +57,7 @@ class TrainingRecord(records.Record):
     trials: tuple[TrialRecord, ...] = ()
     environment: dict[str, str]
     step_time: statistics.Interval | None
+    mean_step_time_seconds: float | None
     step_time_p90_seconds: float | None
     step_times: tuple[tuple[int, float], ...]
     global_batch_size: int | None
@@ -76,7 +79,8 @@ class TrainingRecord(records.Record):
     def figures(self) -> dict[str, float | None]:
         """Returns the record's metrics, keyed by the catalogue."""
         step = self.step_time.value if self.step_time else None
-        achieved = self.flops_per_step / step if self.flops_per_step and step else None
+        mean = self.mean_step_time_seconds
+        achieved = self.flops_per_step / mean if self.flops_per_step and mean else None
         peak = self.peak_flops_per_second
         chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
         return {
@@ -85,7 +89,7 @@ class TrainingRecord(records.Record):
             "step_time_high_seconds": self.step_time.high if self.step_time else None,
             "step_time_p90_seconds": self.step_time_p90_seconds,
             "examples_per_second": (
-                self.global_batch_size / step if self.global_batch_size and step else None
+                self.global_batch_size / mean if self.global_batch_size and mean else None
             ),
             "time_to_first_step_seconds": self.time_to_first_step_seconds,
             "compile_time_seconds": self.compile_time_seconds,

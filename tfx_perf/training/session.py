@@ -122,6 +122,7 @@ class TrainingSession:
                 "flops_per_step": str(flops.per_step),
             },
             step_time=statistics.median_interval(steady) if steady else None,
+            mean_step_time_seconds=float(np.mean(steady)) if steady else None,
             step_time_p90_seconds=percentile(steady, 90),
             step_times=tuple(series[::stride]),
             global_batch_size=batch_size,
