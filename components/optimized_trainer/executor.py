@@ -11,9 +11,7 @@ from tfx.types import artifact, artifact_utils
 from tfx_perf import config, interception
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.report import training_report
-from tfx_perf.training import session
-
-FILE_NAME = "metrics.json"
+from tfx_perf.training import record, session
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -59,7 +57,7 @@ class Executor(base_executor.BaseExecutor):
         artifacts.publish(
             target,
             training.record,
-            file_name=FILE_NAME,
+            file_name=record.FILE_NAME,
             figures=training.record.figures(),
             labels={"plan": str(training.record.plan)},
             page=training_report.report_on(training.record),

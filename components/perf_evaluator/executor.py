@@ -15,17 +15,17 @@ from tfx_perf.gate import record, verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.run import Run
-from tfx_perf.input.record import TuningRecord
-from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.input import record as input_record
+from tfx_perf.memory import record as memory_record
 from tfx_perf.report import gate_report
-from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training import record as training_record
 
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
 
 _OPTIONAL_RECORDS = {
-    "memory_profile": (ProfileRecord, "profile.json"),
-    "input_plan": (TuningRecord, "plan.json"),
+    "memory_profile": (memory_record.ProfileRecord, memory_record.FILE_NAME),
+    "input_plan": (input_record.TuningRecord, input_record.FILE_NAME),
 }
 
 _Artifacts = dict[str, list[artifact.Artifact]]
@@ -80,7 +80,8 @@ class Executor(base_executor.BaseExecutor):
     def _candidate(self, input_dict: _Artifacts) -> Run:
         """Reads the run's figures from every input that has some."""
         source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-        training = TrainingRecord.read(pathlib.Path(source.uri) / "metrics.json")
+        path = pathlib.Path(source.uri) / training_record.FILE_NAME
+        training = training_record.TrainingRecord.read(path)
         figures = training.figures()
         for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
             for item in input_dict.get(key) or []:

@@ -139,15 +139,19 @@ def _summary(
 ) -> dict[str, Any]:
     """Returns the figures of the newest run, the stock Trainer's beside them."""
     from tfx_perf import metadata
-    from tfx_perf.gate.record import GateRecord
-    from tfx_perf.training.record import TrainingRecord
+    from tfx_perf.gate import record as gate_record
+    from tfx_perf.training import record as training_record
 
     run = metadata.read_runs(_metadata_path(folder), limit=1)[0]
     stock_files = folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json")
     stock_path = max(stock_files, key=lambda path: path.stat().st_mtime)
-    stock = TrainingRecord.read(stock_path).figures()
-    trained = TrainingRecord.read(pathlib.Path(run.folders["PerfMetrics"], "metrics.json"))
-    decision = GateRecord.read(pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json"))
+    stock = training_record.TrainingRecord.read(stock_path).figures()
+    trained = training_record.TrainingRecord.read(
+        pathlib.Path(run.folders["PerfMetrics"], training_record.FILE_NAME)
+    )
+    decision = gate_record.GateRecord.read(
+        pathlib.Path(run.folders["PerfEvaluation"], gate_record.FILE_NAME)
+    )
     optimized = trained.figures()
     return {
         "batch_size": batch_size,

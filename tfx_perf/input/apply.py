@@ -13,7 +13,7 @@ from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
 
-_logger = logging.getLogger(__name__)
+_LOGGER = logging.getLogger(__name__)
 
 
 def tuned_factory(
@@ -55,7 +55,7 @@ def tuned_factory(
             reason = str(refusal)
         except Exception as error:  # whatever it is, training must go on
             reason = f"{type(error).__name__}: {error}"
-        _logger.warning("%s: TFXIO's default reads %s: %s", candidate.name, file_pattern, reason)
+        _LOGGER.warning("%s: TFXIO's default reads %s: %s", candidate.name, file_pattern, reason)
         return default_factory(file_pattern, options, schema)
 
     return factory

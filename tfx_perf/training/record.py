@@ -5,6 +5,8 @@ from typing import ClassVar, Literal
 from tfx_perf import records, statistics
 from tfx_perf.training.plan import TrainingPlan
 
+FILE_NAME = "metrics.json"
+
 
 class TrialRecord(records.Record):
     """One plan that was tried.
