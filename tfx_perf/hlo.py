@@ -99,7 +99,8 @@ def model_step_hlo(
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:
         raise NotCompilable(f"the model is mirrored over {replicas} replicas")
-    if model.built:
+    # The legacy optimizers of tf_keras have no `build`; a step makes their variables.
+    if model.built and hasattr(model.optimizer, "build"):
         with strategy.scope():  # tracing must not create variables
             model.optimizer.build(model.trainable_variables)
     return step_hlo(

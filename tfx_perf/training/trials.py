@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfx_perf.config import CompilationConfig, TrainingConfig
 from tfx_perf.interception import FitCall
+from tfx_perf.memory import breakdown
 from tfx_perf.training.contender import Contender
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -114,8 +115,7 @@ class Trials:
         batches, held_bytes = [], 0
         for batch in self._data.take(wanted):
             batches.append(batch)
-            tensors = tf.nest.flatten(batch, expand_composites=True)
-            held_bytes += sum(tensor.dtype.size * int(tf.size(tensor)) for tensor in tensors)
+            held_bytes += breakdown.tensor_bytes(batch)
             enough = held_bytes > _CHECK_BYTES or time.perf_counter() > limit
             if enough and len(batches) >= fewest and len(batches) % per_call == 0:
                 break
