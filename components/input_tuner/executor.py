@@ -43,7 +43,7 @@ class Executor(base_executor.BaseExecutor):
                 transform_graph=input_dict.get("transform_graph"),
                 schema=input_dict.get("schema"),
             ),
-            batch_size=settings.batch_size,
+            batch_size=settings.batch_size or 256,
             label_key=exec_properties.get("label_key"),
         )
         tuning = tuner.tune(

@@ -35,8 +35,8 @@ def plan_factory(examples: _Examples, record: record_lib.TuningRecord) -> source
         tuned = accessor._replace(tf_dataset_factory=plan_factory(examples, record))
         ```
     """
-    parser = parse_function if _hold_tf_examples(examples) else None
-    return apply.tuned_factory(default_factory(examples), record, parser=parser)
+    parser_for = parser_of if _hold_tf_examples(examples) else None
+    return apply.tuned_factory(default_factory(examples), record, parser_for=parser_for)
 
 
 def default_factory(examples: _Examples) -> source.Factory:
@@ -79,7 +79,7 @@ def record_source(
         default_factory=default_factory(examples),
         options=options,
         schema=schema,
-        parse=parse_function(schema, options) if _hold_tf_examples(examples) else None,
+        parser=parser_of(schema, options) if _hold_tf_examples(examples) else None,
     )
     if not found.files:
         raise errors.UserError(
@@ -109,24 +109,28 @@ def read_schema(
     )
 
 
-def parse_function(schema: schema_pb2.Schema, options: Any) -> source.Parse:
-    """Returns a function that parses serialised tf.Examples as TFXIO's factory does.
+def parser_of(schema: schema_pb2.Schema, options: Any) -> source.Parser:
+    """Returns the parser of serialised tf.Examples that does what TFXIO's factory does.
 
     Args:
         schema: of the records.
         options: with the `label_key` to split off, or None.
     """
 
-    def parse(serialized: tf.Tensor) -> Any:
-        # In here, so that a schema it cannot express costs the candidate, not the component.
-        spec = schema_utils.schema_as_feature_spec(schema).feature_spec
-        features = tf.io.parse_example(serialized, spec)
-        if options.label_key is None:
-            return features
-        label = features.pop(options.label_key)
-        return features, label
+    def parser(unused: frozenset[str]) -> source.Parse:
+        def parse(serialized: tf.Tensor) -> Any:
+            # In here, so that a schema it cannot express costs the candidate, not the component.
+            spec = schema_utils.schema_as_feature_spec(schema).feature_spec
+            used = {name: kind for name, kind in spec.items() if name not in unused}
+            features = tf.io.parse_example(serialized, used)
+            if options.label_key is None:
+                return features
+            label = features.pop(options.label_key)
+            return features, label
 
-    return parse
+        return parse
+
+    return parser
 
 
 def _hold_tf_examples(examples: _Examples) -> bool:

@@ -36,19 +36,24 @@ def make_source(split_folder):
             )
             return reader.TensorFlowDataset(options)
 
-        def parse(serialized):
-            features = tf.io.parse_example(serialized, spec)
-            if options["label_key"] is None:
-                return features
-            label = features.pop(options["label_key"])
-            return features, label
+        def parser(unused):
+            used = {name: kind for name, kind in spec.items() if name not in unused}
+
+            def parse(serialized):
+                features = tf.io.parse_example(serialized, used)
+                if options["label_key"] is None:
+                    return features
+                label = features.pop(options["label_key"])
+                return features, label
+
+            return parse
 
         return source.RecordSource(
             file_patterns=(f"{folder}/*",),
             default_factory=factory,
             options=dataset_options.TensorFlowDatasetOptions(**options),
             schema=proto,
-            parse=parse,
+            parser=parser,
         )
 
     return make

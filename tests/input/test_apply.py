@@ -25,7 +25,7 @@ def call(factory, source):
 
 def tuned(source, record):
     return apply.tuned_factory(
-        source.default_factory, record, parser=lambda schema, options: source.parse
+        source.default_factory, record, parser_for=lambda schema, options: source.parser
     )
 
 
@@ -85,7 +85,7 @@ def test_a_failing_parser_falls_back(make_source, caplog):
     def broken(schema, options):
         raise RuntimeError("cannot parse")
 
-    factory = apply.tuned_factory(source.default_factory, plan("block_reader"), parser=broken)
+    factory = apply.tuned_factory(source.default_factory, plan("block_reader"), parser_for=broken)
     with caplog.at_level(logging.WARNING):
         dataset = call(factory, source)
     assert fingerprint.digest(dataset) == fingerprint.digest(source.default())

@@ -5,17 +5,16 @@ import pytest
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidate, fingerprint
-from tfx_perf.input.candidates import CANDIDATES
+from tfx_perf.input import candidate, candidates, fingerprint
 from tfx_perf.input.limits import Limits
 
 AMPLE = Limits(memory_bytes=2**30)
-OTHERS = [name for name in CANDIDATES if name != "default"]
+OTHERS = [name for name in candidates.CANDIDATES if name != "default"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
 
 
 def build(name, source, limits=AMPLE):
-    return CANDIDATES[name]().build(source, limits=limits)
+    return candidates.make(name).build(source, limits=limits)
 
 
 def numbers(dataset):
@@ -148,7 +147,7 @@ def test_memory_limit(name, make_source):
 
 @pytest.mark.parametrize("name", ["columns", "serialized_cache"])
 def test_loads_once_for_all_batch_sizes(name, make_source):
-    kind = CANDIDATES[name]()
+    kind = candidates.make(name)
     list(kind.build(make_source(num_epochs=1), limits=AMPLE))
     held_bytes = kind.held_bytes
     assert held_bytes > 230 * 8

@@ -64,7 +64,8 @@ def short_blocks(monkeypatch):
 
 
 def tune(source, *candidates, **settings):
-    settings = {"batch_size": 32, "time_budget_seconds": 30, **settings}
+    settings = {"time_budget_seconds": 30, **settings}
+    source = source.replace_options(batch_size=32)
     return tuner.tune(source, config=InputConfig(**settings), candidates=candidates)
 
 

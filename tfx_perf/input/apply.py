@@ -20,7 +20,7 @@ def tuned_factory(
     default_factory: source_lib.Factory,
     record: record_lib.TuningRecord,
     *,
-    parser: Callable[[Any, Any], source_lib.Parse | None] | None = None,
+    parser_for: Callable[[Any, Any], source_lib.Parser | None] | None = None,
 ) -> source_lib.Factory:
     """Returns a factory like `default_factory` that builds the chosen candidate.
 
@@ -31,11 +31,11 @@ def tuned_factory(
     Args:
         default_factory: TFXIO's factory, from `fn_args.data_accessor`.
         record: InputTuner's choice.
-        parser: `(schema, options) -> parse`, see `RecordSource.parse`.
+        parser_for: `(schema, options) -> parser`, see `RecordSource.parser`.
     """
     if record.chosen == record_lib.DEFAULT:
         return default_factory
-    candidate = candidates.CANDIDATES[record.chosen]()
+    candidate = candidates.make(record.chosen, record.parameters)
 
     def factory(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
         try:
@@ -45,7 +45,7 @@ def tuned_factory(
                 default_factory=default_factory,
                 options=options,
                 schema=schema,
-                parse=parser(schema, options) if parser else None,
+                parser=parser_for(schema, options) if parser_for else None,
             )
             dataset = candidate.build(source, limits=_limits(record))
             if dataset.element_spec == source.element_spec:

@@ -1,6 +1,7 @@
 """How fast datasets are, measured side by side."""
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable, Mapping
 
@@ -28,71 +29,95 @@ Samples = dict[str, list[Sample]]
 _BLOCK_SECONDS = 0.3
 _WARM_UP_SECONDS = 0.15
 
+Take = Callable[[int], None]
+Consumer = Callable[[tf.data.Dataset], Take]
+
+
+def take_only(dataset: tf.data.Dataset) -> Take:
+    """Returns what takes batches from a new iterator and does nothing with them.
+
+    The loop is inside a `tf.function`, as in a training loop that runs several steps per
+    call: a loop in Python would add the same constant to all and hide the differences.
+    """
+    return functools.partial(_take, iter(dataset))
+
+
+@dataclasses.dataclass(frozen=True)
+class Contender:
+    """A dataset and who consumes it.
+
+    Attributes:
+        dataset: endless.
+        consumer: given the dataset, makes a new iterator and returns a function that takes that
+            many batches from it and returns when they are used up.
+    """
+
+    dataset: tf.data.Dataset
+    consumer: Consumer = take_only
+
 
 def measure(
-    datasets: Mapping[str, tf.data.Dataset],
+    contenders: Mapping[str, Contender],
     *,
     batch_size: int,
     deadline_seconds: float,
-    decided: Callable[[Samples], bool],
+    decided: Callable[[Samples], bool] = lambda samples: False,
 ) -> Samples:
-    """Returns the speed of each dataset, one sample a round.
+    """Returns the speed of each contender, one sample a round.
 
-    In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of
+    In a round every contender has its turn (A B C, then C B A, ...), so that a disturbance of
     the machine strikes all of them; the i-th samples belong together. A turn is a fresh
     iterator, a warm-up that fills buffers and lets autotune settle, and a timed block of
-    whole batches. The batches are taken by a loop inside a `tf.function`, as in a training
-    loop that runs several steps per call: a loop in Python would add the same
-    constant to all and hide the differences.
+    whole batches.
 
     Args:
-        datasets: name to an endless dataset; all have the same element spec.
+        contenders: by name.
         batch_size: examples in a batch.
         deadline_seconds: value of `time.monotonic()` after which no further round starts,
             though the first always runs.
         decided: whether more rounds would not change the choice; asked after each from the
             `MIN_ROUNDS`th on.
     """
-    samples: Samples = {name: [] for name in datasets}
+    samples: Samples = {name: [] for name in contenders}
     longest_round = 0.0
     for index in range(_MAX_ROUNDS):
         started = time.monotonic()
         if index and started + longest_round > deadline_seconds:
             break
-        for name in list(datasets)[:: -1 if index % 2 else 1]:
-            samples[name].append(_sample(datasets[name], batch_size))
+        for name in list(contenders)[:: -1 if index % 2 else 1]:
+            samples[name].append(_sample(contenders[name], batch_size))
         longest_round = max(longest_round, time.monotonic() - started)
         if index + 1 >= MIN_ROUNDS and decided(samples):
             break
     return samples
 
 
-def _sample(dataset: tf.data.Dataset, batch_size: int) -> Sample:
-    iterator = iter(dataset)
-    _drain(iterator, 1)  # fills shuffle buffers; tells nothing about the speed afterwards
+def _sample(contender: Contender, batch_size: int) -> Sample:
+    take = contender.consumer(contender.dataset)
+    take(1)  # fills shuffle buffers; tells nothing about the speed afterwards
     warm_up_ends = time.perf_counter() + _WARM_UP_SECONDS
     count = 1
     while True:
-        seconds = _timed_drain(iterator, count)
+        seconds = _timed(take, count)
         if time.perf_counter() > warm_up_ends:
             break
         count *= 2
     count = max(1, round(count * _BLOCK_SECONDS / seconds))
     cpu_started = time.process_time()
-    seconds = _timed_drain(iterator, count)
+    seconds = _timed(take, count)
     return Sample(
         examples_per_second=count * batch_size / seconds,
         cpu_seconds_per_example=(time.process_time() - cpu_started) / (count * batch_size),
     )
 
 
-def _timed_drain(iterator: tf.data.Iterator, count: int) -> float:
+def _timed(take: Take, count: int) -> float:
     started = time.perf_counter()
-    _drain(iterator, count)
+    take(count)
     return time.perf_counter() - started
 
 
-def _drain(iterator: tf.data.Iterator, count: int) -> None:
+def _take(iterator: tf.data.Iterator, count: int) -> None:
     _loop(iterator, tf.constant(count, tf.int64))
 
 

@@ -3,6 +3,7 @@
 from typing import ClassVar, Literal
 
 from tfx_perf import records, statistics
+from tfx_perf.input import parameters as parameters_lib
 
 DEFAULT = "default"
 FILE_NAME = "plan.json"
@@ -41,6 +42,7 @@ class TuningRecord(records.Record):
     Attributes:
         chosen: name of the candidate to use.
         reason: why, in a sentence.
+        parameters: what the candidate must be made with.
         outcomes: every candidate, the default first.
         batch_size: examples in a batch while measuring.
         rounds: how often each candidate was measured, in turns.
@@ -56,10 +58,11 @@ class TuningRecord(records.Record):
         tuning_time_seconds: wall time of the search.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.input/1"
+    SCHEMA: ClassVar[str] = "tfx_perf.input/2"
 
     chosen: str
     reason: str
+    parameters: parameters_lib.Parameters = parameters_lib.Parameters()
     outcomes: tuple[CandidateOutcome, ...]
     batch_size: int
     rounds: int

@@ -11,6 +11,7 @@ from tfx_perf.input import candidate
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]
+Parser = Callable[[frozenset[str]], Parse]
 
 _SAMPLED_RECORDS = 256
 
@@ -28,15 +29,23 @@ class RecordSource:
             the user's code.
         options: a NamedTuple with the fields of tfx_bsl's `TensorFlowDatasetOptions`.
         schema: passed on to `default_factory`, never looked into.
-        parse: turns serialised records (string tensor of shape [n]) into the structure that
-            the default yields for them; None if the records are not tf.Examples.
+        parser: given the names of features to leave out, returns the function that turns
+            serialised records (string tensor of shape [n]) into the structure that the default
+            yields for them; None if nobody knows how.
+        unused_features: features that are neither parsed nor in `element_spec`.
     """
 
     file_patterns: tuple[str, ...]
     default_factory: Factory
     options: Any
     schema: Any = None
-    parse: Parse | None = None
+    parser: Parser | None = None
+    unused_features: frozenset[str] = frozenset()
+
+    @functools.cached_property
+    def parse(self) -> Parse | None:
+        """Turns serialised records into the used features; None if nobody knows how."""
+        return self.parser(self.unused_features) if self.parser else None
 
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
@@ -71,8 +80,13 @@ class RecordSource:
 
     @functools.cached_property
     def element_spec(self) -> Any:
-        """Element spec of the default's dataset; every candidate must have the same."""
-        return self.default().element_spec
+        """Element spec of the default's dataset, without the unused features."""
+        spec = self.default().element_spec
+        if not self.unused_features:
+            return spec
+        features, *label = spec if isinstance(spec, tuple) else (spec,)
+        used = {name: features[name] for name in features if name not in self.unused_features}
+        return (used, *label) if label else used
 
     @property
     def drops_remainder(self) -> bool:
@@ -82,7 +96,7 @@ class RecordSource:
     @property
     def identity(self) -> tuple[Any, ...]:
         """What decides on the content of the examples; batching and shuffling do not."""
-        return (self.files, str(self.schema), self.options.label_key)
+        return (self.files, str(self.schema), self.options.label_key, self.unused_features)
 
     def default(self) -> tf.data.Dataset:
         """Returns the dataset of TFXIO's own factory, untouched."""

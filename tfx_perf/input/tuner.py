@@ -34,8 +34,8 @@ def tune(
     stays unless the lower end of a candidate's ratio to it is above 1 + margin.
 
     Args:
-        source: the data; its batch size is replaced by the configuration's.
-        config: batch size, budgets, margin.
+        source: the data; `num_epochs` and `shuffle` are replaced.
+        config: budgets, margin.
         candidates: what to compare with the default; None for all there are.
         example_count: examples in the split, if known; it is only recorded.
 
@@ -51,7 +51,7 @@ def tune(
             if name != record_lib.DEFAULT
         ]
     examination = examination_lib.Examination(
-        source.replace_options(batch_size=config.batch_size, num_epochs=None, shuffle=True),
+        source.replace_options(num_epochs=None, shuffle=True),
         limits=limits_lib.Limits(
             memory_bytes=budget_bytes,
             deadline_seconds=started + _PREPARATION_SHARE * config.time_budget_seconds,
@@ -60,8 +60,12 @@ def tune(
     )
     prepared = [examination.default, *map(examination.examine, candidates)]
     samples = measure.measure(
-        {item.outcome.name: item.dataset for item in prepared if item.dataset is not None},
-        batch_size=config.batch_size,
+        {
+            item.outcome.name: measure.Contender(item.dataset)
+            for item in prepared
+            if item.dataset is not None
+        },
+        batch_size=source.options.batch_size,
         deadline_seconds=started + config.time_budget_seconds,
         decided=_decided,
     )
@@ -73,7 +77,7 @@ def tune(
         chosen=chosen,
         reason=reason,
         outcomes=tuple(_judged(outcome, chosen, config.margin) for outcome in outcomes),
-        batch_size=config.batch_size,
+        batch_size=source.options.batch_size,
         rounds=rounds,
         margin=config.margin,
         memory_budget_bytes=budget_bytes,

@@ -1,0 +1,19 @@
+"""What a plan must know beside the candidate's name."""
+
+from tfx_perf import records
+
+
+class Parameters(records.Record):
+    """Settings that candidates are made with; a plan carries them to whoever applies it.
+
+    Attributes:
+        service_address: dispatcher of a tf.data service, e.g. `grpc://host:5050`.
+        unused_features: features that the model does not read.
+        copy_folder: folder with an uncompressed copy of the split.
+        copied_files: the files that were copied; the copy serves no others.
+    """
+
+    service_address: str | None = None
+    unused_features: tuple[str, ...] = ()
+    copy_folder: str | None = None
+    copied_files: tuple[str, ...] = ()

@@ -1,0 +1,32 @@
+"""What the search must know of the user's training."""
+
+from typing import Protocol
+
+import tensorflow as tf
+
+from tfx_perf.input import measure
+from tfx_perf.input import source as source_lib
+
+
+class TrainStep(Protocol):
+    """The user's training step as a consumer of input.
+
+    Implemented where the training code can be run (`components/input_tuner`, the benchmarks);
+    the search only uses it.
+
+    Attributes:
+        batch_size: examples in a batch of the user's training.
+        unused_features: features that the factory yields and the model does not read.
+    """
+
+    batch_size: int
+    unused_features: frozenset[str]
+
+    def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
+        """Returns the endless dataset that `fit` would get if the user's code used `factory`."""
+
+    def repeated_batch(self) -> tf.data.Dataset:
+        """Returns one batch of the user's data from memory, for ever."""
+
+    def consume(self, dataset: tf.data.Dataset) -> measure.Take:
+        """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""

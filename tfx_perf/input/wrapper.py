@@ -1,0 +1,30 @@
+"""A candidate that changes another one in one respect."""
+
+from typing import ClassVar
+
+from tfx_perf.input import candidate
+from tfx_perf.input import parameters as parameters_lib
+
+
+class Wrapper(candidate.Candidate):
+    """Built around another candidate, e.g. `block_reader+projection`.
+
+    Attributes:
+        kind: what is added to the inner candidate's name.
+        inner: the candidate inside.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self, inner: candidate.Candidate, parameters: parameters_lib.Parameters
+    ) -> None:
+        """Wraps `inner`; `parameters` are those of the plan."""
+        self.inner = inner
+        self.parameters = parameters
+        self.name = f"{inner.name}+{self.kind}"
+
+    @property
+    def held_bytes(self) -> int:
+        """Size of what the inner candidate keeps."""
+        return self.inner.held_bytes
