@@ -3,6 +3,7 @@
 #   make demo     the whole pipeline on real data, against the stock Trainer
 #   make test     the tests
 #   make lint     the linter
+#   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make lock     resolve requirements.lock again, after a change of setup.py
 #   make clean    remove what the set-up made (results of the demo stay)
 #
@@ -20,7 +21,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint lock clean setup
+.PHONY: demo test lint benchmark-input lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -31,6 +32,10 @@ test: setup
 
 lint: setup
 	$(BIN)/ruff check .
+
+# For Fashion-MNIST install Debian's package dataset-fashion-mnist before; else it is skipped.
+benchmark-input: setup
+	$(BIN)/python -m benchmarks.input --json docs/input_benchmark.json
 
 setup: $(INSTALLED)
 

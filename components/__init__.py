@@ -11,7 +11,8 @@ _LAZY = {
     "MemoryProfiler": "memory_profiler.component",
     "OptimizedTrainer": "optimized_trainer.component",
     "PerfEvaluator": "perf_evaluator.component",
-    "latest_ledger": "ledger_resolver",
+    "latest_ledger": "latest",
+    "latest_plans": "latest",
 }
 
 __all__ = list(_LAZY)

@@ -11,7 +11,7 @@ from tfx.components.trainer import fn_args_utils
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.proto import trainer_pb2
-from tfx.types import artifact_utils, standard_component_specs
+from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors
@@ -49,6 +49,19 @@ def fn_args(
             tf_dataset_factory=sources.plan_factory(examples, record)
         )
     return arguments
+
+
+def outputs_in(folder: str) -> _Artifacts:
+    """Returns Trainer's outputs in new folders, for a `run_fn` whose outputs nobody keeps."""
+    outputs = {}
+    for key, item in (
+        (standard_component_specs.MODEL_KEY, standard_artifacts.Model()),
+        (standard_component_specs.MODEL_RUN_KEY, standard_artifacts.ModelRun()),
+    ):
+        item.uri = str(pathlib.Path(folder, key))
+        pathlib.Path(item.uri).mkdir(parents=True)
+        outputs[key] = [item]
+    return outputs
 
 
 def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.FnArgs], None]:

@@ -1,22 +1,20 @@
 """A complete pipeline: from CSV files to a pushed model, tuned, profiled and gated."""
 
 import dataclasses
-import hashlib
-import importlib.util
-import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
 from tfx import v1 as tfx
 
-from tfx_perf import errors
 from tfx_perf.components import (
     InputTuner,
     MemoryProfiler,
     OptimizedTrainer,
     PerfEvaluator,
+    code_digest,
     latest_ledger,
+    latest_plans,
 )
 from tfx_perf.config import PerfConfig
 
@@ -58,24 +56,7 @@ class TrainingCode:
         Args:
             function: import path.
         """
-        return {**self.custom_config, "source_digest": _source_digest(function)}
-
-
-def _source_digest(function: str) -> str:
-    """Returns a digest of the top-level package or module that the function is in."""
-    name = function.partition(".")[0]
-    spec = importlib.util.find_spec(name)
-    if spec is None:
-        raise errors.UserError(
-            f"Expected the import path of a function. Received: {function}, but there is no "
-            f"module {name} on PYTHONPATH."
-        )
-    folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
-    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-    digest = hashlib.sha256()
-    for file in files or [pathlib.Path(spec.origin)]:
-        digest.update(file.read_bytes())
-    return digest.hexdigest()[:16]
+        return {**self.custom_config, "source_digest": code_digest.source_digest(function)}
 
 
 def create_pipeline(
@@ -94,8 +75,9 @@ def create_pipeline(
     """Builds the pipeline; adapt it by copying, it holds no logic of its own.
 
     CsvExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
-    MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and two resolvers, for
-    the last blessed model and for the ledger of blessed runs. Pusher needs both blessings.
+    MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and three resolvers, for
+    the plans of runs before, for the last blessed model and for the ledger of blessed runs. Pusher
+    needs both blessings.
     Caching is on, so a run that failed goes on where it failed when it is run again.
 
     Args:
@@ -127,22 +109,21 @@ def create_pipeline(
         preprocessing_fn=code.preprocessing_fn,
         custom_config=code.config_for(code.preprocessing_fn),
     )
-    input_tuner = InputTuner(
-        examples=transform.outputs["transformed_examples"],
-        transform_graph=transform.outputs["transform_graph"],
-        config=config,
-    )
     training = {
         "run_fn": code.run_fn,
         "examples": transform.outputs["transformed_examples"],
         "transform_graph": transform.outputs["transform_graph"],
         "schema": schema_gen.outputs["schema"],
-        "input_plan": input_tuner.outputs["input_plan"],
         "train_args": code.train_args,
         "eval_args": code.eval_args,
         "config": config,
     }
     code_config = code.config_for(code.run_fn)
+    plans = latest_plans(transform.outputs["transformed_examples"])
+    input_tuner = InputTuner(
+        **training, custom_config=code_config, previous_plans=plans.outputs["previous_plans"]
+    )
+    training["input_plan"] = input_tuner.outputs["input_plan"]
     memory_profiler = MemoryProfiler(**training, custom_config=code_config)
     trainer = OptimizedTrainer(**training, custom_config={**code_config, "run_label": run_label})
     blessed_model = tfx.dsl.Resolver(
@@ -182,6 +163,7 @@ def create_pipeline(
             schema_gen,
             example_validator,
             transform,
+            plans,
             input_tuner,
             memory_profiler,
             trainer,

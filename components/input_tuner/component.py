@@ -4,8 +4,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx import types as tfx_types
-from tfx.dsl.components.base import base_component, executor_spec
-from tfx.types import component_spec, standard_artifacts
+from tfx.components.util import udf_utils
+from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.proto import trainer_pb2
+from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
 from tfx_perf.components import types
@@ -19,6 +22,12 @@ class InputTunerSpec(component_spec.ComponentSpec):
         "config": component_spec.ExecutionParameter(type=str),
         "split": component_spec.ExecutionParameter(type=str),
         "label_key": component_spec.ExecutionParameter(type=str, optional=True),
+        "train_args": component_spec.ExecutionParameter(type=trainer_pb2.TrainArgs),
+        "eval_args": component_spec.ExecutionParameter(type=trainer_pb2.EvalArgs),
+        "module_file": component_spec.ExecutionParameter(type=str, optional=True),
+        "module_path": component_spec.ExecutionParameter(type=str, optional=True),
+        "run_fn": component_spec.ExecutionParameter(type=str, optional=True),
+        "custom_config": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
@@ -29,34 +38,53 @@ class InputTunerSpec(component_spec.ComponentSpec):
         "statistics": component_spec.ChannelParameter(
             type=standard_artifacts.ExampleStatistics, optional=True
         ),
+        "base_model": component_spec.ChannelParameter(
+            type=standard_artifacts.Model, optional=True
+        ),
+        "hyperparameters": component_spec.ChannelParameter(
+            type=standard_artifacts.HyperParameters, optional=True
+        ),
+        "previous_plans": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
     }
     OUTPUTS = {"input_plan": component_spec.ChannelParameter(type=types.InputPlan)}
 
 
-class InputTuner(base_component.BaseComponent):
+class InputTuner(base_beam_component.BaseBeamComponent):
     """Finds the fastest way to read the examples, and proves it against TFXIO's default.
 
-    Each candidate (columns in RAM, a block reader, cached records) must yield the same
-    element spec and the same examples as TFXIO's dataset factory, keep to the memory budget, and
-    be faster in interleaved measurements; otherwise the default stays. OptimizedTrainer
-    applies the plan through `fn_args.data_accessor`, so the user's `_input_fn` stays as it is.
+    Each candidate must yield the same element spec and the same examples as TFXIO's dataset
+    factory, keep to the memory budget, and be faster in interleaved measurements; otherwise
+    the default stays. OptimizedTrainer applies the plan through `fn_args.data_accessor`, so
+    the user's `_input_fn` stays as it is.
+
+    With the training code (`run_fn` or `module_file`, as for Trainer), batch size, label and
+    the other options are those that the code uses, and the proof is made on its own training
+    step: the code is run, unmodified, up to its `Model.fit`. If that cannot be done, the input is
+    measured alone and the plan says why.
+
+    All of it happens in a process of its own. If that crashes, the default stays.
 
     Outputs:
-        input_plan: `InputPlan` with `plan.json`, `report.html`, the figures as custom
-            properties and the custom property `chosen_candidate`.
+        input_plan: `InputPlan` with `plan.json`, `report.html`, `tuning.log`, the figures as
+            custom properties and the custom property `chosen_candidate`; also `reused_from`, if
+            it is a plan of a run before.
 
     Example:
         ```python
+        examples = transform.outputs["transformed_examples"]
         input_tuner = InputTuner(
-            examples=transform.outputs["transformed_examples"],
+            examples=examples,
             transform_graph=transform.outputs["transform_graph"],
+            run_fn="models.keras_model.model.run_fn",
+            train_args=tfx.proto.TrainArgs(num_steps=1000),
+            previous_plans=latest_plans(examples).outputs["previous_plans"],
             config={"input": {"time_budget_seconds": 30}},
         )
         ```
     """
 
     SPEC_CLASS = InputTunerSpec
-    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
+    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
 
     def __init__(
         self,
@@ -67,6 +95,14 @@ class InputTuner(base_component.BaseComponent):
         statistics: tfx_types.BaseChannel | None = None,
         split: str = "train",
         label_key: str | None = None,
+        run_fn: str | None = None,
+        module_file: str | None = None,
+        train_args: trainer_pb2.TrainArgs | None = None,
+        eval_args: trainer_pb2.EvalArgs | None = None,
+        custom_config: Mapping[str, Any] | None = None,
+        base_model: tfx_types.BaseChannel | None = None,
+        hyperparameters: tfx_types.BaseChannel | None = None,
+        previous_plans: tfx_types.BaseChannel | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
@@ -77,21 +113,48 @@ class InputTuner(base_component.BaseComponent):
             transform_graph: `TransformGraph`, if the examples are transformed.
             statistics: `ExampleStatistics`, for the number of examples in large data.
             split: the split to tune on.
-            label_key: feature that the training code splits off as the label, if any.
+            label_key: feature that the training code splits off as the label, if any; not needed
+                if the code is given.
+            run_fn: dotted path of the training function, e.g. `models.model.run_fn`.
+            module_file: path of a module that defines `run_fn`; packaged as Trainer does.
+            train_args: splits and steps to train, as for Trainer.
+            eval_args: splits and steps to evaluate, as for Trainer.
+            custom_config: handed to the training code, as for Trainer.
+            base_model: `Model` to start from, if the training code does.
+            hyperparameters: `HyperParameters`, if the training code reads them.
+            previous_plans: `InputPlan`s of runs before, from `latest_plans`. One that was found on
+                the same data, code, settings, host and versions is published again.
             config: the settings are in its `input` section; None for the defaults.
 
         Raises:
-            UserError: `config` is a mapping with a wrong key or value.
+            UserError: both `run_fn` and `module_file` are given, or `config` is a mapping with a
+                wrong key or value.
         """
+        if run_fn or module_file:
+            perf_config.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
             InputTunerSpec(
                 examples=examples,
                 schema=schema,
                 transform_graph=transform_graph,
                 statistics=statistics,
+                base_model=base_model,
+                hyperparameters=hyperparameters,
+                previous_plans=previous_plans,
                 config=perf_config.PerfConfig.of(config).to_json("input"),
                 split=split,
                 label_key=label_key,
+                train_args=train_args or trainer_pb2.TrainArgs(),
+                eval_args=eval_args or trainer_pb2.EvalArgs(),
+                module_file=module_file,
+                run_fn=run_fn,
+                custom_config=json_utils.dumps(custom_config),
                 input_plan=tfx_types.Channel(type=types.InputPlan),
             )
         )
+        if udf_utils.should_package_user_modules():
+            udf_utils.add_user_module_dependency(
+                self,
+                standard_component_specs.MODULE_FILE_KEY,
+                standard_component_specs.MODULE_PATH_KEY,
+            )

@@ -1,73 +1,130 @@
-"""Measures the input pipelines and writes the plan."""
+"""Tunes the input in a process of its own and publishes the plan."""
 
-import os
+import logging
+import pathlib
+import shutil
+import tempfile
 from typing import Any
 
-import tensorflow_data_validation as tfdv
-from tfx.components.statistics_gen import executor as statistics_gen
-from tfx.dsl.components.base import base_executor
+from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact, artifact_utils
+from tfx.utils import io_utils, json_utils
 
-from tfx_perf import config
-from tfx_perf.components import artifacts
-from tfx_perf.components.input_tuner import sources
-from tfx_perf.input import record, tuner
+from tfx_perf import config, errors
+from tfx_perf.components import artifacts, child
+from tfx_perf.components.input_tuner import planning, sources
+from tfx_perf.hardware import host
+from tfx_perf.input import candidate, candidates, record, source
 from tfx_perf.report import input_report
+
+_LOG_FILE = "tuning.log"
+# The search keeps its time budget; the rest is for imports and the user's own code.
+_TIMEOUT_BUDGETS, _TIMEOUT_SECONDS = 3, 300
+
+_LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-class Executor(base_executor.BaseExecutor):
-    """Turns the artifacts into a source, tunes, and publishes the choice."""
+class Executor(base_beam_executor.BaseBeamExecutor):
+    """Runs `planning.plan_split` in a child process and publishes its plan."""
 
     def Do(  # noqa: N802 (TFX's name)
         self, input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
     ) -> None:
         """Tunes the input of one split.
 
+        A search that crashes, hangs or is killed for its memory costs the speed-up, not the
+        pipeline: the plan is then TFXIO's default, with the cause as its reason.
+
         Args:
             input_dict: `examples` and, each possibly missing or empty, `schema`,
-                `transform_graph`, `statistics`.
+                `transform_graph`, `statistics`, `base_model`, `hyperparameters`,
+                `previous_plans`.
             output_dict: `input_plan`.
-            exec_properties: `config` (a `PerfConfig` as JSON), `split`, `label_key`.
+            exec_properties: `config` (a `PerfConfig` as JSON), `split`, `label_key`, and as
+                Trainer's `train_args`, `eval_args`, `custom_config` and, if the training code
+                is given, `run_fn` or `module_file` or `module_path`.
 
         Raises:
-            UserError: no schema, no such split or label, or no examples in it.
+            UserError: no schema, no such split, label or module, or no examples in the split.
         """
         settings = config.PerfConfig.from_json(exec_properties["config"]).input
-        split = exec_properties["split"]
-        source = sources.record_source(
-            input_dict["examples"],
-            split=split,
-            schema=sources.read_schema(
-                transform_graph=input_dict.get("transform_graph"),
-                schema=input_dict.get("schema"),
+        target = artifact_utils.get_single_instance(output_dict["input_plan"])
+        with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
+            log_path = pathlib.Path(folder, _LOG_FILE)
+            try:
+                child.run_in_child(
+                    f"{planning.__name__}:plan_split",
+                    {
+                        "inputs": json_utils.dumps(input_dict),
+                        "exec_properties": dict(exec_properties),
+                        "folder": folder,
+                        "plan_folder": target.uri,
+                        "beam_pipeline_args": self._beam_pipeline_args or [],
+                    },
+                    timeout_seconds=_TIMEOUT_BUDGETS * settings.time_budget_seconds
+                    + _TIMEOUT_SECONDS,
+                    log_path=log_path,
+                )
+                plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
+            except errors.MeasurementError as error:
+                plan = _default_plan(
+                    input_dict["examples"],
+                    split=exec_properties["split"],
+                    settings=settings,
+                    # The log is kept elsewhere than the message says.
+                    cause=str(error).partition(" Log: ")[0],
+                )
+                _LOGGER.warning("%s Log: %s", plan.reason, pathlib.Path(target.uri, _LOG_FILE))
+            labels = {"chosen_candidate": plan.chosen}
+            if plan.reused_from:
+                labels["reused_from"] = plan.reused_from
+            artifacts.publish(
+                target,
+                plan,
+                file_name=record.FILE_NAME,
+                figures=plan.figures(),
+                labels=labels,
+                page=input_report.report_on(plan),
+            )
+            shutil.copy(log_path, target.uri)
+
+
+def _default_plan(
+    examples: list[artifact.Artifact], *, split: str, settings: config.InputConfig, cause: str
+) -> record.TuningRecord:
+    """Returns the plan that changes nothing; TensorFlow is not run for it."""
+    data = source.RecordSource(
+        file_patterns=tuple(
+            io_utils.all_files_pattern(uri)
+            for uri in artifact_utils.get_split_uris(examples, split)
+        ),
+        default_factory=sources.default_factory(examples),
+        options=None,
+    )
+    default = candidates.Default()
+    try:
+        compression = data.compression
+    except candidate.NotApplicable:  # of both kinds
+        compression = ""
+    return record.TuningRecord(
+        chosen=default.name,
+        reason=f"The search failed, so the default stays: {cause}",
+        outcomes=(
+            record.CandidateOutcome(
+                name=default.name, description=default.description, status="chosen"
             ),
-            batch_size=settings.batch_size or 256,
-            label_key=exec_properties.get("label_key"),
-        )
-        tuning = tuner.tune(
-            source,
-            config=settings,
-            example_count=_example_count(input_dict.get("statistics"), split),
-        )
-        artifacts.publish(
-            artifact_utils.get_single_instance(output_dict["input_plan"]),
-            tuning,
-            file_name=record.FILE_NAME,
-            figures=tuning.figures(),
-            labels={"chosen_candidate": tuning.chosen},
-            page=input_report.report_on(tuning),
-        )
-
-
-def _example_count(statistics: list[artifact.Artifact] | None, split: str) -> int | None:
-    """Returns the split's number of examples from its statistics, if they cover it."""
-    if not statistics:
-        return None
-    item = artifact_utils.get_single_instance(statistics)
-    if split not in artifact_utils.decode_split_names(item.split_names):
-        return None
-    folder = artifact_utils.get_split_uri(statistics, split)
-    path = os.path.join(folder, statistics_gen.DEFAULT_FILE_NAME)
-    return tfdv.load_stats_binary(path).datasets[0].num_examples
+        ),
+        batch_size=settings.batch_size or planning.BATCH_SIZE,
+        rounds=0,
+        margin=settings.margin,
+        memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
+        memory_budget_configured=settings.memory_budget_bytes is not None,
+        example_count=None,
+        checked_example_count=0,
+        file_count=len(data.files),
+        file_bytes=data.total_bytes,
+        compression=compression,
+        tuning_time_seconds=0.0,
+    )

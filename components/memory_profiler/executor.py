@@ -7,7 +7,7 @@ import tempfile
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
-from tfx.types import artifact, artifact_utils, standard_artifacts
+from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import config, interception
@@ -75,14 +75,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
         exec_properties: see `Executor.Do`.
         folder: where `profile.json` and whatever the module writes go.
     """
-    outputs = {}
-    for key, item in (
-        ("model", standard_artifacts.Model()),
-        ("model_run", standard_artifacts.ModelRun()),
-    ):
-        item.uri = os.path.join(folder, key)
-        os.makedirs(item.uri)
-        outputs[key] = [item]
+    outputs = trainer_args.outputs_in(folder)
     arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
     run_fn = trainer_args.load_run_fn(exec_properties)
     call = interception.capture_fit(lambda: run_fn(arguments))

@@ -1,120 +1,175 @@
-"""InputTuner's wiring and its executor on artifacts in temporary folders."""
+"""InputTuner's wiring, its executor on artifacts in temporary folders, and the child's side."""
 
 import json
+import logging
 import pathlib
 
 import numpy as np
 import pytest
-import tensorflow as tf
+import tuning_cases
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 from tensorflow_transform.tf_metadata import dataset_metadata, metadata_io
 from tfx import types as tfx_types
-from tfx.proto import example_gen_pb2
 from tfx.types import artifact_utils, standard_artifacts
+from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import config, errors, metrics
-from tfx_perf.components import types
-from tfx_perf.components.input_tuner import component, executor, sources
+from tfx_perf.components import code_digest, types
+from tfx_perf.components.input_tuner import component, executor, planning, previous, sources
 from tfx_perf.input import measure
+from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.record import TuningRecord
-
-_SCHEMA = """
-    feature { name: "number_xf" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
-    feature { name: "label_xf" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
-"""
-_COUNT = 100
 
 
 @pytest.fixture
 def examples(tmp_path: pathlib.Path) -> standard_artifacts.Examples:
-    """Transformed examples with a full `train` and an empty `eval` split."""
-    item = standard_artifacts.Examples()
-    item.uri = str(tmp_path / "examples")
-    item.split_names = artifact_utils.encode_split_names(["train", "eval"])
-    folder = pathlib.Path(item.uri) / "Split-train"
-    folder.mkdir(parents=True)
-    with tf.io.TFRecordWriter(str(folder / "part-00000-of-00001.gz"), "GZIP") as writer:
-        for number in range(_COUNT):
-            feature = {
-                "number_xf": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
-                "label_xf": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
-            }
-            example = tf.train.Example(features=tf.train.Features(feature=feature))
-            writer.write(example.SerializeToString())
-    return item
+    return tuning_cases.examples_in(tmp_path / "examples")
 
 
 @pytest.fixture
 def schema(tmp_path: pathlib.Path) -> standard_artifacts.Schema:
-    item = standard_artifacts.Schema()
-    item.uri = str(tmp_path / "schema")
-    pathlib.Path(item.uri).mkdir()
-    (pathlib.Path(item.uri) / "schema.pbtxt").write_text(_SCHEMA)
-    return item
+    return tuning_cases.schema_in(tmp_path / "schema")
+
+
+@pytest.fixture
+def inputs(examples, schema):
+    return {"examples": examples, "schema": schema}
 
 
 @pytest.fixture
 def transform_graph(tmp_path: pathlib.Path) -> standard_artifacts.TransformGraph:
     item = standard_artifacts.TransformGraph()
     item.uri = str(tmp_path / "transform_graph")
-    proto = text_format.Parse(_SCHEMA, schema_pb2.Schema())
+    proto = text_format.Parse(tuning_cases.SCHEMA, schema_pb2.Schema())
     metadata_io.write_metadata(
         dataset_metadata.DatasetMetadata(proto), f"{item.uri}/transformed_metadata"
     )
     return item
 
 
-@pytest.fixture(autouse=True)
-def short_blocks(monkeypatch):
-    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.05)
-    monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.02)
+@pytest.fixture
+def plan_split(tmp_path, monkeypatch):
+    """Runs the child's side here, with short blocks; keywords are as for `properties`."""
+    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.02)
+    monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.01)
+
+    def run(inputs, **properties) -> TuningRecord:
+        planning.plan_split(
+            inputs=json_utils.dumps({key: [value] for key, value in inputs.items()}),
+            exec_properties=tuning_cases.properties(**properties),
+            folder=str(tmp_path),
+            plan_folder=str(tmp_path / "artifact"),
+            beam_pipeline_args=[],
+        )
+        return TuningRecord.read(tmp_path / "plan.json")
+
+    return run
 
 
-def run(tmp_path, inputs, *, split="train", label_key="label_xf", **settings):
+def read(plan) -> TuningRecord:
+    return TuningRecord.read(pathlib.Path(plan.uri) / "plan.json")
+
+
+def do(folder, inputs, **properties):
     plan = types.InputPlan()
-    plan.uri = str(tmp_path / "plan")
-    settings = {"batch_size": 16, "time_budget_seconds": 30, **settings}
+    plan.uri = str(folder / "published")
     executor.Executor().Do(
         {key: [value] for key, value in inputs.items()},
         {"input_plan": [plan]},
-        {
-            "config": config.PerfConfig.from_dict({"input": settings}).to_json(),
-            "split": split,
-            "label_key": label_key,
-        },
+        tuning_cases.properties(**properties),
     )
     return plan
 
 
-def test_publishes_a_plan_that_the_trainer_can_apply(examples, transform_graph, tmp_path):
-    plan = run(tmp_path, {"examples": examples, "transform_graph": transform_graph})
-    record = TuningRecord.read(pathlib.Path(plan.uri) / "plan.json")
-    assert record.example_count == _COUNT
-    assert [outcome.name for outcome in record.outcomes] == [
-        "default", "columns", "block_reader", "serialized_cache",
-    ]  # fmt: skip
-    assert all(outcome.status != "dropped" for outcome in record.outcomes), record.outcomes
-    assert "<svg" in (pathlib.Path(plan.uri) / "report.html").read_text()
+def assert_complete(plan):
+    """Asserts that payload, report, log and custom properties are there and agree."""
+    record, folder = read(plan), pathlib.Path(plan.uri)
+    assert record.reason in (folder / "report.html").read_text().replace("&#39;", "'")
+    assert (folder / "tuning.log").exists()
     assert plan.get_string_custom_property("chosen_candidate") == record.chosen
     for key, value in metrics.checked(record.figures()).items():
         assert plan.get_float_custom_property(key) == value
+
+
+def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tmp_path, capfd):
+    module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training())
+    plan = do(
+        tmp_path,
+        {**inputs, "transform_graph": transform_graph},
+        module_file=module,
+        label_key=None,
+    )
+    out, err = capfd.readouterr()
+    assert not out
+    assert "tensorflow" not in err  # the child's chatter is in its log
+    assert_complete(plan)
+    record = read(plan)
+    assert record.example_count == tuning_cases.COUNT
+    assert record.outcomes[0].name == "default"
+    assert all(item.examples_per_second or item.reason for item in record.outcomes)
+    assert (record.batch_size, record.training_note) == (16, "")  # the code's own
 
     proto = sources.read_schema(transform_graph=[transform_graph], schema=None)
     options = dataset_options.TensorFlowDatasetOptions(
         batch_size=8, label_key="label_xf", num_epochs=1
     )
+    examples = inputs["examples"]
     for name in ("default", "columns", "block_reader", "serialized_cache"):
         factory = sources.plan_factory([examples], record.model_copy(update={"chosen": name}))
         batches = list(factory([f"{examples.uri}/Split-train/*"], options, proto))
         numbers = np.concatenate([features["number_xf"] for features, _ in batches]).ravel()
         labels = np.concatenate([label for _, label in batches]).ravel()
-        assert sorted(numbers) == list(range(_COUNT))
+        assert sorted(numbers) == list(range(tuning_cases.COUNT))
         np.testing.assert_array_equal(labels, numbers % 2)
 
 
-def test_takes_the_count_of_large_data_from_statistics(examples, schema, tmp_path):
+def test_a_crash_leaves_the_default_and_the_log(inputs, tmp_path, caplog):
+    body = """
+def run_fn(fn_args):
+    print("so far", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    module = tuning_cases.module(tmp_path / "module.py", body)
+    plan = do(tmp_path, inputs, module_file=module)
+    assert_complete(plan)
+    record = read(plan)
+    assert record.chosen == "default"
+    assert "SIGKILL" in record.reason
+    assert "so far" in (pathlib.Path(plan.uri) / "tuning.log").read_text()
+    assert f"Log: {plan.uri}/tuning.log" in caplog.text
+    assert (record.file_count, record.compression, record.key) == (1, "GZIP", {})
+    assert record.file_bytes > 0
+
+
+def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
+    with pytest.raises(errors.UserError, match=r"splits \['train', 'eval', 'empty'\]"):
+        do(tmp_path, inputs, split="test")
+    assert not (tmp_path / "published").exists()
+
+
+@pytest.mark.parametrize(
+    ("properties", "message"),
+    [
+        ({"split": "empty"}, "Expected files of examples. Received: split='empty'"),
+        ({"label_key": "label"}, "Received: label_key='label'"),
+        ({"run_fn": "no_such_module.run_fn"}, "Received: no_such_module.run_fn"),
+        ({"module_file": "no_such_module.py"}, "Received: module_file=no_such_module.py"),
+    ],
+)
+def test_bad_input(properties, message, inputs, plan_split):
+    with pytest.raises(errors.UserError, match=message) as caught:
+        plan_split(inputs, **properties)
+    assert "\n" not in str(caught.value)
+
+
+def test_no_schema(examples, plan_split):
+    with pytest.raises(errors.UserError, match="Expected a schema"):
+        plan_split({"examples": examples})
+
+
+def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_split):
     statistics = standard_artifacts.ExampleStatistics()
     statistics.uri = str(tmp_path / "statistics")
     statistics.split_names = artifact_utils.encode_split_names(["train"])
@@ -124,45 +179,122 @@ def test_takes_the_count_of_large_data_from_statistics(examples, schema, tmp_pat
     proto.datasets.add().num_examples = 12345
     (folder / "FeatureStats.pb").write_bytes(proto.SerializeToString())
     # No time to read an epoch, so that nothing is counted.
-    plan = run(
-        tmp_path,
-        {"examples": examples, "schema": schema, "statistics": statistics},
-        time_budget_seconds=1e-6,
-    )
-    document = json.loads((pathlib.Path(plan.uri) / "plan.json").read_text())
-    assert document["example_count"] == 12345
-    assert document["chosen"] == "default"
-
-
-def test_records_that_are_not_tf_examples_have_no_parser(examples):
-    proto = text_format.Parse(_SCHEMA, schema_pb2.Schema())
-    arguments = {"split": "train", "schema": proto, "batch_size": 8, "label_key": None}
-    assert sources.record_source([examples], **arguments).parse is not None
-    examples.set_string_custom_property(
-        "payload_format",
-        example_gen_pb2.PayloadFormat.Name(example_gen_pb2.FORMAT_TF_SEQUENCE_EXAMPLE),
-    )
-    assert sources.record_source([examples], **arguments).parse is None
+    inputs = {**inputs, "statistics": statistics}
+    record = plan_split(inputs, batch_size=16, time_budget_seconds=1e-6)
+    assert record.example_count == 12345
+    assert record.chosen == "default"
+    assert record.key == {}  # it would come out otherwise with more time
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("body", "note"),
     [
-        ({"split": "test"}, r"splits \['train', 'eval'\]. Received: split='test'"),
-        ({"split": "eval"}, "Expected files of examples. Received: split='eval'"),
-        ({"label_key": "label"}, "Received: label_key='label'"),
+        ("def run_fn(fn_args): pass", "UserError: Expected the training code to call"),
+        ("def run_fn(fn_args): 1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
-def test_bad_input(settings, message, examples, schema, tmp_path):
-    with pytest.raises(errors.UserError, match=message) as caught:
-        run(tmp_path, {"examples": examples, "schema": schema}, **settings)
-    assert "\n" not in str(caught.value)
-    assert not (tmp_path / "plan").exists()
+def test_without_a_usable_training_the_input_is_measured_alone(
+    body, note, inputs, tmp_path, plan_split
+):
+    module = tuning_cases.module(tmp_path / "module.py", body)
+    record = plan_split(inputs, module_file=module, time_budget_seconds=2)
+    assert record.training_note.startswith(note)
+    assert (record.batch_size, record.example_count) == (256, tuning_cases.COUNT)
 
 
-def test_no_schema(examples, tmp_path):
-    with pytest.raises(errors.UserError, match="Expected a schema"):
-        run(tmp_path, {"examples": examples})
+def test_the_settings_batch_size_comes_before_the_codes(inputs, tmp_path, plan_split):
+    module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training())
+    record = plan_split(inputs, module_file=module, batch_size=32, time_budget_seconds=2)
+    assert record.batch_size == 32
+
+
+class TestReuse:
+    """A plan of a run before, found by its key."""
+
+    KEY = {"data": "1", "settings": "2"}
+
+    @pytest.fixture
+    def source(self, examples):
+        proto = text_format.Parse(tuning_cases.SCHEMA, schema_pb2.Schema())
+        return sources.record_source(
+            [examples], split="train", schema=proto, batch_size=8, label_key=None
+        )
+
+    @pytest.fixture
+    def made(self, tmp_path):
+        """Makes a plan of that name in a folder; later ones are newer."""
+        ids = iter(range(100))
+
+        def make(name, **fields):
+            item = types.InputPlan()
+            item.id, item.uri = next(ids), str(tmp_path / name)
+            pathlib.Path(item.uri).mkdir()
+            record = tuning_cases.tuning_record(**{"key": self.KEY, **fields})
+            record.write(pathlib.Path(item.uri) / "plan.json")
+            return item
+
+        return make
+
+    def test_the_newest_with_the_same_key_is_used(self, made, source):
+        plans = [made("a"), made("b", margin=0.5), made("c", key={"data": "0", "settings": "2"})]
+        found = previous.find(plans, self.KEY, source=source)
+        assert found == read(plans[1]).model_copy(update={"reused_from": plans[1].uri})
+
+    def test_it_goes_on_naming_the_run_that_measured(self, made, source):
+        found = previous.find([made("a", reused_from="/first")], self.KEY, source=source)
+        assert found.reused_from == "/first"
+
+    def test_what_differs_is_logged(self, made, source, caplog):
+        caplog.set_level(logging.INFO)
+        plan = made("a", key={"data": "1", "settings": "0"})
+        assert previous.find([plan], self.KEY, source=source) is None
+        assert f"The plan in {plan.uri} is not used again: settings was 0, is 2." in caplog.text
+
+    def test_missing_and_foreign_plans_are_skipped(self, made, source, caplog):
+        fitting, foreign, missing = made("a"), made("foreign"), made("missing")
+        path = pathlib.Path(foreign.uri) / "plan.json"
+        path.write_text('{"schema": "tfx_perf.input/1"}')
+        (pathlib.Path(missing.uri) / "plan.json").unlink()
+        found = previous.find([fitting, foreign, missing], self.KEY, source=source)
+        assert found.reused_from == fitting.uri
+        assert len([line for line in caplog.messages if "plan is skipped" in line]) == 2
+
+    def test_a_search_that_did_not_come_to_an_end_is_not_used(self, made, source):
+        assert previous.find([made("a", key={})], self.KEY, source=source) is None
+        for rounds, key in ((measure.MIN_ROUNDS, self.KEY), (measure.MIN_ROUNDS - 1, {})):
+            record = tuning_cases.tuning_record(rounds=rounds)
+            assert previous.keyed(record, self.KEY).key == key
+
+    def test_a_plan_with_a_copy_needs_it(self, made, source, tmp_path):
+        (tmp_path / "copy").mkdir()
+        cases = [
+            ("copy", source.files, True),
+            ("copy", ("other.gz",), False),
+            ("gone", source.files, False),
+        ]
+        for number, (folder, files, is_used) in enumerate(cases):
+            parameters = Parameters(copy_folder=str(tmp_path / folder), copied_files=files)
+            plan = made(str(number), parameters=parameters)
+            assert (previous.find([plan], self.KEY, source=source) is not None) == is_used
+
+
+def test_training_digest(tmp_path, monkeypatch):
+    digest = code_digest.training_digest
+    assert digest(tuning_cases.properties()) == ""
+    path = tmp_path / "digested_module.py"
+    monkeypatch.syspath_prepend(tmp_path)
+    digests = set()
+    for edited in ("def run_fn(fn_args): pass", "def run_fn(fn_args): pass  # edited"):
+        path.write_text(edited)
+        by_file = tuning_cases.properties(module_file=str(path))
+        by_name = tuning_cases.properties(run_fn="digested_module.run_fn")
+        digests |= {digest(by_file), digest(by_name)}
+        assert digest(by_file) == digest(by_file)
+    digests.add(digest({**by_file, "train_args": "{}"}))
+    digests.add(digest({**by_file, "module_file": None, "module_path": "m@/a/wheel-0.0+1.whl"}))
+    assert len(digests) == 6
+    with pytest.raises(errors.UserError, match="Received: no_such_module.run_fn"):
+        digest(tuning_cases.properties(run_fn="no_such_module.run_fn"))
 
 
 def test_wiring():
@@ -170,19 +302,29 @@ def test_wiring():
         examples=tfx_types.Channel(type=standard_artifacts.Examples),
         transform_graph=tfx_types.Channel(type=standard_artifacts.TransformGraph),
         label_key="label_xf",
+        run_fn="models.model.run_fn",
+        custom_config={"a": 1},
+        previous_plans=tfx_types.Channel(type=types.InputPlan),
         config={"input": {"batch_size": 64}},
     )
     assert tuner.outputs["input_plan"].type is types.InputPlan
-    assert set(tuner.inputs) == {"examples", "transform_graph"}
+    assert set(tuner.inputs) == {"examples", "transform_graph", "previous_plans"}
     assert tuner.exec_properties["split"] == "train"
     assert tuner.exec_properties["label_key"] == "label_xf"
+    assert json.loads(tuner.exec_properties["custom_config"]) == {"a": 1}
     parsed = config.PerfConfig.from_json(tuner.exec_properties["config"])
     assert parsed.input.batch_size == 64
 
 
-def test_wrong_setting_is_refused_when_the_pipeline_is_written():
-    with pytest.raises(errors.UserError, match="batchsize"):
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"config": {"input": {"batchsize": 64}}}, "batchsize"),
+        ({"run_fn": "a.run_fn", "module_file": "a.py"}, "exactly one of module_file and run_fn"),
+    ],
+)
+def test_mistakes_are_found_when_the_pipeline_is_written(arguments, message):
+    with pytest.raises(errors.UserError, match=message):
         component.InputTuner(
-            examples=tfx_types.Channel(type=standard_artifacts.Examples),
-            config={"input": {"batchsize": 64}},
+            examples=tfx_types.Channel(type=standard_artifacts.Examples), **arguments
         )

@@ -3,6 +3,9 @@
 import pathlib
 
 import tensorflow as tf
+from tfx_bsl.tfxio import dataset_options, dataset_util
+
+from tfx_perf.input import source
 
 SCHEMA = """
     feature { name: "number" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
@@ -11,6 +14,17 @@ SCHEMA = """
     feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
 SPARSE_SCHEMA = SCHEMA + 'feature { name: "words" type: BYTES }'
+MANY_KINDS_SCHEMA = SPARSE_SCHEMA + """
+    feature { name: "counts" type: INT }
+    feature { name: "weights" type: FLOAT }
+"""
+PLACED_SCHEMA = SCHEMA + """
+    feature { name: "places" type: INT int_domain { min: 0 max: 9 } }
+    feature { name: "values" type: FLOAT }
+    sparse_feature {
+        name: "placed" index_feature { name: "places" } value_feature { name: "values" }
+    }
+"""
 RAGGED_SCHEMA = (
     SPARSE_SCHEMA
     + """
@@ -36,5 +50,43 @@ def _example(number: int) -> tf.train.Example:
         "city": tf.train.Feature(bytes_list=tf.train.BytesList(value=[b"city%d" % (number % 7)])),
         "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
         "words": tf.train.Feature(bytes_list=tf.train.BytesList(value=words)),
+        "counts": tf.train.Feature(int64_list=tf.train.Int64List(value=range(number % 3))),
+        "weights": tf.train.Feature(float_list=tf.train.FloatList(value=[0.5] * (number % 5))),
+        "places": tf.train.Feature(int64_list=tf.train.Int64List(value=[1, 7][: number % 3])),
+        "values": tf.train.Feature(float_list=tf.train.FloatList(value=[2.5, 3][: number % 3])),
     }
     return tf.train.Example(features=tf.train.Features(feature=features))
+
+
+def plain_source(folder: pathlib.Path, **options) -> source.RecordSource:
+    """Returns a source over `write_records`' files that other processes can make too."""
+    spec = {
+        "number": tf.io.FixedLenFeature([1], tf.int64),
+        "pair": tf.io.FixedLenFeature([2], tf.float32),
+        "label": tf.io.FixedLenFeature([1], tf.int64),
+    }
+
+    def parser(unused):
+        used = {name: kind for name, kind in spec.items() if name not in unused}
+
+        def parse(serialized):
+            features = tf.io.parse_example(serialized, used)
+            return features, features.pop("label")
+
+        return parse
+
+    def factory(patterns, options, schema):
+        records = dataset_util.make_tf_record_dataset(
+            patterns, options.batch_size, options.drop_final_batch, options.num_epochs,
+            options.shuffle, options.shuffle_buffer_size, options.shuffle_seed,
+        )  # fmt: skip
+        return records.map(parser(frozenset()))
+
+    return source.RecordSource(
+        file_patterns=(f"{folder}/*",),
+        default_factory=factory,
+        options=dataset_options.TensorFlowDatasetOptions(
+            **{"batch_size": 16, "label_key": "label", **options}
+        ),
+        parser=parser,
+    )

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from record_data import SPARSE_SCHEMA, write_records
+from record_data import PLACED_SCHEMA, write_records
 
 from tfx_perf.input import apply, fingerprint
 from tfx_perf.input.candidates import CANDIDATES
@@ -67,7 +67,7 @@ def test_reads_a_split_once(make_source):
 @pytest.mark.parametrize(
     ("settings", "record", "reason"),
     [
-        ({"schema": SPARSE_SCHEMA}, plan("columns"), "sparse"),
+        ({"schema": PLACED_SCHEMA}, plan("columns"), "places of its own"),
         ({}, plan("columns", memory_budget_bytes=10), "the budget is 10 B"),
     ],
 )

@@ -1,11 +1,18 @@
 """Every candidate keeps to the semantics of TFXIO's default."""
 
+import json
+import pathlib
+import subprocess
+import sys
+
 import numpy as np
+import psutil
 import pytest
+import record_data
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidate, candidates, fingerprint
+from tfx_perf.input import batching, candidate, candidates, fingerprint, resident
 from tfx_perf.input.limits import Limits
 
 AMPLE = Limits(memory_bytes=2**30)
@@ -104,19 +111,89 @@ def test_seed_makes_the_order_reproducible(name, make_source):
     assert order(1) != order(2)
 
 
-@pytest.mark.parametrize("name", ["block_reader", "serialized_cache"])
-def test_sparse_features_are_the_defaults(name, make_source):
-    source = make_source(schema=SPARSE_SCHEMA, num_epochs=1, shuffle=False)
-    assert build(name, source).element_spec == source.element_spec
-    for (found, _), (expected, _) in zip(build(name, source), source.default(), strict=True):
-        np.testing.assert_array_equal(
-            tf.sparse.to_dense(found["words"]), tf.sparse.to_dense(expected["words"])
-        )
+def test_seed_repeats_in_another_process(tmp_path):
+    record_data.write_records(tmp_path, count=300, files=2)
+    script = (
+        "import json, test_input_candidates as here;"
+        f"print(json.dumps(here.seeded_orders({str(tmp_path)!r})))"
+    )
+    there = subprocess.run(
+        [sys.executable, "-c", script], cwd=pathlib.Path(__file__).parent,
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert json.loads(there.stdout.splitlines()[-1]) == seeded_orders(tmp_path)
 
 
-def test_columns_refuses_sparse_features(make_source):
-    with pytest.raises(candidate.NotApplicable, match="sparse"):
-        build("columns", make_source(schema=SPARSE_SCHEMA))
+def seeded_orders(folder):
+    source = record_data.plain_source(folder, num_epochs=2, shuffle_seed=7)
+    return {name: flat(numbers(build(name, source))) for name in OTHERS}
+
+
+@every_candidate
+@pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
+def test_sparse_features_are_the_defaults(name, options, make_source):
+    source = make_source(schema=record_data.MANY_KINDS_SCHEMA, shuffle=False, **options)
+    dataset = build(name, source)
+    assert dataset.element_spec == source.element_spec
+    pairs = zip(dataset.take(15), source.default().take(15), strict=True)
+    for (found, _), (expected, _) in pairs:
+        for key in ["words", "counts", "weights"]:
+            for part in ["indices", "values", "dense_shape"]:
+                np.testing.assert_array_equal(
+                    getattr(found[key], part), getattr(expected[key], part)
+                )
+
+
+@every_candidate
+def test_sparse_features_shuffled(name, make_source):
+    source = make_source(schema=record_data.MANY_KINDS_SCHEMA, num_epochs=1, batch_size=7)
+    assert fingerprint.digest(build(name, source)) == fingerprint.digest(source.default())
+
+
+def test_batch_of_empty_rows_only(make_source):
+    source = make_source(schema=SPARSE_SCHEMA, num_epochs=1, shuffle=False, batch_size=1)
+    (found, _), (expected, _) = (next(iter(d)) for d in [build("columns", source),
+                                                         source.default()])
+    assert found["words"].dense_shape.numpy().tolist() == [1, 0]
+    assert expected["words"].dense_shape.numpy().tolist() == [1, 0]
+
+
+def test_columns_refuses_values_at_places_of_their_own(make_source):
+    with pytest.raises(candidate.NotApplicable, match="places of its own"):
+        build("columns", make_source(schema=record_data.PLACED_SCHEMA))
+
+
+@pytest.mark.parametrize("splits_dtype", [tf.int32, tf.int64])
+def test_nested_ragged_columns(splits_dtype):
+    lists = tf.ragged.constant(
+        [[[1, 2], []], [], [[3], [4, 5], [6]], [[7]]], row_splits_dtype=splits_dtype
+    )
+    chunks = tf.data.Dataset.from_tensors({"lists": lists[:3]}).concatenate(
+        tf.data.Dataset.from_tensors({"lists": lists[3:]})
+    )
+    table = resident.load(chunks, limits=AMPLE)
+    parts = next(iter(table.columns))
+    taken = table.take(tf.constant([3, 0, 0, 2], tf.int64), parts)["lists"]
+    assert taken.to_list() == [lists[n].to_list() for n in [3, 0, 0, 2]]
+    assert (taken.dtype, taken.row_splits.dtype) == (lists.dtype, splits_dtype)
+    assert taken.ragged_rank == 2
+
+
+def test_columns_are_not_copied_into_the_graph(split_folder):
+    """Captured by a function they were, at each new iterator."""
+    wide = tf.data.Dataset.from_tensors(tf.zeros([1000, 50_000])).repeat(1)
+    table = resident.load(wide, limits=AMPLE)
+    source = record_data.plain_source(split_folder, num_epochs=1)
+    dataset = batching.to_batches(
+        batching.row_numbers(table.count, source.options), finish=table.take,
+        source=source, row_bytes=200_000, beside=table.columns,
+    )  # fmt: skip
+    before_bytes = psutil.Process().memory_info().rss
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    iterators = [iter(dataset), iter(strategy.experimental_distribute_dataset(dataset))]
+    grown_bytes = psutil.Process().memory_info().rss - before_bytes
+    assert grown_bytes < table.held_bytes / 2
+    assert len(iterators) == 2
 
 
 @every_candidate
@@ -131,7 +208,7 @@ def test_ragged_features_are_the_defaults(name, options, make_source):
         assert found["words"].to_list() == expected["words"].to_list()
 
 
-@pytest.mark.parametrize("name", ["block_reader", "serialized_cache"])
+@pytest.mark.parametrize("name", ["block_reader", "parallel_reader", "serialized_cache"])
 def test_needs_a_parser(name, make_source):
     source = make_source()
     unparsed = type(source)(source.file_patterns, source.default_factory, source.options)

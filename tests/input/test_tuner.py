@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfx_perf import errors, metrics
 from tfx_perf.config import InputConfig
-from tfx_perf.input import candidate, measure, tuner
+from tfx_perf.input import candidate, measure, search, tuner
 from tfx_perf.input.candidates import Columns, Default
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.report import input_report
@@ -115,7 +115,7 @@ def test_what_is_not_equivalent_is_dropped(make_source):
 
 
 def test_large_data_is_compared_by_a_prefix(make_source, monkeypatch):
-    monkeypatch.setattr(tuner, "_REFERENCE_SHARE", 0.0)
+    monkeypatch.setattr(search, "_REFERENCE", 0.0)
     record = tune(make_source(), Columns(), ChangesValues())
     assert record.checked_example_count == 32
     assert record.example_count is None

@@ -1,4 +1,4 @@
-"""Puts the chosen input pipeline behind the factory that the user's code calls."""
+"""Puts a candidate behind the factory that the user's code calls."""
 
 import logging
 from collections.abc import Callable
@@ -15,18 +15,16 @@ from tfx_perf.input import source as source_lib
 
 _LOGGER = logging.getLogger(__name__)
 
+ParserFor = Callable[[Any, Any], source_lib.Parser | None]
+
 
 def tuned_factory(
     default_factory: source_lib.Factory,
     record: record_lib.TuningRecord,
     *,
-    parser_for: Callable[[Any, Any], source_lib.Parser | None] | None = None,
+    parser_for: ParserFor | None = None,
 ) -> source_lib.Factory:
     """Returns a factory like `default_factory` that builds the chosen candidate.
-
-    It serves whatever files, options and schema the user's code passes; what is held in RAM is
-    loaded once for each split. Where the candidate does not serve, the default does, and the
-    reason is logged: a plan never makes training fail.
 
     Args:
         default_factory: TFXIO's factory, from `fn_args.data_accessor`.
@@ -35,7 +33,35 @@ def tuned_factory(
     """
     if record.chosen == record_lib.DEFAULT:
         return default_factory
-    candidate = candidates.make(record.chosen, record.parameters)
+    return serving(
+        candidates.make(record.chosen, record.parameters),
+        default_factory,
+        memory_budget_bytes=(
+            record.memory_budget_bytes if record.memory_budget_configured else None
+        ),
+        parser_for=parser_for,
+    )
+
+
+def serving(
+    candidate: candidate_lib.Candidate,
+    default_factory: source_lib.Factory,
+    *,
+    memory_budget_bytes: int | None,
+    parser_for: ParserFor | None = None,
+) -> source_lib.Factory:
+    """Returns a factory like `default_factory` that builds `candidate`.
+
+    It serves whatever files, options and schema the user's code passes; what is held in RAM is
+    loaded once for each split. Where the candidate does not serve, the default does, and the
+    reason is logged: a plan never makes training fail.
+
+    Args:
+        candidate: what to build.
+        default_factory: TFXIO's factory.
+        memory_budget_bytes: for each call; None for half of what is then free.
+        parser_for: `(schema, options) -> parser`, see `RecordSource.parser`.
+    """
 
     def factory(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
         try:
@@ -47,7 +73,10 @@ def tuned_factory(
                 schema=schema,
                 parser=parser_for(schema, options) if parser_for else None,
             )
-            dataset = candidate.build(source, limits=_limits(record))
+            limits = limits_lib.Limits(
+                memory_bytes=memory_budget_bytes or host.available_memory_bytes() // 2
+            )
+            dataset = candidate.build(source, limits=limits)
             if dataset.element_spec == source.element_spec:
                 return dataset
             reason = f"its element spec would be {dataset.element_spec}"
@@ -59,10 +88,3 @@ def tuned_factory(
         return default_factory(file_pattern, options, schema)
 
     return factory
-
-
-def _limits(record: record_lib.TuningRecord) -> limits_lib.Limits:
-    """Returns the user's memory budget, or half of what is free on this machine now."""
-    if record.memory_budget_configured:
-        return limits_lib.Limits(memory_bytes=record.memory_budget_bytes)
-    return limits_lib.Limits(memory_bytes=host.available_memory_bytes() // 2)

@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import host
+from tfx_perf.input import sharding
 from tfx_perf.input import source as source_lib
 
 _ROWS_PER_BLOCK = 16384
@@ -17,36 +18,46 @@ def rows_per_block(row_bytes: float) -> int:
     return max(1, min(_ROWS_PER_BLOCK, int(_BYTES_PER_BLOCK / max(row_bytes, 1))))
 
 
-def seeds(seed: int | None) -> tf.data.Dataset:
-    """Returns an endless dataset of seeds (int64, shape [2]) for stateless random ops.
+def epochs(options: Any) -> tf.data.Dataset:
+    """Returns one seed (int64, shape [2]) an epoch, for stateless random ops.
 
     Each new iterator goes on in another sequence, as `Dataset.shuffle` does with
-    `reshuffle_each_iteration`; with a seed all of them are reproducible.
+    `reshuffle_each_iteration`; with `options.shuffle_seed` all of them are reproducible.
     """
-    numbers = tf.data.Dataset.random(seed=seed, rerandomize_each_iteration=True)
-    return numbers.batch(2, drop_remainder=True)
+    numbers = tf.data.Dataset.random(seed=options.shuffle_seed, rerandomize_each_iteration=True)
+    seeds = numbers.batch(2, drop_remainder=True)
+    return seeds.take(-1 if options.num_epochs is None else options.num_epochs)
 
 
-def row_numbers(count: int, options: Any) -> tf.data.Dataset:
-    """Returns one int64 vector an epoch: the numbers of `count` rows, shuffled if asked for."""
-    if options.shuffle:
-        epochs = seeds(options.shuffle_seed).map(
-            lambda seed: tf.random.experimental.stateless_shuffle(
-                tf.range(count, dtype=tf.int64), seed
-            )
-        )
-    else:
-        epochs = tf.data.Dataset.from_tensors(tf.range(count, dtype=tf.int64)).repeat()
-    # One epoch ahead, so that its permutation does not hold up the first batch.
-    return epochs.take(-1 if options.num_epochs is None else options.num_epochs).prefetch(1)
+def row_numbers(
+    count: int, options: Any
+) -> Callable[[sharding.Worker], tf.data.Dataset]:
+    """Returns what makes one int64 vector an epoch: a worker's rows, shuffled if asked for.
+
+    Args:
+        count: rows of all workers together.
+        options: `num_epochs`, `shuffle` and `shuffle_seed`.
+    """
+    seeds = epochs(options)
+
+    def numbers(worker: sharding.Worker) -> tf.data.Dataset:
+        def epoch(seed: tf.Tensor) -> tf.Tensor:
+            rows = worker.rows(count)
+            return tf.random.experimental.stateless_shuffle(rows, seed) if options.shuffle else rows
+
+        # One epoch ahead, so that its permutation does not hold up the first batch.
+        return seeds.map(epoch).prefetch(1)
+
+    return numbers
 
 
 def to_batches(
-    rows: tf.data.Dataset,
+    rows: Callable[[sharding.Worker], tf.data.Dataset],
     *,
-    finish: Callable[[tf.Tensor], Any],
+    finish: Callable[..., Any],
     source: source_lib.RecordSource,
     row_bytes: float,
+    beside: tf.data.Dataset | None = None,
 ) -> tf.data.Dataset:
     """Cuts vectors of rows into batches of finished examples.
 
@@ -54,25 +65,63 @@ def to_batches(
     batch sizes the cost of a call per batch, not the bytes, is what limits a pipeline.
 
     Args:
-        rows: 1-D tensors of any length (row numbers, serialised records); they follow one
-            another as if concatenated.
+        rows: makes a worker's 1-D tensors of any length (row numbers, serialised records);
+            they follow one another as if concatenated.
         finish: turns a 1-D tensor of rows into a structure of that many examples.
         source: the batch size, and whether the last partial batch is dropped.
         row_bytes: mean size of a finished row.
+        beside: one element, the second argument of each call of `finish`. A tensor that
+            `finish` captures would be copied into the graph whenever tf.data rewrites it;
+            a dataset's element is not.
     """
     batch_size = source.options.batch_size
-    parallel = {"num_parallel_calls": host.cpu_count(), "deterministic": True}
     final = {"batch_size": batch_size, "drop_remainder": source.drops_remainder}
-    if all(isinstance(spec, tf.TensorSpec) for spec in tf.nest.flatten(source.element_spec)):
-        block = max(1, rows_per_block(row_bytes) // batch_size) * batch_size
-        batches = rows.rebatch(block).map(finish, **parallel).rebatch(**final)
-    else:  # rebatch would take sparse and ragged tensors apart row by row
-        batches = rows.rebatch(**final).map(finish, **parallel)
-    if source.options.num_epochs is None:  # rebatch forgets it, and Keras asks for it
+    # rebatch would take sparse and ragged tensors apart row by row
+    spec = source.element_spec
+    is_dense = all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec))
+    block = max(1, rows_per_block(row_bytes) // batch_size) * batch_size
+    cut = {"batch_size": block} if is_dense else final
+
+    def vectors(worker: sharding.Worker) -> tf.data.Dataset:
+        cut_rows = rows(worker).rebatch(**cut)
+        return tf.data.Dataset.zip((cut_rows, beside.repeat())) if beside else cut_rows
+
+    blocks = sharding.split(vectors)
+    if is_dense:
+        return finished(blocks.map(finish, **parallel()).rebatch(**final), source)
+    return finished(
+        blocks.map(lambda *rows: with_row_count(finish(*rows), spec), **parallel()), source
+    )
+
+
+def parallel() -> dict[str, Any]:
+    """Returns the arguments that make a stage parallel and keep the order."""
+    return {"num_parallel_calls": host.cpu_count(), "deterministic": True}
+
+
+def with_row_count(batch: Any, spec: Any) -> Any:
+    """Gives ragged and sparse tensors the static number of rows of `spec`, if it has one."""
+    return tf.nest.map_structure(_with_row_count, batch, spec)
+
+
+def finished(batches: tf.data.Dataset, source: source_lib.RecordSource) -> tf.data.Dataset:
+    """Returns the batches with what every pipeline of ours ends with: options, cardinality."""
+    if source.options.num_epochs is None:  # nested datasets forget it, and Keras asks for it
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         batches = batches.apply(endless)
     options = tf.data.Options()
     # Nothing here is left to autotune, and on TF 2.16 its thread can hold up the end of every
     # `fit` for as long as that ran.
     options.autotune.enabled = False
+    options.experimental_distribute.auto_shard_policy = sharding.POLICY
     return batches.with_options(options)
+
+
+def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
+    if isinstance(value, tf.Tensor) or spec.shape[0] is None:
+        return value
+    if isinstance(value, tf.SparseTensor):
+        shape = [spec.shape[0], *tf.unstack(value.dense_shape)[1:]]
+        return tf.SparseTensor(value.indices, value.values, tf.stack(shape))
+    splits = tf.ensure_shape(value.row_splits, [spec.shape[0] + 1])
+    return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)

@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from tfx_perf.input import source as source_lib
 
 
+DEFAULT = "default"  # the name of TFXIO's own pipeline
+
+
 class NotApplicable(Exception):  # noqa: N818 (an answer, not an error)
     """The candidate cannot serve this source; the message is the reason."""
 
@@ -42,6 +45,20 @@ class Candidate(abc.ABC):
         Raises:
             NotApplicable: the source or the limits rule the candidate out.
         """
+
+    def fresh(self) -> "Candidate":
+        """Returns a candidate like this one that holds nothing yet."""
+        return self
+
+    @property
+    def holds_split(self) -> bool:
+        """Whether it keeps the whole split in RAM, so that once loaded the files do not matter."""
+        return False
+
+    @property
+    def ignored_features(self) -> frozenset[str]:
+        """Features that it leaves empty, because the model does not read them."""
+        return frozenset()
 
     @property
     def held_bytes(self) -> int:

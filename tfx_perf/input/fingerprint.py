@@ -1,10 +1,14 @@
 """Whether two datasets hold the same examples, in whatever order and batching."""
 
 import dataclasses
+import math
 import time
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
+
+from tfx_perf.hardware import host
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,56 +24,63 @@ class Digest:
     total: int
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Prefix:
-    """The digest of a dataset's first batches.
+    """The examples in a dataset's first batches, by their fingerprints.
 
     Attributes:
-        digest: of the examples in these batches.
+        fingerprints: int64, shape [number of examples], in the dataset's order.
         batches: how many batches they are.
         complete: whether the dataset ended within them.
     """
 
-    digest: Digest
+    fingerprints: np.ndarray
     batches: int
     complete: bool
+
+    @property
+    def digest(self) -> Digest:
+        """The same examples as a multiset."""
+        total = self.fingerprints.sum(dtype=np.int64)  # wraps around, as it must
+        return Digest(self.fingerprints.size, int(total))
 
 
 def digest(dataset: tf.data.Dataset) -> Digest:
     """Returns the digest of a finite dataset of batches."""
-    zero = (tf.constant(0, tf.int64), tf.constant(0, tf.int64))
-
-    def add(state: tuple[tf.Tensor, tf.Tensor], batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        count, total = _of_batch(batch)
-        return state[0] + count, state[1] + total
-
-    count, total = dataset.reduce(zero, add)
-    return Digest(int(count), int(total))
+    return prefix(dataset).digest
 
 
-def prefix(dataset: tf.data.Dataset, *, seconds: float) -> Prefix:
-    """Returns the digest of as many batches as can be read in `seconds`, at least one."""
+def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
+    """Returns as many batches as can be read in `seconds`, at least one."""
+    return read(of_batches(dataset), seconds=seconds)
+
+
+def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches."""
+    return dataset.map(
+        lambda *batch: _of_examples(batch),
+        num_parallel_calls=host.cpu_count(),
+        deterministic=True,
+    )
+
+
+def read(fingerprints: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
+    """Reads what `of_batches` returned, as `prefix` does; it can be read several times."""
     deadline = time.monotonic() + seconds
-    of_batch = tf.function(_of_batch, reduce_retracing=True)
-    count, total, batches = 0, 0, 0
-    for batch in dataset:
-        if batches and time.monotonic() > deadline:
-            return Prefix(Digest(count, _wrapped(total)), batches, complete=False)
-        batch_count, batch_total = of_batch(batch)
-        count, total, batches = count + int(batch_count), total + int(batch_total), batches + 1
-    return Prefix(Digest(count, _wrapped(total)), batches, complete=True)
+    found = [np.empty(0, np.int64)]
+    complete = True
+    for batch in fingerprints.as_numpy_iterator():
+        if len(found) > 1 and time.monotonic() > deadline:
+            complete = False
+            break
+        found.append(batch)
+    return Prefix(np.concatenate(found), len(found) - 1, complete)
 
 
-def _wrapped(total: int) -> int:
-    """Returns `total` as int64 arithmetic would have it."""
-    return (total + 2**63) % 2**64 - 2**63
-
-
-def _of_batch(batch: Any) -> tuple[tf.Tensor, tf.Tensor]:
-    """Returns the number of examples and the sum of their fingerprints, both int64 scalars."""
+def _of_examples(batch: Any) -> tf.Tensor:
+    """Returns one int64 fingerprint an example, shape [batch]."""
     parts = [_of_component(part) for part in tf.nest.flatten(batch)]
-    examples = _as_integers(tf.fingerprint(tf.stack(parts, axis=1)))
-    return tf.size(examples, out_type=tf.int64), tf.reduce_sum(examples)
+    return _as_integers(tf.fingerprint(tf.stack(parts, axis=1)))
 
 
 def _of_component(value: Any) -> tf.Tensor:

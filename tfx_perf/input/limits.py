@@ -5,7 +5,12 @@ import math
 import time
 
 from tfx_perf import formatting
-from tfx_perf.input import candidate
+from tfx_perf.hardware import host
+from tfx_perf.input import candidate, memory_meter
+
+_TOLERANCE = 1.3  # of a forecast, which goes by the size of the files
+_SURE_SECONDS = 1.0  # before that, the speed is not known
+_RESERVED_SHARE = 0.1  # of the machine's memory, for everybody else
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,17 +20,57 @@ class Limits:
     Attributes:
         memory_bytes: what the candidate may hold in RAM.
         deadline_seconds: value of `time.monotonic()` after which it gives up.
+        meter: measures what the candidate really takes; None: only what it says counts.
     """
 
     memory_bytes: float
     deadline_seconds: float = math.inf
+    meter: memory_meter.MemoryMeter | None = None
 
     def check(self, held_bytes: float) -> None:
-        """Raises NotApplicable if `held_bytes` is too much or the time is up."""
+        """Raises NotApplicable if too much memory is taken, or the time is up.
+
+        Args:
+            held_bytes: what the candidate knows to hold. If the process has grown by more,
+                that counts.
+        """
+        if self.meter:
+            held_bytes = max(held_bytes, self.meter.growth_bytes())
+        left_bytes = host.available_memory_bytes()
+        if left_bytes < _RESERVED_SHARE * host.memory_limit_bytes():
+            raise candidate.NotApplicable(
+                f"only {formatting.format_bytes(left_bytes)} of memory is left on this machine"
+            )
         if held_bytes > self.memory_bytes:
             raise candidate.NotApplicable(
                 f"needs more than {formatting.format_bytes(held_bytes)} of memory, the budget "
                 f"is {formatting.format_bytes(self.memory_bytes)}"
             )
-        if time.monotonic() > self.deadline_seconds:
+        if self.remaining_seconds <= 0:
             raise candidate.NotApplicable("the time budget ended while it was being prepared")
+
+    def check_forecast(self, held_bytes: float, *, progress: float, seconds: float) -> None:
+        """Raises NotApplicable if the end, going on like this, is sure to be over the limits.
+
+        Args:
+            held_bytes: so far.
+            progress: share of the work that is done, above 0; an estimate.
+            seconds: that it took.
+        """
+        needed_bytes = held_bytes / progress
+        if needed_bytes > _TOLERANCE * self.memory_bytes:
+            raise candidate.NotApplicable(
+                f"would need about {formatting.format_bytes(needed_bytes)} of memory, the budget "
+                f"is {formatting.format_bytes(self.memory_bytes)}"
+            )
+        needed_seconds = seconds / progress - seconds
+        if seconds > _SURE_SECONDS and needed_seconds > _TOLERANCE * self.remaining_seconds:
+            raise candidate.NotApplicable(
+                f"would take {needed_seconds:.0f} more seconds to load, the time budget leaves "
+                f"{max(0.0, self.remaining_seconds):.0f}"
+            )
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Time until the deadline."""
+        return self.deadline_seconds - time.monotonic()

@@ -3,12 +3,17 @@
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
 MIN_ROUNDS = 3
 _MAX_ROUNDS = 9
+_BLOCK_SECONDS = 0.3
+_WARM_UP_SECONDS = 0.15
+
+Take = Callable[[int], None]
+Consumer = Callable[[tf.data.Dataset], Take]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,11 +31,18 @@ class Sample:
 
 
 Samples = dict[str, list[Sample]]
-_BLOCK_SECONDS = 0.3
-_WARM_UP_SECONDS = 0.15
+Decided = Callable[[Samples], bool]
 
-Take = Callable[[int], None]
-Consumer = Callable[[tf.data.Dataset], Take]
+
+def never(samples: Samples) -> bool:
+    """Always wants the full number of rounds."""
+    del samples
+    return False
+
+
+def rates(samples: Sequence[Sample]) -> list[float]:
+    """Returns the examples per second of the samples."""
+    return [sample.examples_per_second for sample in samples]
 
 
 def take_only(dataset: tf.data.Dataset) -> Take:
@@ -61,7 +73,8 @@ def measure(
     *,
     batch_size: int,
     deadline_seconds: float,
-    decided: Callable[[Samples], bool] = lambda samples: False,
+    decided: Decided = never,
+    max_rounds: int = _MAX_ROUNDS,
 ) -> Samples:
     """Returns the speed of each contender, one sample a round.
 
@@ -77,10 +90,11 @@ def measure(
             though the first always runs.
         decided: whether more rounds would not change the choice; asked after each from the
             `MIN_ROUNDS`th on.
+        max_rounds: samples of each at the most.
     """
     samples: Samples = {name: [] for name in contenders}
     longest_round = 0.0
-    for index in range(_MAX_ROUNDS):
+    for index in range(max_rounds):
         started = time.monotonic()
         if index and started + longest_round > deadline_seconds:
             break

@@ -2,10 +2,18 @@
 
 from typing import ClassVar, Literal
 
-from tfx_perf import records, statistics
-from tfx_perf.input import parameters as parameters_lib
+import pydantic
 
-DEFAULT = "default"
+from tfx_perf import records, statistics
+from tfx_perf.input import advice as advice_lib
+from tfx_perf.input import copy_trial as copy_trial_lib
+from tfx_perf.input import diagnosis as diagnosis_lib
+from tfx_perf.input import final as final_lib
+from tfx_perf.input import parameters as parameters_lib
+from tfx_perf.input import shuffle_quality as quality_lib
+from tfx_perf.input import statistics_comparison
+from tfx_perf.input.candidate import DEFAULT
+
 FILE_NAME = "plan.json"
 
 
@@ -18,11 +26,15 @@ class CandidateOutcome(records.Record):
         status: `chosen`; `measured` but not chosen; or `dropped` without a figure.
         reason: why it was dropped or not chosen; empty for the chosen one.
         examples_per_second: median over the rounds.
+        cold_examples_per_second: the first epoch, or its beginning, from files that are not in
+            the page cache, with all loading; only of the default and the chosen one.
         cpu_seconds_per_example: CPU time of all threads, median over the rounds.
         ratio: to the default, median over the rounds.
         preparation_seconds: from the first call to the first batch.
         resident_bytes: what it keeps in RAM: the size of its tables, or how much the
             process grew while it was prepared and checked, whichever is more.
+        peak_memory_bytes: the most that the process grew while it was prepared and checked.
+        shuffle: how well it shuffles; None if that could not be measured.
     """
 
     name: str
@@ -30,10 +42,13 @@ class CandidateOutcome(records.Record):
     status: Literal["chosen", "measured", "dropped"]
     reason: str = ""
     examples_per_second: statistics.Interval | None = None
+    cold_examples_per_second: float | None = None
     cpu_seconds_per_example: float | None = None
     ratio: statistics.Interval | None = None
     preparation_seconds: float | None = None
     resident_bytes: float | None = None
+    peak_memory_bytes: float | None = None
+    shuffle: quality_lib.ShuffleQuality | None = None
 
 
 class TuningRecord(records.Record):
@@ -56,6 +71,18 @@ class TuningRecord(records.Record):
         file_bytes: their size on disk.
         compression: `GZIP` or the empty string.
         tuning_time_seconds: wall time of the search.
+        diagnosis: what holds training up, with the default; None if the search failed.
+        advice: warnings, each backed by a measurement.
+        final: the best candidate against the default, on fresh samples; None if there was
+            nothing to compare.
+        copy_trial: what an uncompressed copy would cost and bring; None where nothing streams
+            from disk.
+        statistics: TFDV's, of the default's output and the tuned one's; None if not compared.
+        key: what the choice depends on, name to fingerprint; a plan whose key is the same may
+            be used again.
+        reused_from: the plan that was used again instead of measuring; None if measured.
+        training_note: why the training code could not be used; empty if it was, or if there
+            was none.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.input/2"
@@ -75,10 +102,24 @@ class TuningRecord(records.Record):
     file_bytes: int
     compression: str
     tuning_time_seconds: float
+    diagnosis: diagnosis_lib.Diagnosis | None = None
+    advice: tuple[advice_lib.Advice, ...] = ()
+    final: final_lib.FinalComparison | None = None
+    copy_trial: copy_trial_lib.CopyTrial | None = None
+    statistics: statistics_comparison.StatisticsComparison | None = None
+    key: dict[str, str] = pydantic.Field(default_factory=dict)
+    reused_from: str | None = None
+    training_note: str = ""
 
     def outcome(self, name: str) -> CandidateOutcome:
         """Returns the outcome of a candidate by name."""
         return next(outcome for outcome in self.outcomes if outcome.name == name)
+
+    @property
+    def chosen_on_train_step(self) -> bool:
+        """Whether what is chosen was compared with the default on the user's train step."""
+        final = self.final
+        return bool(final and final.on_train_step and final.candidate == self.chosen)
 
     def figures(self) -> dict[str, float | None]:
         """Returns the figures by their keys in `tfx_perf.metrics.CATALOGUE`."""
@@ -89,6 +130,12 @@ class TuningRecord(records.Record):
             "default_examples_per_second": _value(default.examples_per_second),
             "tuned_examples_per_second": _value(chosen.examples_per_second),
             "input_speedup_ratio": _value(chosen.ratio),
+            "input_training_speedup_ratio": _value(
+                self.final.ratio if self.chosen_on_train_step else None
+            ),
+            "input_fed_ratio": _value(self.final.fed_ratio if self.chosen_on_train_step else None),
+            "input_headroom_ratio": _value(self.diagnosis and self.diagnosis.headroom_ratio),
+            "cold_examples_per_second": chosen.cold_examples_per_second,
             "input_memory_bytes": chosen.resident_bytes,
             "input_preparation_seconds": chosen.preparation_seconds,
             "tuning_time_seconds": self.tuning_time_seconds,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,11 @@ Parse = Callable[[tf.Tensor], Any]
 Parser = Callable[[frozenset[str]], Parse]
 
 _SAMPLED_RECORDS = 256
+_READER_BUFFER_BYTES = 2**20
+_EXPANSION_SAMPLE_BYTES = 2**20
+_FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
+_GZIP_WINDOW_BITS = 31  # zlib's number for a gzip header
+_TRIED_FILES = 256  # more than tf.data reads in turns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,10 +70,12 @@ class RecordSource:
         Raises:
             NotApplicable: only some of the names end in `.gz`; TFXIO fails on that too.
         """
-        kinds = {"GZIP" if name.endswith(".gz") else "" for name in self.files}
-        if len(kinds) > 1:
-            raise candidate.NotApplicable("some files are gzip and some are not")
-        return kinds.pop() if kinds else ""
+        examples = {"GZIP" if name.endswith(".gz") else "": name for name in self.files}
+        if len(examples) > 1:
+            raise candidate.NotApplicable(
+                f"{examples['GZIP']} is gzip by its name and {examples['']} is not"
+            )
+        return next(iter(examples), "")
 
     @functools.cached_property
     def record_bytes(self) -> float:
@@ -77,6 +85,25 @@ class RecordSource:
             for record in self.records().take(_SAMPLED_RECORDS).as_numpy_iterator()
         ]
         return sum(lengths) / len(lengths) if lengths else 0.0
+
+    @functools.cached_property
+    def stored_record_bytes(self) -> float:
+        """Mean size of an example in its file, by the beginning of the largest file."""
+        framed_bytes = self.record_bytes + _FRAME_BYTES
+        if not self.compression:
+            return framed_bytes
+        largest = max(self.files, key=lambda name: tf.io.gfile.stat(name).length)
+        with tf.io.gfile.GFile(largest, "rb") as file:
+            sample = file.read(_EXPANSION_SAMPLE_BYTES)
+        decompressor = zlib.decompressobj(_GZIP_WINDOW_BITS)
+        expanded = decompressor.decompress(sample)
+        read_bytes = len(sample) - len(decompressor.unused_data)
+        return framed_bytes * read_bytes / len(expanded)
+
+    @property
+    def estimated_count(self) -> float:
+        """About how many examples there are, by the size of the files."""
+        return self.total_bytes / self.stored_record_bytes
 
     @functools.cached_property
     def element_spec(self) -> Any:
@@ -109,13 +136,28 @@ class RecordSource:
     def records(self) -> tf.data.Dataset:
         """Returns one epoch of serialised records, in the default's unshuffled order.
 
-        The interleave is TFXIO's (`tfx_bsl.tfxio.dataset_util.make_tf_record_dataset`),
-        because its cycle length decides on the order.
+        TFXIO reads some files in turns, a record of each; how many is up to tf.data. Its parallel
+        interleave hands every record from thread to thread, which takes three times as
+        long as this one, for the same order.
         """
         files = tf.data.Dataset.list_files(list(self.file_patterns), shuffle=False)
         compression = self.compression
         return files.interleave(
-            lambda name: tf.data.TFRecordDataset(name, compression),
-            num_parallel_calls=self.options.reader_num_threads,
+            lambda name: tf.data.TFRecordDataset(
+                name, compression, buffer_size=_READER_BUFFER_BYTES
+            ),
+            cycle_length=_files_in_turns(self.options.reader_num_threads),
+        )
+
+
+@functools.cache
+def _files_in_turns(num_parallel_calls: int) -> int:
+    """Returns the cycle length that tf.data chooses for an interleave, found by trying it."""
+    with tf.init_scope():
+        order = tf.data.Dataset.range(_TRIED_FILES).interleave(
+            lambda index: tf.data.Dataset.from_tensors(index).repeat(2),
+            num_parallel_calls=num_parallel_calls,
             deterministic=True,
         )
+        numbers = list(order.take(_TRIED_FILES + 1).as_numpy_iterator())
+    return numbers.index(0, 1)  # where the first comes for the second time

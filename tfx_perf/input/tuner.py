@@ -1,170 +1,178 @@
 """Chooses an input pipeline by measurement."""
 
-import time
+import logging
+import math
 from collections.abc import Sequence
 
+import tensorflow as tf
+
 from tfx_perf import config as perf_config
-from tfx_perf import statistics
-from tfx_perf.hardware import host
+from tfx_perf.input import advice, copy_trial, diagnose, page_cache
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
-from tfx_perf.input import examination as examination_lib
+from tfx_perf.input import choice as choice_lib
+from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import limits as limits_lib
-from tfx_perf.input import measure
 from tfx_perf.input import record as record_lib
+from tfx_perf.input import search as search_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input import time_budget as time_budget_lib
+from tfx_perf.input import train_step as train_step_lib
 
-_REFERENCE_SHARE = 0.1  # of the time budget, for reading the default's examples
-_PREPARATION_SHARE = 0.6  # after this no further candidate is prepared; the rest measures
+# When the phases before and after the search end, as shares of the time budget.
+_DIAGNOSED, _COLD, _COPIED = 0.34, 0.97, 1.05
+_MAX_COLD_SECONDS = 3.0
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def tune(
     source: source_lib.RecordSource,
     *,
     config: perf_config.InputConfig,
+    train: train_step_lib.TrainStep | None = None,
     candidates: Sequence[candidate_lib.Candidate] | None = None,
     example_count: int | None = None,
 ) -> record_lib.TuningRecord:
     """Compares the candidates with TFXIO's default and returns the choice.
 
-    A candidate is dropped, and the reason recorded, if it raises, has another element spec,
-    has other contents, or is over the budgets. Contents are compared as multisets over one
-    shuffled epoch if the default can read it in a tenth of the time budget; of larger data,
-    over as many leading batches of the unshuffled order as that tenth allows. The default
-    stays unless the lower end of a candidate's ratio to it is above 1 + margin.
+    First it is found out whether the input is what holds training up; if not, the default
+    stays. Then the candidates are examined (same element spec, same examples, no worse shuffle,
+    within the memory budget), compared with nothing else running, and the best is tried with
+    one wrapper after the other around it. The best of all must at last beat the default on
+    fresh samples, on the user's train step if that is known: unless the lower end of the ratio's
+    interval is above 1 + margin, the default stays.
 
     Args:
-        source: the data; `num_epochs` and `shuffle` are replaced.
-        config: budgets, margin.
+        source: the data, with the options of the user's own code; `num_epochs` and `shuffle` are
+            replaced.
+        config: budgets and margin.
+        train: the user's train step; None to measure the pipelines alone.
         candidates: what to compare with the default; None for all there are.
-        example_count: examples in the split, if known; it is only recorded.
+        example_count: examples in the split, if known, for where it is too large to be read.
 
     Raises:
         UserError: the default itself cannot be read, or there are no examples.
     """
-    started = time.monotonic()
-    budget_bytes = config.memory_budget_bytes or host.available_memory_bytes() // 2
-    if candidates is None:
-        candidates = [
-            kind()
-            for name, kind in candidates_lib.CANDIDATES.items()
-            if name != record_lib.DEFAULT
-        ]
-    examination = examination_lib.Examination(
-        source.replace_options(num_epochs=None, shuffle=True),
-        limits=limits_lib.Limits(
-            memory_bytes=budget_bytes,
-            deadline_seconds=started + _PREPARATION_SHARE * config.time_budget_seconds,
-        ),
-        reference_seconds=_REFERENCE_SHARE * config.time_budget_seconds,
-    )
-    prepared = [examination.default, *map(examination.examine, candidates)]
-    samples = measure.measure(
-        {
-            item.outcome.name: measure.Contender(item.dataset)
-            for item in prepared
-            if item.dataset is not None
-        },
-        batch_size=source.options.batch_size,
-        deadline_seconds=started + config.time_budget_seconds,
-        decided=_decided,
-    )
-    outcomes = [_with_figures(item.outcome, samples) for item in prepared]
-    rounds = len(samples[record_lib.DEFAULT])
-    chosen, reason = _choose(outcomes, margin=config.margin, rounds=rounds)
-    reference = examination.reference
+    budget = time_budget_lib.TimeBudget(config.time_budget_seconds)
+    endless = source.replace_options(num_epochs=None, shuffle=True)
+    search = search_lib.Search(endless, config=config, train=train, budget=budget)
+    reference = search.reference
+    count = reference.digest.count if reference.complete else example_count
+    diagnosis = diagnose.diagnose(endless, train=train, seconds=budget.left(_DIAGNOSED))
+    if diagnosis.is_fed:
+        found = search_lib.Choice(record_lib.DEFAULT, diagnosis.verdict)
+        search.outcomes[record_lib.DEFAULT] = search.outcomes[record_lib.DEFAULT].model_copy(
+            update={"examples_per_second": diagnosis.pipeline_examples_per_second}
+        )
+    else:
+        found = search.run(_all_candidates(search) if candidates is None else candidates)
+    search.release()
+    for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
+        seconds = min(_MAX_COLD_SECONDS, budget.left(_COLD) / 2)
+        _measure_cold(search, name, endless, seconds=seconds, example_count=count)
     return record_lib.TuningRecord(
-        chosen=chosen,
-        reason=reason,
-        outcomes=tuple(_judged(outcome, chosen, config.margin) for outcome in outcomes),
+        chosen=found.name,
+        reason=found.reason,
+        parameters=search.parameters,
+        outcomes=choice_lib.judged(search.outcomes, chosen=found.name, margin=config.margin),
         batch_size=source.options.batch_size,
-        rounds=rounds,
+        rounds=search.rounds,
         margin=config.margin,
-        memory_budget_bytes=budget_bytes,
+        memory_budget_bytes=search.memory_budget_bytes,
         memory_budget_configured=config.memory_budget_bytes is not None,
-        example_count=reference.digest.count if reference.complete else example_count,
+        example_count=count,
         checked_example_count=reference.digest.count,
         file_count=len(source.files),
         file_bytes=source.total_bytes,
         compression=source.compression,
-        tuning_time_seconds=time.monotonic() - started,
+        diagnosis=diagnosis,
+        advice=_advice(source, search, diagnosis, example_count=count),
+        final=found.final,
+        copy_trial=_try_copy(search, found.name, endless, seconds=budget.left(_COPIED)),
+        tuning_time_seconds=budget.elapsed_seconds,
     )
 
 
-def _decided(samples: measure.Samples) -> bool:
-    """Whether one dataset's interval lies above those of all others."""
-    intervals = sorted(
-        (
-            statistics.ratio_interval(_rates(own), _rates(samples[record_lib.DEFAULT]))
-            for own in samples.values()
-        ),
-        key=lambda interval: interval.value,
-    )
-    return len(intervals) == 1 or intervals[-1].low > max(item.high for item in intervals[:-1])
+def _all_candidates(search: search_lib.Search) -> list[candidate_lib.Candidate]:
+    names = [name for name in candidates_lib.CANDIDATES if name != record_lib.DEFAULT]
+    if search.parameters.service_address:
+        names.append("parallel_reader+service")
+    return [candidates_lib.make(name, search.parameters) for name in names]
 
 
-def _rates(samples: Sequence[measure.Sample]) -> list[float]:
-    return [sample.examples_per_second for sample in samples]
+def _measure_cold(
+    search: search_lib.Search,
+    name: str,
+    source: source_lib.RecordSource,
+    *,
+    seconds: float,
+    example_count: int | None,
+) -> None:
+    """Fills in the cold rate of a candidate.
 
-
-def _with_figures(
-    outcome: record_lib.CandidateOutcome, samples: measure.Samples
-) -> record_lib.CandidateOutcome:
-    if outcome.name not in samples:
-        return outcome
-    own = samples[outcome.name]
-    rates = _rates(own)
-    return outcome.model_copy(
-        update={
-            "examples_per_second": statistics.median_interval(rates),
-            "ratio": statistics.ratio_interval(rates, _rates(samples[record_lib.DEFAULT])),
-            "cpu_seconds_per_example": statistics.median_interval(
-                [sample.cpu_seconds_per_example for sample in own]
-            ).value,
-        }
-    )
-
-
-def _choose(
-    outcomes: Sequence[record_lib.CandidateOutcome], *, margin: float, rounds: int
-) -> tuple[str, str]:
-    """Returns the chosen candidate's name and the reason.
-
-    Of those that cannot be told from the fastest, the one that takes the least CPU time is
-    chosen: it leaves the most to the training.
+    What keeps the split in RAM was loaded from a cold page cache when it was prepared: that, and
+    an epoch at its steady rate, is its first epoch. What streams is read again, cold.
     """
-    if rounds < measure.MIN_ROUNDS:
-        return record_lib.DEFAULT, (
-            f"The time budget allowed {rounds} of the {measure.MIN_ROUNDS} rounds that a "
-            "comparison needs, so the default stays."
-        )
-    faster = [item for item in outcomes if item.ratio and item.ratio.low > 1 + margin]
-    if not faster:
-        return record_lib.DEFAULT, (
-            f"No candidate was faster than the default by more than {margin:.0%} beyond its "
-            "interval, so the default stays."
-        )
-    fastest = max(faster, key=lambda item: item.ratio.value)
-    as_fast = [item for item in faster if item.ratio.high >= fastest.ratio.low]
-    best = min(as_fast, key=lambda item: item.cpu_seconds_per_example)
-    return best.name, (
-        f"{best.name} is {best.ratio.value:.3g} times as fast as TFXIO's default (95 % interval "
-        f"{best.ratio.low:.3g} to {best.ratio.high:.3g})."
+    if name.partition("+")[0] not in candidates_lib.CANDIDATES:
+        return
+    candidate = candidates_lib.make(name, search.parameters)
+    outcome = search.outcomes[name]
+    if not candidate.holds_split:
+        rate = _cold_rate(candidate, source, seconds=seconds)
+    elif example_count and outcome.preparation_seconds and outcome.examples_per_second:
+        steady_seconds = example_count / outcome.examples_per_second.value
+        rate = example_count / (outcome.preparation_seconds + steady_seconds)
+    else:
+        rate = None
+    search.outcomes[name] = outcome.model_copy(update={"cold_examples_per_second": rate})
+
+
+def _cold_rate(
+    candidate: candidate_lib.Candidate, source: source_lib.RecordSource, *, seconds: float
+) -> float | None:
+    if not seconds or not page_cache.drop(source.files):
+        return None
+    one_epoch = source.replace_options(num_epochs=1)
+    limits = limits_lib.Limits(memory_bytes=math.inf)
+    return page_cache.cold_rate(
+        lambda: candidate.build(one_epoch, limits=limits), seconds=seconds
     )
 
 
-def _judged(
-    outcome: record_lib.CandidateOutcome, chosen: str, margin: float
-) -> record_lib.CandidateOutcome:
-    """Returns the outcome with the choice, and for the others why not, filled in."""
-    if outcome.name == chosen:
-        return outcome.model_copy(update={"status": "chosen"})
-    if outcome.status == "dropped":
-        return outcome
-    if outcome.name == record_lib.DEFAULT:
-        reason = f"{chosen} is faster"
-    elif outcome.ratio.low > 1 + margin:
-        reason = f"faster than the default, but {chosen} was chosen"
-    else:
-        reason = "not faster than the default beyond the margin"
-    return outcome.model_copy(update={"reason": reason})
+def _try_copy(
+    search: search_lib.Search, name: str, source: source_lib.RecordSource, *, seconds: float
+) -> copy_trial.CopyTrial | None:
+    """Tries an uncompressed copy for a chosen candidate that reads from disk all the time."""
+    kind = candidates_lib.CANDIDATES.get(name.partition("+")[0])
+    if kind is None or kind().holds_split or name == record_lib.DEFAULT or not seconds:
+        return None
+    try:
+        return copy_trial.try_copy(
+            source,
+            make_inner=lambda: candidates_lib.make(name, search.parameters),
+            limits=limits_lib.Limits(memory_bytes=search.memory_budget_bytes),
+            seconds=seconds,
+        )
+    except (candidate_lib.NotApplicable, OSError, tf.errors.OpError) as error:
+        _LOGGER.warning("An uncompressed copy could not be tried: %s", error)
+        return None
+
+
+def _advice(
+    source: source_lib.RecordSource,
+    search: search_lib.Search,
+    diagnosis: diagnosis_lib.Diagnosis,
+    *,
+    example_count: int | None,
+) -> tuple[advice.Advice, ...]:
+    rates = (outcome.examples_per_second for outcome in search.outcomes.values())
+    shuffle = search.outcomes[record_lib.DEFAULT].shuffle
+    return advice.advise(
+        source,
+        diagnosis=diagnosis,
+        example_count=example_count,
+        mixing_ratio=shuffle.mixing_ratio if shuffle else None,
+        unused_features=search.parameters.unused_features,
+        trial_rates=[rate for rate in rates if rate],
+    )

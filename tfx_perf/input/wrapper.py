@@ -24,6 +24,20 @@ class Wrapper(candidate.Candidate):
         self.parameters = parameters
         self.name = f"{inner.name}+{self.kind}"
 
+    def fresh(self) -> "Wrapper":
+        """Returns the same wrapper around a fresh inner candidate."""
+        return type(self)(self.inner.fresh(), self.parameters)
+
+    @property
+    def holds_split(self) -> bool:
+        """Whether the inner candidate does."""
+        return self.inner.holds_split
+
+    @property
+    def ignored_features(self) -> frozenset[str]:
+        """Features that the inner candidate leaves empty."""
+        return self.inner.ignored_features
+
     @property
     def held_bytes(self) -> int:
         """Size of what the inner candidate keeps."""

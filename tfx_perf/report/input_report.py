@@ -1,43 +1,159 @@
 """InputTuner's report."""
 
 from tfx_perf import formatting, statistics
+from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import record as record_lib
 from tfx_perf.report import page, plots
 
 
 def report_on(record: record_lib.TuningRecord) -> page.Report:
-    """Returns the report on a tuning: the choice, every candidate, the data."""
-    improved = record.chosen != record_lib.DEFAULT
+    """Returns the report on a tuning.
+
+    In the order in which people ask: what to do and why, what holds training up, where the
+    input's time goes, what else was tried, and on what data.
+    """
     report = page.Report(
         title="InputTuner: how to read the examples",
         verdict=record.reason,
-        tone="good" if improved else "neutral",
+        tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
-    measured = [outcome for outcome in record.outcomes if outcome.examples_per_second]
+    if record.reused_from:
+        report.add_text(
+            "Used again",
+            note=f"Nothing was measured: the data, the code, the host and the versions are those "
+            f"of an earlier plan, {record.reused_from}. What follows was measured then.",
+        )
+    if record.advice:
+        report.add_table(
+            "Warnings",
+            columns=["what", "measured, and what helps"],
+            rows=[(advice.code.replace("_", " "), advice.message) for advice in record.advice],
+        )
+    if record.diagnosis:
+        _add_diagnosis(report, record.diagnosis)
+    _add_final(report, record)
+    _add_candidates(report, record)
+    _add_proof(report, record)
+    _add_data(report, record)
+    return report
+
+
+def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> None:
+    rates = {
+        "input alone": diagnosis.pipeline_examples_per_second,
+        "step alone": diagnosis.train_examples_per_second,
+        "both together": diagnosis.together_examples_per_second,
+    }
     report.add_figure(
-        "Speed of the input pipeline alone",
+        "What holds up training, with TFXIO's default",
         svg=plots.interval_bars(
-            [_bar(outcome.name, outcome.examples_per_second) for outcome in measured],
-            xlabel=f"examples per second at batch size {record.batch_size}, 95 % interval",
-            highlight=record.chosen,
+            [_bar(name, rate) for name, rate in rates.items() if rate],
+            xlabel="examples per second, 95 % interval",
+            highlight="both together",
         ),
-        note=f"Median of {record.rounds} rounds. In each round every candidate had its turn: a "
-        "fresh iterator, a warm-up, then a timed block of batches.",
+        note=diagnosis.verdict,
     )
+    if diagnosis.stages:
+        report.add_figure(
+            "Where the default's time goes",
+            svg=plots.stacked_bars(
+                {
+                    "default": {
+                        stage.name: stage.seconds_per_example * 1e6
+                        for stage in diagnosis.stages
+                    }
+                },
+                xlabel="microseconds per example",
+            ),
+            note="The pipeline cut after each stage, all cuts measured in turns; what a stage "
+            "adds is the difference to the cut before. What runs hidden behind a slower stage "
+            "adds nothing.",
+        )
+        report.add_table(
+            "Stages",
+            columns=["stage", "share", "examples/s up to here", "bytes/s into it", "remedy"],
+            rows=[
+                (
+                    stage.name,
+                    f"{stage.share:.0%}",
+                    f"{stage.examples_per_second:,.0f}",
+                    f"{formatting.format_bytes(stage.bytes_per_second)}/s",
+                    stage.remedy if stage is diagnosis.bottleneck else "",
+                )
+                for stage in diagnosis.stages
+            ],
+        )
+    if diagnosis.autotune:
+        report.add_table(
+            "What tf.data's autotune chose for the default",
+            columns=["node", "calls at a time", "buffer", "files in turns", "tuned"],
+            rows=[
+                (
+                    node.name,
+                    _count(node.parallelism),
+                    _count(node.buffer_size),
+                    _count(node.cycle_length),
+                    "yes" if node.tuned else "no",
+                )
+                for node in diagnosis.autotune
+            ],
+        )
+
+
+def _add_final(report: page.Report, record: record_lib.TuningRecord) -> None:
+    final = record.final
+    if final is None:
+        return
+    consumer = "the train step" if final.on_train_step else "nobody (batches only taken)"
+    rows = [
+        ("candidate", final.candidate),
+        ("consumer", consumer),
+        ("default", f"{final.default_examples_per_second.value:,.0f} examples/s"),
+        ("tuned", f"{final.tuned_examples_per_second.value:,.0f} examples/s"),
+        ("tuned over default", _interval(final.ratio)),
+    ]
+    if final.fed_ratio:
+        rows.append(("tuned over one batch repeated from memory", _interval(final.fed_ratio)))
+    report.add_table(
+        "The last comparison",
+        columns=["what", "value"],
+        rows=rows,
+        note=f"Median of {final.rounds} fresh rounds, taken after the candidate was picked, so "
+        f"that picking the best of several does not flatter it. The lower end must be above "
+        f"{1 + record.margin:.2f}, or the default stays.",
+    )
+
+
+def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> None:
+    measured = [outcome for outcome in record.outcomes if outcome.examples_per_second]
+    if measured:
+        report.add_figure(
+            "Speed of the candidates with nothing else running",
+            svg=plots.interval_bars(
+                [_bar(outcome.name, outcome.examples_per_second) for outcome in measured],
+                xlabel=f"examples per second at batch size {record.batch_size}, 95 % interval",
+                highlight=record.chosen,
+            ),
+            note=f"Median of up to {record.rounds} rounds. In each round every candidate had its "
+            "turn: a fresh iterator, a warm-up, then a timed block of batches.",
+        )
     report.add_table(
         "Candidates",
         columns=[
             "candidate",
             "outcome",
             "examples/s",
+            "cold",
             "times default",
             "CPU per example",
             "preparation",
             "memory",
+            "shuffle: moved / mixed",
         ],
         rows=[_row(outcome) for outcome in record.outcomes],
-        note=f"A candidate must be faster than the default by more than {record.margin:.0%} beyond "
-        "its interval. Preparation: from the first call to the first batch, once a process. "
+        note="Cold: the first epoch, from files that are not in the page cache, loading "
+        "included. Preparation: from the first call to the first batch, once a process. Shuffle: "
+        "how far examples move, and how far apart those of a batch were; 1 is a full shuffle. "
         f"Memory budget: {formatting.format_bytes(record.memory_budget_bytes)}"
         f" ({'configured' if record.memory_budget_configured else 'half of what was free'}).",
     )
@@ -46,19 +162,38 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
         columns=["candidate", "description"],
         rows=[(outcome.name, outcome.description) for outcome in record.outcomes],
     )
-    report.add_table(
-        "Data",
-        columns=["what", "value"],
-        rows=[
-            ("examples", _count(record.example_count)),
-            ("examples compared with the default's", _count(record.checked_example_count)),
-            ("files", _count(record.file_count)),
-            ("size on disk", formatting.format_bytes(record.file_bytes)),
-            ("compression", record.compression or "none"),
-            ("wall time of the search", formatting.format_seconds(record.tuning_time_seconds)),
-        ],
-    )
-    return report
+
+
+def _add_proof(report: page.Report, record: record_lib.TuningRecord) -> None:
+    found = record.statistics
+    if found is not None:
+        report.add_table(
+            "TFDV statistics of the default's and the tuned output",
+            columns=["feature", "statistic", "default", "tuned"],
+            rows=[
+                (item.feature, item.statistic, item.default, item.tuned)
+                for item in found.differences
+            ],
+            note=f"{found.feature_count} features of {found.example_count:,} examples: "
+            + ("no difference." if found.agree else "these differ."),
+        )
+    trial = record.copy_trial
+    if trial is not None:
+        report.add_text("An uncompressed copy on disk", note=trial.verdict)
+
+
+def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:
+    rows = [
+        ("examples", _count(record.example_count)),
+        ("examples compared with the default's", _count(record.checked_example_count)),
+        ("files", _count(record.file_count)),
+        ("size on disk", formatting.format_bytes(record.file_bytes)),
+        ("compression", record.compression or "none"),
+        ("wall time of the search", formatting.format_seconds(record.tuning_time_seconds)),
+    ]
+    if record.training_note:
+        rows.append(("train step", record.training_note))
+    report.add_table("Data", columns=["what", "value"], rows=rows)
 
 
 def _bar(name: str, interval: statistics.Interval) -> tuple[str, float, float, float]:
@@ -67,19 +202,33 @@ def _bar(name: str, interval: statistics.Interval) -> tuple[str, float, float, f
 
 def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:
     verdict = f"{outcome.status}: {outcome.reason}" if outcome.reason else outcome.status
-    if not outcome.examples_per_second:
-        return outcome.name, verdict, *[formatting.MISSING] * 5
-    ratio = outcome.ratio
+    shuffle = outcome.shuffle
     return (
         outcome.name,
         verdict,
-        f"{outcome.examples_per_second.value:,.0f}",
-        f"{ratio.value:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]",
-        f"{outcome.cpu_seconds_per_example * 1e6:.3g} µs",
-        formatting.format_seconds(outcome.preparation_seconds),
-        formatting.format_bytes(outcome.resident_bytes),
+        f"{outcome.examples_per_second.value:,.0f}"
+        if outcome.examples_per_second
+        else formatting.MISSING,
+        _count(outcome.cold_examples_per_second),
+        _interval(outcome.ratio) if outcome.ratio else formatting.MISSING,
+        f"{outcome.cpu_seconds_per_example * 1e6:.3g} µs"
+        if outcome.cpu_seconds_per_example is not None
+        else formatting.MISSING,
+        formatting.format_seconds(outcome.preparation_seconds)
+        if outcome.preparation_seconds is not None
+        else formatting.MISSING,
+        formatting.format_bytes(outcome.resident_bytes)
+        if outcome.resident_bytes is not None
+        else formatting.MISSING,
+        f"{shuffle.displacement_ratio:.2f} / {shuffle.mixing_ratio:.2f}"
+        if shuffle
+        else formatting.MISSING,
     )
 
 
-def _count(value: int | None) -> str:
-    return formatting.MISSING if value is None else f"{value:,}"
+def _interval(interval: statistics.Interval) -> str:
+    return f"{interval.value:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
+
+
+def _count(value: float | None) -> str:
+    return formatting.MISSING if value is None else f"{value:,.0f}"

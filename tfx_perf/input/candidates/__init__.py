@@ -1,17 +1,29 @@
 """The candidates by name, and the wrappers that go around them."""
 
 from tfx_perf.input.candidate import Candidate
+from tfx_perf.input.candidates.autotune import Autotune
 from tfx_perf.input.candidates.block_reader import BlockReader
 from tfx_perf.input.candidates.columns import Columns
+from tfx_perf.input.candidates.copy import Copy
+from tfx_perf.input.candidates.deep_prefetch import DeepPrefetch
 from tfx_perf.input.candidates.default import Default
+from tfx_perf.input.candidates.device_prefetch import DevicePrefetch
+from tfx_perf.input.candidates.own_threads import OwnThreads
+from tfx_perf.input.candidates.parallel_reader import ParallelReader
+from tfx_perf.input.candidates.projection import Projection
 from tfx_perf.input.candidates.serialized_cache import SerializedCache
+from tfx_perf.input.candidates.service import Service
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.wrapper import Wrapper
 
 CANDIDATES: dict[str, type[Candidate]] = {
-    kind.name: kind for kind in (Default, Columns, BlockReader, SerializedCache)
+    kind.name: kind for kind in (Default, Columns, BlockReader, SerializedCache, ParallelReader)
 }
-WRAPPERS: dict[str, type[Wrapper]] = {kind.kind: kind for kind in ()}
+# What the search tries around the best candidate.
+REFINEMENTS: tuple[type[Wrapper], ...] = (Projection, OwnThreads, DeepPrefetch, DevicePrefetch)
+WRAPPERS: dict[str, type[Wrapper]] = {
+    kind.kind: kind for kind in (*REFINEMENTS, Autotune, Copy, Service)
+}
 
 
 def make(name: str, parameters: Parameters = Parameters()) -> Candidate:  # noqa: B008 (frozen)
@@ -31,4 +43,21 @@ def make(name: str, parameters: Parameters = Parameters()) -> Candidate:  # noqa
     return candidate
 
 
-__all__ = ["CANDIDATES", "WRAPPERS", "BlockReader", "Columns", "Default", "SerializedCache", "make"]
+__all__ = [
+    "CANDIDATES",
+    "REFINEMENTS",
+    "WRAPPERS",
+    "Autotune",
+    "BlockReader",
+    "Columns",
+    "Copy",
+    "DeepPrefetch",
+    "Default",
+    "DevicePrefetch",
+    "OwnThreads",
+    "ParallelReader",
+    "Projection",
+    "SerializedCache",
+    "Service",
+    "make",
+]

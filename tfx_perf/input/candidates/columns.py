@@ -36,12 +36,4 @@ class Columns(table_candidate.TableCandidate):
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
         """Returns the rows as they are: they were parsed when they were loaded."""
-        return tf.nest.map_structure(_with_row_count, rows, source.element_spec)
-
-
-def _with_row_count(value: Any, spec: Any) -> Any:
-    """Gives a ragged tensor the static number of rows that `tf.gather` forgets."""
-    if not isinstance(value, tf.RaggedTensor) or spec.shape[0] is None:
-        return value
-    splits = tf.ensure_shape(value.row_splits, [spec.shape[0] + 1])
-    return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
+        return rows

@@ -22,7 +22,7 @@ class SerializedCache(table_candidate.TableCandidate):
     def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
         """Reads the records without parsing them."""
         if source.parse is None:
-            raise candidate.NotApplicable("the records are not tf.Examples with a schema")
+            raise candidate.NotApplicable("nobody knows how to parse these records")
         return source.records().batch(batching.rows_per_block(source.record_bytes))
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:

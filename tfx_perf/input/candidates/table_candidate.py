@@ -14,7 +14,8 @@ class TableCandidate(candidate.Candidate):
     """Loads a split once, then shuffles row numbers and takes rows by number.
 
     An epoch is a full uniform shuffle of the split, which the default's buffer of
-    `shuffle_buffer_size` records only comes near to.
+    `shuffle_buffer_size` records only comes near to. Of several workers each shuffles every
+    n-th row.
     """
 
     def __init__(self) -> None:
@@ -28,6 +29,15 @@ class TableCandidate(candidate.Candidate):
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
         """Turns rows taken from the table into examples."""
 
+    def fresh(self) -> "TableCandidate":
+        """Returns one without tables."""
+        return type(self)()
+
+    @property
+    def holds_split(self) -> bool:
+        """It does."""
+        return True
+
     @property
     def held_bytes(self) -> int:
         """Size of all tables."""
@@ -38,11 +48,14 @@ class TableCandidate(candidate.Candidate):
     ) -> tf.data.Dataset:
         """Loads the split if it is not yet loaded, and returns the dataset over it."""
         if source.identity not in self._tables:
-            self._tables[source.identity] = resident.load(self.chunks(source), limits=limits)
+            self._tables[source.identity] = resident.load(
+                self.chunks(source), limits=limits, expected_count=source.estimated_count
+            )
         table = self._tables[source.identity]
         return batching.to_batches(
             batching.row_numbers(table.count, source.options),
-            finish=lambda rows: self.finish(table.take(rows), source),
+            finish=lambda rows, columns: self.finish(table.take(rows, columns), source),
             source=source,
             row_bytes=table.held_bytes / table.count,
+            beside=table.columns,
         )

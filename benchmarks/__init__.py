@@ -1,0 +1,1 @@
+"""Benchmarks on real workloads; run from the root of the repository, not installed."""

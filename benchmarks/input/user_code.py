@@ -1,0 +1,60 @@
+"""What a user's module has, as InputTuner's `TrainStep`: an `_input_fn` and a model."""
+
+import tensorflow as tf
+
+from benchmarks.input import models, results
+from benchmarks.input.workloads import workload as workload_lib
+from tfx_perf import interception
+from tfx_perf.input import measure
+from tfx_perf.input import source as source_lib
+from tfx_perf.training import consumer as consumer_lib
+
+
+class UserCode:
+    """The user's side of one cell of the benchmark.
+
+    Attributes:
+        batch_size: examples in a batch.
+        unused_features: none, the models read everything.
+        consume: makes an iterator over a dataset and returns what trains on that many of its
+            batches, or only takes them if there is no model.
+        repeated_batch: returns a dataset of one batch from memory, for ever.
+    """
+
+    unused_features: frozenset[str] = frozenset()
+
+    def __init__(
+        self,
+        workload: workload_lib.Workload,
+        source: source_lib.RecordSource,
+        *,
+        consumer: str,
+    ) -> None:
+        """Makes the model.
+
+        Args:
+            workload: the data set.
+            source: its files as a cell has them, with the options that `_input_fn` gives.
+            consumer: one of `results.CONSUMERS`.
+        """
+        self._decode = workload.decode
+        self._source = source
+        self.batch_size = source.options.batch_size
+        data = self.dataset(source.default_factory)
+        if consumer == results.NO_MODEL:
+            batch = next(iter(data))
+            self.consume: measure.Consumer = measure.take_only
+            self.repeated_batch = lambda: tf.data.Dataset.from_tensors(batch).repeat()
+        else:
+            model = models.compiled(
+                data.element_spec, class_count=workload.class_count, kind=consumer
+            )
+            call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=1))
+            trainer = consumer_lib.TrainConsumer(call)
+            self.consume, self.repeated_batch = trainer.consume, trainer.repeated_batch
+
+    def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
+        """Returns what the user's `_input_fn` makes of `factory`, written as in TFX's examples."""
+        source = self._source
+        batches = factory(list(source.file_patterns), source.options, source.schema).repeat()
+        return batches.map(self._decode) if self._decode else batches

@@ -1,0 +1,77 @@
+"""Digests of the user's code: an import path stays the same when the code is edited."""
+
+import hashlib
+import importlib.util
+import os
+import pathlib
+from collections.abc import Mapping
+from typing import Any
+
+from tfx.dsl.io import fileio
+from tfx.types import standard_component_specs
+
+from tfx_perf import errors
+
+_DIGEST_LENGTH = 16  # hexadecimal digits
+# What else decides on the training step, beside the code.
+_ARGUMENTS = (
+    standard_component_specs.TRAIN_ARGS_KEY,
+    standard_component_specs.CUSTOM_CONFIG_KEY,
+)
+
+
+def source_digest(function: str) -> str:
+    """Returns a digest of the top-level package or module that a function is in.
+
+    Args:
+        function: import path.
+
+    Raises:
+        UserError: there is no such module.
+    """
+    name = function.partition(".")[0]
+    spec = importlib.util.find_spec(name)
+    if spec is None:
+        raise errors.UserError(
+            f"Expected the import path of a function. Received: {function}, but there is no "
+            f"module {name} on PYTHONPATH."
+        )
+    folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
+    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
+    return _digest(file.read_bytes() for file in files or [pathlib.Path(spec.origin)])
+
+
+def training_digest(exec_properties: Mapping[str, Any]) -> str:
+    """Returns a digest of the training code and its arguments; empty if there is no code.
+
+    Args:
+        exec_properties: as Trainer's.
+
+    Raises:
+        UserError: there is no such module.
+    """
+    module_path = exec_properties.get("module_path")
+    module_file = exec_properties.get("module_file")
+    run_fn = exec_properties.get("run_fn")
+    if module_path:  # module@wheel; TFX puts a digest of the sources into the wheel's name
+        code = os.path.basename(module_path)
+    elif module_file:
+        if not fileio.exists(module_file):
+            raise errors.UserError(
+                f"Expected an existing module file. Received: module_file={module_file}."
+            )
+        with fileio.open(module_file, "rb") as file:
+            code = _digest([file.read()])
+    elif run_fn:
+        code = source_digest(run_fn)
+    else:
+        return ""
+    arguments = [str(exec_properties.get(key)) for key in _ARGUMENTS]
+    return _digest(part.encode() for part in [str(run_fn), code, *arguments])
+
+
+def _digest(parts: Any) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:_DIGEST_LENGTH]

@@ -1,0 +1,162 @@
+"""The child's side of InputTuner: a plan for one split, used again or measured."""
+
+import logging
+import os
+import pathlib
+from typing import Any
+
+import tensorflow_data_validation as tfdv
+from google.protobuf import json_format
+from tfx.components.statistics_gen import executor as statistics_gen
+from tfx.proto import trainer_pb2
+from tfx.types import artifact, artifact_utils
+from tfx.utils import json_utils
+
+from tfx_perf import config
+from tfx_perf.components import code_digest, trainer_args
+from tfx_perf.components.input_tuner import afterwards, previous, sources, training
+from tfx_perf.input import plan_key, record, tuner
+from tfx_perf.input import source as source_lib
+
+BATCH_SIZE = 256  # if neither the settings nor the training code say another
+
+_STATISTICS_SHARE = 0.1  # of the time budget, after the search
+
+_CODE = ("run_fn", "module_file", "module_path")
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def plan_split(
+    *,
+    inputs: str,
+    exec_properties: dict[str, Any],
+    folder: str,
+    plan_folder: str,
+    beam_pipeline_args: list[str],
+) -> None:
+    """Writes the plan for a split.
+
+    Args:
+        inputs: InputTuner's input artifacts, by `tfx.utils.json_utils`.
+        exec_properties: see `executor.Executor.Do`.
+        folder: where `plan.json` and whatever the user's code writes go.
+        plan_folder: the artifact's, where what is large goes: statistics, and a copy of the data.
+        beam_pipeline_args: for writing that copy.
+
+    Raises:
+        UserError: no schema, no such split, label or module, or no examples in the split.
+    """
+    logging.basicConfig()  # to the log that is published beside the plan
+    logging.getLogger("tfx_perf").setLevel(logging.INFO)
+    planning = _Planning(json_utils.loads(inputs), exec_properties)
+    plan = planning.plan(folder, plan_folder=plan_folder, beam_pipeline_args=beam_pipeline_args)
+    plan.write(pathlib.Path(folder, record.FILE_NAME))
+
+
+class _Planning:
+    def __init__(
+        self, inputs: dict[str, list[artifact.Artifact]], properties: dict[str, Any]
+    ) -> None:
+        self._inputs = inputs
+        self._properties = properties
+        self._settings = config.PerfConfig.from_json(properties["config"]).input
+
+    def plan(
+        self, folder: str, *, plan_folder: str, beam_pipeline_args: list[str]
+    ) -> record.TuningRecord:
+        source = self._source(label_key=self._properties.get("label_key"))
+        key = plan_key.plan_key(
+            source,
+            config=self._settings,
+            training_digest=code_digest.training_digest(self._properties),
+        )
+        plans = self._inputs.get("previous_plans") or ()
+        plan = previous.find(plans, key, source=source)
+        if plan:
+            return plan
+        source, captured, note = self._with_training(source, folder)
+        plan = tuner.tune(
+            source, config=self._settings, train=captured, example_count=self._example_count()
+        )
+        plan = plan.model_copy(update={"training_note": note})
+        plan = afterwards.with_statistics(
+            plan,
+            source,
+            examples=self._inputs["examples"],
+            folder=plan_folder,
+            seconds=_STATISTICS_SHARE * self._settings.time_budget_seconds,
+        )
+        if self._settings.materialize:
+            plan = afterwards.with_copy(
+                plan,
+                source,
+                epochs=self._epochs(plan),
+                folder=plan_folder,
+                beam_pipeline_args=beam_pipeline_args,
+            )
+        return previous.keyed(plan, key)
+
+    def _with_training(
+        self, source: source_lib.RecordSource, folder: str
+    ) -> tuple[source_lib.RecordSource, training.CapturedTraining | None, str]:
+        """Returns the source with the training code's options, the training, and a note."""
+        captured, note = None, ""
+        if any(self._properties.get(key) for key in _CODE):
+            captured, note = self._training(folder)
+        if captured:
+            source = self._source(
+                label_key=captured.options.label_key, schema=captured.schema
+            ).replace_options(**captured.options._asdict())
+        if self._settings.batch_size:
+            source = source.replace_options(batch_size=self._settings.batch_size)
+        return source, captured, note
+
+    def _epochs(self, plan: record.TuningRecord) -> float | None:
+        """Returns how many epochs will be trained, None if the code alone knows."""
+        steps = json_format.Parse(self._properties["train_args"], trainer_pb2.TrainArgs()).num_steps
+        if not steps or not plan.example_count:
+            return None
+        return steps * plan.batch_size / plan.example_count
+
+    def _source(self, *, label_key: str | None, schema: Any = None) -> source_lib.RecordSource:
+        return sources.record_source(
+            self._inputs["examples"],
+            split=self._properties["split"],
+            schema=schema
+            or sources.read_schema(
+                transform_graph=self._inputs.get("transform_graph"),
+                schema=self._inputs.get("schema"),
+                examples=self._inputs["examples"],
+            ),
+            batch_size=self._settings.batch_size or BATCH_SIZE,
+            label_key=label_key,
+        )
+
+    def _training(self, folder: str) -> tuple[training.CapturedTraining | None, str]:
+        """Returns the training, or None and why the search must do without it.
+
+        A module or a split that is not there is the user's mistake, and raised.
+        """
+        arguments = trainer_args.fn_args(
+            self._inputs, trainer_args.outputs_in(folder), self._properties
+        )
+        run_fn = trainer_args.load_run_fn(self._properties)
+        try:
+            return training.CapturedTraining(run_fn, arguments), ""
+        except Exception as error:  # the input can be measured alone, whatever the code does
+            _LOGGER.warning("Measuring without the training.", exc_info=True)
+            lines = str(error).strip().splitlines() or [""]
+            return None, f"{type(error).__name__}: {lines[0]}"
+
+    def _example_count(self) -> int | None:
+        """Returns the split's number of examples from its statistics, if they cover it."""
+        statistics, split = self._inputs.get("statistics"), self._properties["split"]
+        if not statistics:
+            return None
+        item = artifact_utils.get_single_instance(statistics)
+        if split not in artifact_utils.decode_split_names(item.split_names):
+            return None
+        folder = artifact_utils.get_split_uri(statistics, split)
+        path = os.path.join(folder, statistics_gen.DEFAULT_FILE_NAME)
+        return tfdv.load_stats_binary(path).datasets[0].num_examples

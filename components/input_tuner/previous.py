@@ -1,0 +1,76 @@
+"""Plans of runs before, used again where measuring would find the same."""
+
+import logging
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+from tfx.types import artifact
+
+from tfx_perf import errors
+from tfx_perf.gate import fingerprint
+from tfx_perf.input import measure, record
+from tfx_perf.input import source as source_lib
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def keyed(plan: record.TuningRecord, key: Mapping[str, str]) -> record.TuningRecord:
+    """Returns the plan with its key, without which it is not used again.
+
+    A search that ran out of time gets none: it would come out otherwise on a quieter machine.
+    """
+    return plan.model_copy(update={"key": dict(key)}) if _came_to_an_end(plan) else plan
+
+
+def _came_to_an_end(plan: record.TuningRecord) -> bool:
+    if plan.diagnosis and plan.diagnosis.is_fed:
+        return True
+    rounds = plan.final.rounds if plan.final else plan.rounds
+    return rounds >= measure.MIN_ROUNDS
+
+
+def find(
+    plans: Sequence[artifact.Artifact],
+    key: Mapping[str, str],
+    *,
+    source: source_lib.RecordSource,
+) -> record.TuningRecord | None:
+    """Returns the newest plan with the same key, marked as used again; None if there is none.
+
+    Why the others are not used is logged.
+
+    Args:
+        plans: `InputPlan` artifacts; what is no readable plan is skipped with a warning.
+        key: of the plan that is wanted.
+        source: the data that it must serve.
+    """
+    for item in sorted(plans, key=lambda plan: plan.id, reverse=True):
+        try:
+            plan = record.TuningRecord.read(pathlib.Path(item.uri, record.FILE_NAME))
+        except errors.UserError as error:
+            _LOGGER.warning("A previous plan is skipped: %s", error)
+            continue
+        obstacle = _obstacle(plan, key, source)
+        if obstacle is None:
+            _LOGGER.info("The plan in %s is used again.", item.uri)
+            return plan.model_copy(update={"reused_from": plan.reused_from or item.uri})
+        _LOGGER.info("The plan in %s is not used again: %s.", item.uri, obstacle)
+    return None
+
+
+def _obstacle(
+    plan: record.TuningRecord, key: Mapping[str, str], source: source_lib.RecordSource
+) -> str | None:
+    """Returns why the plan does not hold here, None if it does."""
+    if not plan.key:
+        return "its search did not come to an end"
+    changes = fingerprint.differences(plan.key, key)
+    if changes:
+        return "; ".join(f"{part} was {was}, is {now}" for part, (was, now) in changes.items())
+    copy = plan.parameters
+    if copy.copy_folder and (
+        copy.copied_files != source.files or not os.path.isdir(copy.copy_folder)
+    ):
+        return "its copy of the data is of other files, or gone"
+    return None

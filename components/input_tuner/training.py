@@ -1,0 +1,177 @@
+"""The user's training, run up to its `fit`, as the train step that the search measures with."""
+
+import copy
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tfx.components.trainer import fn_args_utils
+
+from tfx_perf import errors, interception
+from tfx_perf.input import measure
+from tfx_perf.input import source as source_lib
+from tfx_perf.training import consumer
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class _FactoryCall:
+    """A call of the dataset factory by the user's code, and its result."""
+
+    patterns: list[str]
+    options: Any
+    schema: Any
+    dataset: tf.data.Dataset
+
+
+class CapturedTraining:
+    """Implements `tfx_perf.input.train_step.TrainStep` with an unmodified `run_fn`.
+
+    The code is run up to `fit` once for the model, and again, with another dataset factory in
+    `fn_args.data_accessor`, for every dataset that is asked for: what the user's code does to
+    the factory's dataset (map, repeat, shard) is then part of what is measured. The models of
+    the later runs are thrown away.
+
+    Attributes:
+        options: what the code passes to the factory for the data that it trains on.
+        schema: likewise; None if it passes none.
+        batch_size: examples in a batch of `fit`'s data.
+    """
+
+    def __init__(
+        self,
+        run_fn: Callable[[fn_args_utils.FnArgs], None],
+        arguments: fn_args_utils.FnArgs,
+    ) -> None:
+        """Runs `run_fn` up to its first `fit` and trains one step.
+
+        Args:
+            run_fn: the user's function.
+            arguments: what Trainer gives to it; its folders may be written to.
+
+        Raises:
+            UserError: there is no `fit`, or its data do not come from
+                `fn_args.data_accessor.tf_dataset_factory`.
+        """
+        self._run_fn = run_fn
+        self._arguments = arguments
+        self._default: source_lib.Factory = arguments.data_accessor.tf_dataset_factory
+        calls: list[_FactoryCall] = []
+
+        def record(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+            dataset = self._default(file_pattern, options, schema)
+            calls.append(_FactoryCall(_as_list(file_pattern), options, schema, dataset))
+            return dataset
+
+        fit = self._fit_call(record)
+        self._consumer = consumer.TrainConsumer(fit)
+        training_call = _origin(fit.arguments["x"], calls)
+        self.options = training_call.options
+        self.schema = training_call.schema
+        self.batch_size = self._consumer.batch_size
+        self._patterns = training_call.patterns
+        self._specs = training_call.dataset.element_spec, fit.arguments["x"].element_spec
+
+    def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
+        """Returns the endless dataset that `fit` would get if the user's code used `factory`.
+
+        It serves the files that are trained on; the others are left to TFXIO.
+        """
+
+        def chosen(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+            is_trained_on = _as_list(file_pattern) == self._patterns
+            build = factory if is_trained_on else self._default
+            return build(file_pattern, options, schema)
+
+        return consumer.endless(self._fit_call(chosen).arguments["x"])
+
+    def repeated_batch(self) -> tf.data.Dataset:
+        """Returns one batch of the user's data from memory, for ever."""
+        return self._consumer.repeated_batch()
+
+    def consume(self, dataset: tf.data.Dataset) -> measure.Take:
+        """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""
+        return self._consumer.consume(dataset)
+
+    @functools.cached_property
+    def unused_features(self) -> frozenset[str]:
+        """Features that the factory yields and neither the user's code nor the model reads.
+
+        The model's steps are traced; then the user's code is run without these features, and
+        must come to the same first batch. Empty if in doubt.
+        """
+        unread = self._consumer.unused_features()
+        made, given = map(_features, self._specs)
+        unused = frozenset(
+            name for name in unread if name in made and made[name] == given[name]
+        )
+        try:
+            if unused:
+                self._check_same_without(unused)
+        except Exception:  # the user's code, or an assertion; the features then stay
+            _LOGGER.info("%s cannot be left out.", sorted(unused), exc_info=True)
+            return frozenset()
+        return unused
+
+    def _fit_call(self, factory: source_lib.Factory) -> interception.FitCall:
+        arguments = copy.copy(self._arguments)
+        arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
+        return interception.capture_fit(lambda: self._run_fn(arguments))
+
+    def _check_same_without(self, unused: frozenset[str]) -> None:
+        leave_out = functools.partial(consumer.without, names=unused)
+
+        def in_order(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+            return self._default(file_pattern, options._replace(shuffle=False), schema)
+
+        def projected(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
+            dataset = in_order(file_pattern, options, schema)
+            return dataset.map(lambda *parts: leave_out(parts if len(parts) > 1 else parts[0]))
+
+        batches = [
+            next(iter(self._fit_call(factory).arguments["x"]))
+            for factory in (in_order, projected)
+        ]
+        expected, found = leave_out(batches[0]), batches[1]
+        tf.nest.assert_same_structure(expected, found, expand_composites=True)
+        for one, other in zip(
+            tf.nest.flatten(expected, expand_composites=True),
+            tf.nest.flatten(found, expand_composites=True),
+            strict=True,
+        ):
+            np.testing.assert_array_equal(one, other)
+
+
+def _as_list(file_pattern: Any) -> list[str]:
+    return [file_pattern] if isinstance(file_pattern, str) else list(file_pattern)
+
+
+def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
+    """Returns the call that `data` was made from."""
+    ancestors = list(_ancestors(data))
+    for call in calls:
+        if any(call.dataset is ancestor for ancestor in ancestors):
+            return call
+    raise errors.UserError(
+        "Expected fit's data to be made with fn_args.data_accessor.tf_dataset_factory. "
+        f"Received: a {type(data).__name__} that is not, after {len(calls)} calls of the factory. "
+        "Only what the factory makes can be exchanged."
+    )
+
+
+def _ancestors(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    """Yields the dataset and all that it was made from."""
+    yield dataset
+    for parent in dataset._inputs():  # there is no public way
+        yield from _ancestors(parent)
+
+
+def _features(spec: Any) -> dict[str, Any]:
+    """Returns the features of an element spec `x`, `(x, y)` or `(x, y, weight)` by name."""
+    x = spec[0] if isinstance(spec, tuple) else spec
+    return x if isinstance(x, dict) else {}

@@ -1,0 +1,161 @@
+"""What the resolvers find in ML Metadata, and plans that are used again in real pipelines."""
+
+import json
+import pathlib
+
+import pytest
+import tuning_cases
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx import v1 as tfx
+from tfx.types import standard_artifacts
+
+from tfx_perf.components import InputTuner, latest, latest_plans, types
+
+
+class History:
+    """ML Metadata in memory, with plans and what they were made from."""
+
+    def __init__(self):
+        connection = mlmd.ConnectionConfig()
+        connection.fake_database.SetInParent()
+        self.store = metadata_store.MetadataStore(connection)
+        self._execution_type = self.store.put_execution_type(mlmd.ExecutionType(name="Tuner"))
+        self._types = {
+            cls: self.store.put_artifact_type(mlmd.ArtifactType(name=cls.TYPE_NAME))
+            for cls in (types.InputPlan, standard_artifacts.Examples)
+        }
+        self.plans = []
+
+    def add(self, cls):
+        item = cls()
+        (item.id,) = self.store.put_artifacts([mlmd.Artifact(type_id=self._types[cls])])
+        return item
+
+    def tune(self, examples, *, reuses=None):
+        """Records an execution that read `examples` and put out a plan, an old or a new one."""
+        plan = reuses or self.add(types.InputPlan)
+        execution = mlmd.Execution(type_id=self._execution_type)
+        events = [
+            mlmd.Event(artifact_id=examples.id, type=mlmd.Event.INPUT),
+            mlmd.Event(artifact_id=plan.id, type=mlmd.Event.OUTPUT),
+        ]
+        ids = self.store.put_executions([execution])
+        for event in events:
+            event.execution_id = ids[0]
+        self.store.put_events(events)
+        if not reuses:
+            self.plans.append(plan)
+        return plan
+
+    def resolve(self, examples, *, count=10):
+        """Returns the ids of the plans that a run over `examples` would be given."""
+        found = latest.PlansBeforeStrategy(count=count).resolve_artifacts(
+            self.store, {"previous_plans": self.plans[::-1], "examples": [examples]}
+        )
+        assert found["examples"] == [examples]
+        return [plan.id for plan in found["previous_plans"]]
+
+
+def test_a_run_is_given_what_the_first_run_over_its_examples_was_given():
+    history = History()
+    first, second = (history.add(standard_artifacts.Examples) for _ in range(2))
+    assert history.resolve(first) == []
+    one = history.tune(first)
+    assert history.resolve(first) == []
+    history.tune(first, reuses=one)  # from TFX's cache
+    assert history.resolve(first) == []
+    assert history.resolve(second) == [one.id]
+    two = history.tune(second)
+    assert history.resolve(second) == [one.id]
+    assert history.resolve(first) == []  # the examples of a run before the last
+    three = history.tune(first)  # edited code
+    assert (history.resolve(first), history.resolve(second)) == ([], [one.id])
+    new = history.add(standard_artifacts.Examples)
+    assert history.resolve(new) == [one.id, two.id, three.id]
+    assert history.resolve(new, count=2) == [two.id, three.id]
+
+
+def test_the_newest_of_each_kind():
+    plans = [types.InputPlan() for _ in range(3)]
+    for number, plan in zip((3, 1, 2), plans, strict=True):
+        plan.id = number
+    for count, ids in ((1, [3]), (2, [2, 3]), (9, [1, 2, 3])):
+        found = latest.LatestStrategy(count).resolve_artifacts(None, {"plans": plans, "none": []})
+        assert [plan.id for plan in found["plans"]] == ids
+        assert found["none"] == []
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Runs the pipeline once and returns the state of InputTuner's execution and its plan."""
+    root = tmp_path
+    for split in ("train", "eval"):
+        tuning_cases.write_examples(root / "examples" / f"Split-{split}")
+    tuning_cases.schema_in(root / "schema")
+    tuning_cases.module(root / "module_without_fit.py", "def run_fn(fn_args): pass")
+    monkeypatch.syspath_prepend(root)
+    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
+        str(root / "metadata.sqlite")
+    )
+
+    def once(*, new_examples: bool = False):
+        examples = tfx.dsl.Importer(
+            source_uri=str(root / "examples"),
+            artifact_type=standard_artifacts.Examples,
+            properties={"split_names": '["train", "eval"]'},
+            reimport=new_examples,
+        ).with_id("examples")
+        schema = tfx.dsl.Importer(
+            source_uri=str(root / "schema"), artifact_type=standard_artifacts.Schema
+        ).with_id("schema")
+        plans = latest_plans(examples.outputs["result"])
+        tuner = InputTuner(
+            examples=examples.outputs["result"],
+            schema=schema.outputs["result"],
+            run_fn="module_without_fit.run_fn",
+            previous_plans=plans.outputs["previous_plans"],
+            config={"input": {"time_budget_seconds": 25}},
+        )
+        tfx.orchestration.LocalDagRunner().run(
+            tfx.dsl.Pipeline(
+                pipeline_name="tuning",
+                pipeline_root=str(root / "artifacts"),
+                components=[examples, schema, plans, tuner],
+                metadata_connection_config=connection,
+                enable_cache=True,
+            )
+        )
+        store = metadata_store.MetadataStore(connection)
+        execution = max(
+            store.get_executions_by_type(f"{InputTuner.__module__}.InputTuner"),
+            key=lambda item: item.id,
+        )
+        (output,) = [
+            event.artifact_id
+            for event in store.get_events_by_execution_ids([execution.id])
+            if event.type == mlmd.Event.OUTPUT
+        ]
+        (plan,) = store.get_artifacts_by_id([output])
+        return mlmd.Execution.State.Name(execution.last_known_state), plan
+
+    return once
+
+
+def test_plans_are_used_again_in_a_pipeline(run):
+    state, measured = run()
+    assert state == "COMPLETE"
+    document = json.loads(pathlib.Path(measured.uri, "plan.json").read_text())
+    assert document["key"], document["reason"]
+
+    state, cached = run()
+    assert (state, cached.id) == ("CACHED", measured.id)
+
+    state, reused = run(new_examples=True)
+    assert state == "COMPLETE"
+    assert reused.id != measured.id
+    assert reused.custom_properties["reused_from"].string_value == measured.uri
+    again = json.loads(pathlib.Path(reused.uri, "plan.json").read_text())
+    assert again == {**document, "reused_from": measured.uri}
+    log = pathlib.Path(reused.uri, "tuning.log").read_text()
+    assert "is used again" in log

@@ -1,0 +1,145 @@
+"""Examples, artifacts and training modules for the tests of InputTuner."""
+
+import json
+import pathlib
+
+import tensorflow as tf
+from tfx.types import artifact_utils, standard_artifacts
+
+from tfx_perf import config
+from tfx_perf.input.record import CandidateOutcome, TuningRecord
+
+COUNT = 100
+SCHEMA = """
+    feature { name: "number_xf" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+    feature { name: "other_xf" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+    feature { name: "spare_xf" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+    feature { name: "label_xf" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+"""
+BEGINNING = """
+import os, signal
+import tensorflow as tf
+import {line} as keras
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.utils import io_utils
+from tfx_bsl.public import tfxio
+from tfx_perf.input import measure
+
+# Where this runs, the search runs: shorter blocks make it quick.
+measure._BLOCK_SECONDS, measure._WARM_UP_SECONDS = 0.02, 0.01
+
+def read(fn_args, files, **options):
+    schema = io_utils.parse_pbtxt_file(fn_args.schema_path, schema_pb2.Schema())
+    options = tfxio.TensorFlowDatasetOptions(label_key="label_xf", **options)
+    return fn_args.data_accessor.tf_dataset_factory(files, options, schema)
+
+def make_model():
+    inputs = [keras.Input((1,), name="number")]
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs[0]))
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+"""
+TRAINING = """
+def prepare(features, label):
+    number = tf.cast(features.pop("number_xf"), tf.float32)
+    {prepare}
+    return {{"number": number, **features}}, label
+
+def run_fn(fn_args):
+    evaluation = read(fn_args, fn_args.eval_files, batch_size=50, num_epochs=1)
+    data = read(fn_args, fn_args.train_files, batch_size=16, shuffle_buffer_size=77, num_epochs=2)
+    make_model().fit(data.map(prepare), epochs=1, validation_data=evaluation, verbose=0)
+    raise AssertionError("not reached")
+"""
+
+
+def module(path: pathlib.Path, body: str, *, line: str = "tf_keras") -> str:
+    """Writes a training module and returns its path; `body` has `run_fn`.
+
+    It shortens the blocks of `measure` in the process that imports it.
+    """
+    path.write_text(BEGINNING.format(line=line) + body)
+    return str(path)
+
+
+def training(prepare: str = "pass") -> str:
+    """Returns a body that trains on mapped data; `prepare` is a line of the map function."""
+    return TRAINING.format(prepare=prepare)
+
+
+def write_examples(folder: pathlib.Path, *, count: int = COUNT) -> None:
+    """Writes one gzip file into `folder`, which is made."""
+    folder.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(folder / "part-00000-of-00001.gz"), "GZIP") as writer:
+        for number in range(count):
+            floats = tf.train.Feature(float_list=tf.train.FloatList(value=[number / 2]))
+            feature = {
+                "number_xf": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
+                "other_xf": floats,
+                "spare_xf": floats,
+                "label_xf": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
+            }
+            example = tf.train.Example(features=tf.train.Features(feature=feature))
+            writer.write(example.SerializeToString())
+
+
+def examples_in(folder: pathlib.Path) -> standard_artifacts.Examples:
+    """Returns examples with full splits `train` and `eval` and an `empty` one."""
+    item = standard_artifacts.Examples()
+    item.uri = str(folder)
+    item.split_names = artifact_utils.encode_split_names(["train", "eval", "empty"])
+    write_examples(folder / "Split-train")
+    write_examples(folder / "Split-eval", count=60)
+    return item
+
+
+def schema_in(folder: pathlib.Path) -> standard_artifacts.Schema:
+    """Returns the examples' schema as an artifact."""
+    item = standard_artifacts.Schema()
+    item.uri = str(folder)
+    folder.mkdir()
+    (folder / "schema.pbtxt").write_text(SCHEMA)
+    return item
+
+
+def properties(
+    *,
+    split: str = "train",
+    label_key: str | None = "label_xf",
+    run_fn: str | None = None,
+    module_file: str | None = None,
+    **settings: object,
+) -> dict[str, object]:
+    """Returns InputTuner's execution properties as TFX gives them to the executor."""
+    settings = {"batch_size": None, "time_budget_seconds": 20, **settings}
+    return {
+        "config": config.PerfConfig.from_dict({"input": settings}).to_json("input"),
+        "split": split,
+        "label_key": label_key,
+        "run_fn": run_fn,
+        "module_file": module_file,
+        "train_args": json.dumps({"num_steps": 10}),
+        "eval_args": "{}",
+        "custom_config": "null",
+    }
+
+
+def tuning_record(**fields: object) -> TuningRecord:
+    """Returns a record of a search that left the default."""
+    values = {
+        "chosen": "default",
+        "reason": "for the test",
+        "outcomes": (CandidateOutcome(name="default", description="", status="chosen"),),
+        "batch_size": 16,
+        "rounds": 3,
+        "margin": 0.0,
+        "memory_budget_bytes": 2**30,
+        "memory_budget_configured": True,
+        "example_count": COUNT,
+        "checked_example_count": COUNT,
+        "file_count": 1,
+        "file_bytes": 1000,
+        "compression": "GZIP",
+        "tuning_time_seconds": 1.0,
+    }
+    return TuningRecord(**{**values, **fields})

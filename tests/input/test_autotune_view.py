@@ -1,0 +1,95 @@
+"""What TensorFlow tells of its autotune."""
+
+import time
+
+import pytest
+import tensorflow as tf
+from tensorflow.core.framework import model_pb2
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+from tfx_perf.input import autotune_view
+
+needs_the_profiler = pytest.mark.skipif(
+    hasattr(tf.data.experimental, "get_model_proto"), reason="TensorFlow tells without it"
+)
+
+
+def test_the_default(make_source, capfd):
+    nodes = autotune_view.read(make_source().default(), seconds=0.1)
+    names = [node.name for node in nodes]
+    interleave = next(node for node in nodes if "Interleave" in node.name)
+    assert interleave.cycle_length >= 1
+    parse = next(node for node in nodes if "ParseExample" in node.name)
+    assert (parse.parallelism, parse.tuned) == (1, False)
+    prefetch = nodes[-1]
+    assert prefetch.name.startswith("Prefetch")
+    assert prefetch.tuned
+    assert prefetch.buffer_size >= 1
+    assert names.index(interleave.name) < names.index(parse.name)
+    assert "rofiler" not in capfd.readouterr().err
+
+
+def test_the_terminal_is_given_back(make_source, capfd):
+    autotune_view.read(make_source().default(), seconds=0)
+    tf.print("visible again")
+    assert "visible again" in capfd.readouterr().err
+
+
+def test_a_model():
+    model = model_pb2.ModelProto(output=1)
+
+    def add(number, name, *inputs, **parameters):
+        node = model.nodes[number]
+        node.name = name
+        node.inputs.extend(inputs)
+        for key, (value, state_value, tunable) in parameters.items():
+            node.parameters.add(name=key, value=value, state_value=state_value, tunable=tunable)
+
+    add(1, "Prefetch", 2, buffer_size=(9, 4, True))
+    add(2, "Batch", 3)
+    add(3, "ParallelInterleaveV4", parallelism=(2, 0, False), cycle_length=(6, 0, False))
+    interleave, prefetch = autotune_view.from_model(model)
+    assert (interleave.name, interleave.tuned) == ("ParallelInterleaveV4", False)
+    assert (interleave.parallelism, interleave.cycle_length) == (2, 6)
+    assert (prefetch.name, prefetch.buffer_size, prefetch.tuned) == ("Prefetch", 4, True)
+
+
+def test_a_trace_whose_first_figures_are_not_available():
+    space = xplane_pb2.XSpace()
+    plane = space.planes.add()
+    words = ["parallelism", "autotune", "unavailable", "true"]
+    for number, word in enumerate(words):
+        plane.stat_metadata[number].name = word
+    plane.event_metadata[1].name = "Iterator::Root::Prefetch::ParallelMapV2"
+    line = plane.lines.add()
+    for figure in ({"ref_value": words.index("unavailable")}, {"int64_value": 3}):
+        event = line.events.add(metadata_id=1)
+        event.stats.add(metadata_id=0, **figure)
+        event.stats.add(metadata_id=1, ref_value=words.index("true"))
+    assert autotune_view.from_trace(space.SerializeToString()) == [
+        autotune_view.AutotuneNode(name="ParallelMapV2", parallelism=3, tuned=True)
+    ]
+
+
+def test_a_failing_dataset():
+    broken = tf.data.Dataset.range(1).map(lambda number: tf.io.decode_raw("abc", tf.int64))
+    assert autotune_view.read(broken, seconds=0.1) == ()
+
+
+@needs_the_profiler
+def test_the_users_own_profile_goes_on(make_source, tmp_path):
+    with tf.profiler.experimental.Profile(str(tmp_path)):
+        assert autotune_view.read(make_source().default(), seconds=0) == ()
+    assert list(tmp_path.rglob("*.xplane.pb"))
+
+
+def test_what_hangs_is_left_behind(monkeypatch):
+    monkeypatch.setattr(autotune_view, "_GRACE_SECONDS", 0.2)
+
+    def wait(number):
+        with tf.control_dependencies([tf.py_function(lambda: time.sleep(3), [], [])]):
+            return tf.identity(number)
+
+    started = time.monotonic()
+    assert autotune_view.read(tf.data.Dataset.range(1).map(wait), seconds=0.1) == ()
+    assert time.monotonic() - started < 3

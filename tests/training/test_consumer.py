@@ -1,0 +1,192 @@
+"""A captured fit as a consumer of datasets: it trains, exactly as many steps as it is told."""
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.training import consumer
+
+ROWS = 64
+
+
+def named(*names, **others):
+    """Returns data whose x is a dict of float features of shape [8, 1]."""
+    x = {name: np.random.default_rng(7).uniform(size=(ROWS, 1)) for name in names}
+    x = {name: values.astype("float32") for name, values in x.items()}
+    y = np.zeros((ROWS, 1), "float32")
+    return tf.data.Dataset.from_tensor_slices(({**x, **others}, y)).batch(8)
+
+
+def make(model, data, **arguments):
+    return consumer.TrainConsumer(model_cases.captured(model, data, **arguments))
+
+
+def steps_taken(model):
+    return int(model.optimizer.iterations.numpy())
+
+
+def by_name(keras, *names):
+    """Returns a model that reads these features, by their names."""
+
+    class Reader(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.dense(tf.concat([inputs[name] for name in names], axis=1))
+
+    return compiled(Reader())
+
+
+def compiled(model):
+    model.compile(optimizer="sgd", loss="mse")
+    return model
+
+
+@pytest.mark.parametrize("name", ["dense", "several_outputs", "subclass", "class_weight"])
+def test_trains_exactly_as_many_steps_as_told(keras, name):
+    case = model_cases.CASES[name]
+    model = case.build(keras)
+    made = make(model, case.data(), **case.arguments)
+    before, steps_before = model_cases.Snapshot(model), steps_taken(model)
+    take = made.consume(case.data())  # ends after 10 steps
+    take(1)
+    take(25)
+    assert steps_taken(model) == steps_before + 26
+    trained = model_cases.Snapshot(model).values
+    assert any(not np.array_equal(a, b) for a, b in zip(before.values, trained, strict=True))
+
+
+def test_every_iterator_starts_anew_and_datasets_may_be_endless(keras):
+    model = model_cases.dense(keras)
+    seen = []
+    data = model_cases.regression()
+
+    def record(number, batch):
+        tf.py_function(lambda value: seen.append(int(value)), [number], [])
+        return batch
+
+    watched = data.enumerate().map(record).repeat()
+    made = make(model, data)
+    steps_before = steps_taken(model)
+    for _ in range(2):
+        made.consume(watched)(4)
+    assert seen.count(0) >= 2
+    assert steps_taken(model) == steps_before + 8
+
+
+def test_repeated_batch_is_the_first_of_the_data_with_its_spec(keras):
+    data = model_cases.regression()
+    made = make(model_cases.dense(keras), data)
+    repeated = made.repeated_batch()
+    assert repeated.element_spec == data.element_spec
+    assert repeated.cardinality() == tf.data.INFINITE_CARDINALITY
+    first = next(iter(data))
+    for batch in repeated.take(3):
+        np.testing.assert_array_equal(batch[0], first[0])
+        np.testing.assert_array_equal(batch[1], first[1])
+    made.consume(repeated)(5)
+    assert made.batch_size == model_cases.BATCH_SIZE
+
+
+def test_what_cannot_be_taken_over_trains_with_keras_own_function(keras):
+    traced = []
+
+    class Own(keras.Model):
+        def make_train_function(self, force=False):
+            traced.append(force)
+            return super().make_train_function(force)
+
+    inputs = keras.Input((4,))
+    model = Own(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse", steps_per_execution=4)
+    made = make(model, model_cases.regression())
+    take = made.consume(model_cases.regression())
+    steps_before = steps_taken(model)
+    take(3)
+    take(10)
+    assert steps_taken(model) == steps_before + 13
+    assert traced
+
+
+def test_a_mirrored_model(keras):
+    with tf.distribute.MirroredStrategy(["CPU:0"]).scope():
+        model = model_cases.dense(keras)
+    made = make(model, model_cases.regression())
+    steps_before = steps_taken(model)
+    made.consume(model_cases.regression())(12)
+    assert steps_taken(model) == steps_before + 12
+
+
+def test_arrays_cannot_be_exchanged(keras):
+    data = model_cases.features(4)
+    with pytest.raises(errors.UserError, match="Received: x=ndarray"):
+        make(model_cases.dense(keras), data)
+
+
+def test_features_that_no_step_reads(keras):
+    data = named("a", "b", "c", "d")
+    made = make(by_name(keras, "b", "d"), data)
+    assert made.unused_features() == {"a", "c"}
+    inputs = [keras.Input((1,), name=name) for name in ("b", "d")]
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()(inputs))
+    assert make(compiled(keras.Model(inputs, outputs)), data).unused_features() == {"a", "c"}
+
+
+def test_sparse_and_string_features(keras):
+    sparse = tf.sparse.from_dense(np.eye(ROWS, dtype="float32"))
+    strings = tf.constant([["x"]] * ROWS)
+    data = named("a", read=sparse, unread=sparse, text=strings)
+
+    class Reader(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            total = tf.sparse.reduce_sum(inputs["read"], axis=1, keepdims=True)
+            return self.dense(inputs["a"] + tf.reshape(total, [-1, 1]))
+
+    assert make(compiled(Reader()), data).unused_features() == {"text", "unread"}
+
+
+def test_what_only_training_or_only_evaluation_reads_is_in_use(keras):
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.dense(inputs["b"])
+
+        def train_step(self, data):
+            x, y = data
+            return super().train_step((x, y * x["c"]))
+
+        def test_step(self, data):
+            x, y = data
+            return super().test_step((x, y * x["d"]))
+
+    data = named("a", "b", "c", "d", "e")
+    assert make(compiled(Own()), data).unused_features() == {"a", "e"}
+
+
+def test_an_input_that_must_be_given_is_in_use(keras):
+    class Insisting(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, inputs):
+            inputs["a"]  # without it, a KeyError
+            return self.dense(inputs["b"])
+
+    assert make(compiled(Insisting()), named("a", "b", "c")).unused_features() == set()
+
+
+def test_x_without_names_has_no_unused_features(keras):
+    made = make(model_cases.dense(keras), model_cases.regression())
+    assert made.unused_features() == set()

@@ -1,0 +1,103 @@
+"""What a careful engineer writes by hand."""
+
+import tensorflow as tf
+
+from tfx_perf.hardware import host
+from tfx_perf.input import batching, candidate, sharding
+from tfx_perf.input import limits as limits_lib
+from tfx_perf.input import source as source_lib
+
+_FILES_AT_ONCE = 16
+_BYTES_PER_TURN = 2**18
+_RECORDS_PER_TURN = (16, 64)  # at least, at most
+_RECORDS_PER_BUFFER = 64
+_BUFFER_BYTES = (2**20, 2**23)  # at least, at most
+_BATCHES_AHEAD = 2
+
+
+class ParallelReader(candidate.Candidate):
+    """The default's pipeline with its stages parallel, and explicit values for each.
+
+    It keeps the default's sliding shuffle buffer and needs no more memory than that. For large
+    records, of which a block of `block_reader` would be too much to hold.
+    """
+
+    name = "parallel_reader"
+    description = "Files read in parallel, the default's shuffle, and one parallel parse."
+
+    def build(
+        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
+    ) -> tf.data.Dataset:
+        """Returns a dataset that holds a shuffle buffer and a few batches."""
+        if source.parse is None:
+            raise candidate.NotApplicable("nobody knows how to parse these records")
+        if not source.record_bytes:
+            raise candidate.NotApplicable("there are no examples")
+        options, spec = source.options, source.element_spec
+        waiting = options.batch_size * (host.cpu_count() + _BATCHES_AHEAD)
+        shuffling = options.shuffle_buffer_size if options.shuffle else 0
+        limits.check((waiting + shuffling) * source.record_bytes)
+        seeds = batching.epochs(options)
+
+        def records(worker: sharding.Worker) -> tf.data.Dataset:
+            if not options.shuffle:
+                own = source.records().shard(worker.count, worker.index)
+                return own.repeat(options.num_epochs)
+            names = worker.files(source.files)
+            return seeds.flat_map(
+                lambda seed: shuffled_epoch(
+                    tf.data.Dataset.from_tensor_slices(
+                        tf.random.experimental.stateless_shuffle(names, seed)
+                    ),
+                    source=source,
+                    worker=worker,
+                    seed=seed[0],
+                )
+            )
+
+        batches = (
+            sharding.split(records)
+            .batch(options.batch_size, drop_remainder=source.drops_remainder)
+            .map(
+                lambda records: batching.with_row_count(source.parse(records), spec),
+                **batching.parallel(),
+            )
+            .prefetch(_BATCHES_AHEAD)
+        )
+        return batching.finished(batches, source)
+
+
+def shuffled_epoch(
+    names: tf.data.Dataset,
+    *,
+    source: source_lib.RecordSource,
+    worker: sharding.Worker | None = None,
+    seed: tf.Tensor | None = None,
+) -> tf.data.Dataset:
+    """Returns the serialised records of some files, shuffled as the default does it.
+
+    Args:
+        names: of the files, in the order in which to open them.
+        source: the options, and the size of the records.
+        worker: reads only its own records; None: all.
+        seed: int64 scalar; None for another order each time.
+    """
+    compression, files, record_bytes = source.compression, source.files, source.record_bytes
+    buffer_bytes = _between(_BUFFER_BYTES, record_bytes * _RECORDS_PER_BUFFER)
+
+    def records(name: tf.Tensor) -> tf.data.Dataset:
+        read = tf.data.TFRecordDataset(name, compression, buffer_size=buffer_bytes)
+        return worker.records(read, files) if worker else read
+
+    return names.interleave(
+        records,
+        cycle_length=min(len(files), _FILES_AT_ONCE),
+        block_length=_between(_RECORDS_PER_TURN, _BYTES_PER_TURN / max(record_bytes, 1)),
+        num_parallel_calls=min(len(files), host.cpu_count()),
+        deterministic=True,
+    ).shuffle(source.options.shuffle_buffer_size, seed=seed)
+
+
+def _between(bounds: tuple[int, int], value: float) -> int:
+    low, high = bounds
+    return max(low, min(high, int(value)))

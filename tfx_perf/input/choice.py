@@ -1,0 +1,129 @@
+"""The rules by which a candidate is chosen."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from tfx_perf import statistics
+from tfx_perf.input import final as final_lib
+from tfx_perf.input import measure
+from tfx_perf.input import record as record_lib
+
+
+def with_figures(
+    outcome: record_lib.CandidateOutcome, samples: measure.Samples
+) -> record_lib.CandidateOutcome:
+    """Returns the outcome with what was measured of it beside the default."""
+    own = samples[outcome.name]
+    rates = measure.rates(own)
+    return outcome.model_copy(
+        update={
+            "examples_per_second": statistics.median_interval(rates),
+            "ratio": statistics.ratio_interval(
+                rates, measure.rates(samples[record_lib.DEFAULT])
+            ),
+            "cpu_seconds_per_example": statistics.median_interval(
+                [sample.cpu_seconds_per_example for sample in own]
+            ).value,
+        }
+    )
+
+
+def is_decided(samples: measure.Samples) -> bool:
+    """Whether one contender's interval lies above those of all others."""
+    default = measure.rates(samples[record_lib.DEFAULT])
+    intervals = sorted(
+        (statistics.ratio_interval(measure.rates(own), default) for own in samples.values()),
+        key=lambda interval: interval.value,
+    )
+    return len(intervals) == 1 or intervals[-1].low > max(item.high for item in intervals[:-1])
+
+
+def best_of(
+    outcomes: Iterable[record_lib.CandidateOutcome], *, margin: float
+) -> record_lib.CandidateOutcome | None:
+    """Returns the best candidate, None if none is surely faster than the default.
+
+    Of those that cannot be told from the fastest, the one that takes the least CPU time: it
+    leaves the most to the training.
+    """
+    faster = [item for item in outcomes if item.ratio and item.ratio.low > 1 + margin]
+    if not faster:
+        return None
+    fastest = max(faster, key=lambda item: item.ratio.value)
+    as_fast = [item for item in faster if item.ratio.high >= fastest.ratio.low]
+    return min(as_fast, key=lambda item: item.cpu_seconds_per_example)
+
+
+def too_few_rounds(rounds: int) -> str:
+    """Returns the reason for the default where the time ended before a comparison was proof."""
+    return (
+        f"The time budget allowed {rounds} of the {measure.MIN_ROUNDS} rounds that a "
+        "comparison needs, so the default stays."
+    )
+
+
+def none_is_faster(margin: float) -> str:
+    """Returns the reason for the default where `best_of` found nothing."""
+    return (
+        f"No candidate was faster than the default by more than {margin:.0%} beyond its "
+        "interval, so the default stays."
+    )
+
+
+def improvement(
+    samples: measure.Samples, *, over: str, variants: Sequence[str], margin: float
+) -> str | None:
+    """Returns the fastest of the variants that is surely faster than `over`, None if none is."""
+    reference = measure.rates(samples[over])
+    ratios = {
+        name: statistics.ratio_interval(measure.rates(samples[name]), reference)
+        for name in variants
+    }
+    surely = {name: ratio.value for name, ratio in ratios.items() if ratio.low > 1 + margin}
+    return max(surely, key=surely.get, default=None)
+
+
+def verdict(final: final_lib.FinalComparison, *, margin: float) -> tuple[str, str]:
+    """Returns what is chosen after the last comparison, and why.
+
+    The default stays unless the whole interval of the ratio lies above 1 + margin.
+    """
+    where = "on the train step" if final.on_train_step else "with nothing else running"
+    figures = (
+        f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} "
+        f"(95 % interval {final.ratio.low:.3g} to {final.ratio.high:.3g})"
+    )
+    if final.rounds < measure.MIN_ROUNDS:
+        return record_lib.DEFAULT, too_few_rounds(final.rounds)
+    if final.ratio.low > 1 + margin:
+        return final.candidate, f"{final.candidate} is {figures}."
+    return record_lib.DEFAULT, (
+        f"{final.candidate} was {figures}: not above 1 by the margin of {margin:.0%}, so the "
+        "default stays."
+    )
+
+
+def judged(
+    outcomes: Mapping[str, record_lib.CandidateOutcome], *, chosen: str, margin: float
+) -> tuple[record_lib.CandidateOutcome, ...]:
+    """Returns the outcomes with the choice, and for the others why not, filled in."""
+    return tuple(_judged(outcome, chosen, margin) for outcome in outcomes.values())
+
+
+def _judged(
+    outcome: record_lib.CandidateOutcome, chosen: str, margin: float
+) -> record_lib.CandidateOutcome:
+    if outcome.name == chosen:
+        return outcome.model_copy(update={"status": "chosen", "reason": ""})
+    if outcome.status == "dropped":
+        return outcome
+    if outcome.name == record_lib.DEFAULT:
+        reason = f"{chosen} is faster"
+    elif not outcome.ratio:
+        reason = "not measured: the time was up"
+    elif outcome.ratio.low <= 1 + margin:
+        reason = "not faster than the default beyond the margin"
+    elif chosen == record_lib.DEFAULT:
+        reason = "faster alone, but not proven in the last comparison"
+    else:
+        reason = f"faster than the default, but {chosen} was chosen"
+    return outcome.model_copy(update={"reason": reason})

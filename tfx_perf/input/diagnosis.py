@@ -1,0 +1,99 @@
+"""Whether the input holds up training, and what there is to gain."""
+
+from typing import Literal
+
+from tfx_perf import records, statistics
+from tfx_perf.input import autotune_view
+from tfx_perf.input import stage as stage_lib
+
+Bound = Literal["input", "compute", "contention", "unknown"]
+
+
+class Diagnosis(records.Record):
+    """Three rates of the default, and where the input's time goes.
+
+    Attributes:
+        pipeline_examples_per_second: the pipeline alone, as the training code builds it.
+        train_examples_per_second: the training step alone, on one batch from memory; None
+            without training code.
+        together_examples_per_second: the training step fed by the pipeline; None without
+            training code.
+        headroom_ratio: the step alone over both together, paired: how many times as fast
+            training would be if its input cost nothing. No pipeline can bring more.
+        bound: what holds up training. `compute`: its input costs next to nothing. `input`: the
+            pipeline alone is slower than the step alone. `contention`: each alone is fast
+            enough, but not both at once, because they take turns or share the CPU.
+            `unknown`: noise allows more than one of these, or there is no training code.
+        rounds: how often each rate was measured.
+        stages: of the pipeline, from the files on; empty if there was no time for them.
+        autotune: what TensorFlow's autotune chose; empty where TensorFlow does not tell.
+    """
+
+    pipeline_examples_per_second: statistics.Interval
+    train_examples_per_second: statistics.Interval | None = None
+    together_examples_per_second: statistics.Interval | None = None
+    headroom_ratio: statistics.Interval | None = None
+    bound: Bound = "unknown"
+    rounds: int
+    stages: tuple[stage_lib.Stage, ...] = ()
+    autotune: tuple[autotune_view.AutotuneNode, ...] = ()
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether the default feeds training as fast as it can go: leave it as it is."""
+        return self.bound == "compute"
+
+    @property
+    def bottleneck(self) -> stage_lib.Stage | None:
+        """The stage that takes most of the input's time; None if they are not known."""
+        return max(self.stages, key=lambda stage: stage.seconds_per_example, default=None)
+
+    @property
+    def verdict(self) -> str:
+        """What was found, in plain sentences with the numbers."""
+        return " ".join(filter(None, (self._rates(), self._time())))
+
+    def _rates(self) -> str:
+        pipeline = _examples(self.pipeline_examples_per_second)
+        if not self.train_examples_per_second:
+            return f"The default input pipeline alone yields {pipeline} examples/s."
+        train = _examples(self.train_examples_per_second)
+        together = _examples(self.together_examples_per_second)
+        gain = self.headroom_ratio
+        free = f"a free input would be {gain.value:.3g} times as fast"
+        if self.bound == "compute":
+            return (
+                f"Compute-bound: the step alone trains {train} examples/s, fed by the default "
+                f"{together}; a free input would bring {max(gain.high - 1, 0):.1%} at most, so "
+                "the default stays."
+            )
+        if self.bound == "input":
+            return (
+                f"Input-bound: the step alone trains {train} examples/s, fed by the default "
+                f"{together}; {free}."
+            )
+        if self.bound == "contention":
+            return (
+                f"Contention: the step alone trains {train} examples/s and the pipeline alone "
+                f"yields {pipeline}, but together they reach {together}; {free}. An input that "
+                "takes less CPU time leaves more to the step."
+            )
+        return (
+            f"Not clear after {self.rounds} round{'s' * (self.rounds != 1)}: the step alone trains "
+            f"{train} examples/s, the pipeline alone yields {pipeline}, together they reach "
+            f"{together}; {free}, with an interval of {gain.low:.3g} to {gain.high:.3g}."
+        )
+
+    def _time(self) -> str:
+        worst = self.bottleneck
+        if not worst or self.is_fed:
+            return ""
+        return (
+            f"Most of the input's time goes into {worst.name} ({worst.share:.0%}): {worst.remedy}."
+        )
+
+
+def _examples(rate: statistics.Interval) -> str:
+    """Returns a rate to three digits, e.g. `54,300`."""
+    value = float(f"{rate.value:.3g}")
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"

@@ -1,0 +1,72 @@
+"""How much memory a piece of work really takes."""
+
+import ctypes
+import gc
+import threading
+from types import TracebackType
+
+import psutil
+
+_SAMPLING_SECONDS = 0.02
+
+
+class MemoryMeter:
+    """Measures how far this process grows inside a `with` block, at any time and at most.
+
+    What an allocator keeps of memory that was freed before would hide growth, so it is given
+    back to the system first. Pages of files (libraries, mapped data) do not count: the
+    system takes them back when it needs them. The peak is sampled every 20 ms by a thread,
+    because resetting the kernel's own peak would disturb whoever else reads it.
+    """
+
+    def __enter__(self) -> "MemoryMeter":
+        gc.collect()
+        _return_freed()
+        self._before_bytes = _anonymous_bytes()
+        self._peak_bytes = self._before_bytes
+        self._ended = threading.Event()
+        self._sampler = threading.Thread(target=self._sample, daemon=True)
+        self._sampler.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._sampler.join()
+
+    def growth_bytes(self) -> int:
+        """Returns how much more memory the process has now than at the start."""
+        now_bytes = _anonymous_bytes()
+        self._peak_bytes = max(self._peak_bytes, now_bytes)
+        return now_bytes - self._before_bytes
+
+    def settled_growth_bytes(self) -> int:
+        """Returns the growth without memory that was freed meanwhile."""
+        _return_freed()
+        return self.growth_bytes()
+
+    @property
+    def peak_growth_bytes(self) -> int:
+        """The largest growth seen."""
+        return self._peak_bytes - self._before_bytes
+
+    def _sample(self) -> None:
+        while not self._ended.wait(_SAMPLING_SECONDS):
+            self.growth_bytes()
+
+
+def _anonymous_bytes() -> int:
+    """Returns the resident memory that belongs to no file; all of it where nobody says."""
+    memory = psutil.Process().memory_info()
+    return memory.rss - getattr(memory, "shared", 0)
+
+
+def _return_freed() -> None:
+    """Has the allocator give back to the system what it keeps for later."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    if malloc_trim:
+        malloc_trim(0)

@@ -1,0 +1,71 @@
+"""What a plan depends on: with the same key, measuring again would find the same."""
+
+import hashlib
+import os
+from collections.abc import Iterable
+
+import tensorflow as tf
+
+from tfx_perf import config as perf_config
+from tfx_perf import formatting
+from tfx_perf.hardware import devices, host, versions
+from tfx_perf.input import source as source_lib
+
+_SAMPLED_BYTES = 64 * 2**10
+_DIGEST_LENGTH = 16  # hexadecimal digits
+
+
+def plan_key(
+    source: source_lib.RecordSource, *, config: perf_config.InputConfig, training_digest: str
+) -> dict[str, str]:
+    """Returns the parts of the key by name.
+
+    Nothing is read but both ends of each file, so that it takes seconds.
+
+    Args:
+        source: the data. Where its files are does not count, so that data which were written
+            again are recognised.
+        config: the settings of the search.
+        training_digest: of the code that consumes the data; empty if there is none.
+    """
+    found = devices.describe()
+    # To the next power of two, because kernels of one machine size differ by a little.
+    memory_class_bytes = 2 ** host.memory_limit_bytes().bit_length()
+    packages = versions.installed("tfx-bsl", "tfx-perf")
+    return {
+        "data": _digest(_fingerprints(source.files)),
+        "features": _digest([str(source.element_spec), str(source.options.label_key)]),
+        "host": ", ".join(
+            [
+                f"{found['cpu_count']} x {found['cpu_model']}",
+                found["cpu_features"],
+                f"memory below {formatting.format_bytes(memory_class_bytes)}",
+                f"{found['device_count']} x {found['device_kind']}",
+            ]
+        ),
+        "versions": ", ".join(
+            f"{name} {version}"
+            for name, version in {"tensorflow": found["tensorflow"], **packages}.items()
+        ),
+        "settings": config.model_dump_json(),
+        "training": training_digest,
+    }
+
+
+def _fingerprints(files: Iterable[str]) -> list[str]:
+    """Returns one a file: name, size, and a digest of its first and last 64 KiB."""
+    return sorted(_fingerprint(path) for path in files)
+
+
+def _fingerprint(path: str) -> str:
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        size_bytes = file.size()
+        digest.update(file.read(_SAMPLED_BYTES))
+        file.seek(max(0, size_bytes - _SAMPLED_BYTES))
+        digest.update(file.read(_SAMPLED_BYTES))
+    return f"{os.path.basename(path)} {size_bytes} {digest.hexdigest()}"
+
+
+def _digest(parts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGEST_LENGTH]

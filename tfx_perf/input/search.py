@@ -1,0 +1,215 @@
+"""The search among the candidates: examine, measure, refine, compare."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfx_perf import config as perf_config
+from tfx_perf.hardware import host
+from tfx_perf.input import apply, choice, measure, page_cache
+from tfx_perf.input import candidate as candidate_lib
+from tfx_perf.input import candidates as candidates_lib
+from tfx_perf.input import examination as examination_lib
+from tfx_perf.input import final as final_lib
+from tfx_perf.input import parameters as parameters_lib
+from tfx_perf.input import record as record_lib
+from tfx_perf.input import shuffle_quality as quality_lib
+from tfx_perf.input import source as source_lib
+from tfx_perf.input import time_budget as time_budget_lib
+from tfx_perf.input import train_step as train_step_lib
+
+# When the phases end, as shares of the time budget.
+_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.6, 0.68, 0.78, 0.93
+_PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
+_MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What the search came to.
+
+    Attributes:
+        name: of the chosen candidate.
+        reason: why, in a sentence.
+        final: the last comparison; None if no candidate got so far.
+    """
+
+    name: str
+    reason: str
+    final: final_lib.FinalComparison | None = None
+
+
+class Search:
+    """One search; after it, what is known of every candidate.
+
+    Attributes:
+        outcomes: by name, the default first.
+        rounds: the most samples that any comparison took.
+        parameters: what candidates are made with.
+        memory_budget_bytes: what a candidate may hold.
+        reference: the default's first batches, unshuffled.
+    """
+
+    def __init__(
+        self,
+        source: source_lib.RecordSource,
+        *,
+        config: perf_config.InputConfig,
+        train: train_step_lib.TrainStep | None,
+        budget: time_budget_lib.TimeBudget,
+    ) -> None:
+        """Reads the default.
+
+        Args:
+            source: endless and shuffled.
+            config: budgets and margin.
+            train: the user's train step; None to measure the pipelines alone.
+            budget: for everything; the search leaves some of it.
+
+        Raises:
+            UserError: the default cannot be read, or there are no examples.
+        """
+        self._source = source
+        self._config = config
+        self._train = train
+        self._budget = budget
+        self.memory_budget_bytes = (
+            config.memory_budget_bytes or host.available_memory_bytes() // 2
+        )
+        self.parameters = parameters_lib.Parameters(
+            service_address=config.service_address,
+            unused_features=tuple(sorted(train.unused_features)) if train else (),
+        )
+        self._examination = examination_lib.Examination(
+            source,
+            memory_budget_bytes=self.memory_budget_bytes,
+            reference_seconds=_REFERENCE * budget.seconds,
+            allow_weaker_shuffle=config.allow_weaker_shuffle,
+        )
+        self.reference = self._examination.reference
+        self.outcomes = {record_lib.DEFAULT: self._examination.default.outcome}
+        self._prepared: dict[str, tuple[candidate_lib.Candidate, tf.data.Dataset]] = {}
+        self.rounds = 0
+
+    def run(self, candidates: Sequence[candidate_lib.Candidate]) -> Choice:
+        """Searches among the candidates and what can be wrapped around the best of them."""
+        for candidate in candidates:
+            seconds = _PATIENCE * self._budget.left(_PREPARED)
+            self._examine(candidate, deadline_seconds=time.monotonic() + seconds)
+        self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
+        if self.rounds < measure.MIN_ROUNDS:
+            return Choice(record_lib.DEFAULT, choice.too_few_rounds(self.rounds))
+        best = choice.best_of(self.outcomes.values(), margin=self._config.margin)
+        if best is None:
+            return Choice(record_lib.DEFAULT, choice.none_is_faster(self._config.margin))
+        name = self._refine(best.name)
+        final = self._compare(name)
+        return Choice(*choice.verdict(final, margin=self._config.margin), final)
+
+    def release(self) -> None:
+        """Lets go of the candidates and of what they hold in memory."""
+        self._prepared.clear()
+
+    def _examine(
+        self,
+        candidate: candidate_lib.Candidate,
+        *,
+        deadline_seconds: float,
+        shuffle: quality_lib.ShuffleQuality | None = None,
+    ) -> bool:
+        if candidate.holds_split:  # so that its preparation is that of a first run
+            page_cache.drop(self._source.files)
+        found = self._examination.examine(
+            candidate, deadline_seconds=deadline_seconds, shuffle=shuffle
+        )
+        self.outcomes[candidate.name] = found.outcome
+        if found.dataset is not None:
+            self._prepared[candidate.name] = candidate, found.dataset
+        return found.dataset is not None
+
+    def _measure(
+        self, names: Sequence[str], *, share: float, decided: measure.Decided = measure.never
+    ) -> measure.Samples:
+        """Measures the default and the named candidates, and fills in their outcomes."""
+        contenders = {
+            record_lib.DEFAULT: measure.Contender(self._examination.default.dataset),
+            **{name: measure.Contender(self._prepared[name][1]) for name in names},
+        }
+        samples = measure.measure(
+            contenders,
+            batch_size=self._source.options.batch_size,
+            deadline_seconds=self._budget.until(share),
+            decided=decided,
+        )
+        self.rounds = max(self.rounds, len(samples[record_lib.DEFAULT]))
+        for name in contenders:
+            self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
+        return samples
+
+    def _refine(self, name: str) -> str:
+        """Returns the candidate inside whichever wrappers make it surely faster."""
+        for _ in range(_MAX_WRAPPERS):
+            # The tables of the others go: each may be as large as the budget.
+            self._prepared = {name: self._prepared[name]}
+            variants = self._variants(name)
+            if not variants or not self._budget.left(_REFINED):
+                break
+            samples = self._measure([name, *variants], share=_REFINED)
+            better = choice.improvement(
+                samples, over=name, variants=variants, margin=self._config.margin
+            )
+            if better is None:
+                break
+            name = better
+        return name
+
+    def _variants(self, name: str) -> list[str]:
+        inner, _ = self._prepared[name]
+        found = []
+        for kind in candidates_lib.REFINEMENTS:
+            if kind.kind in name.split("+"):
+                continue
+            variant = kind(inner, self.parameters)
+            shuffle = self.outcomes[name].shuffle
+            if self._examine(
+                variant, deadline_seconds=self._budget.until(_REFINED), shuffle=shuffle
+            ):
+                found.append(variant.name)
+        return found
+
+    def _compare(self, name: str) -> final_lib.FinalComparison:
+        """Compares the candidate with the default, on the train step if it is known."""
+        candidate, tuned = self._prepared[name]
+        train, repeated = self._train, None
+        default = self._examination.default.dataset
+        consumer = measure.take_only
+        if train is not None:
+            default = train.dataset(self._source.default_factory)
+            tuned = train.dataset(self._factory(candidate))
+            consumer = train.consume
+            repeated = measure.Contender(train.repeated_batch(), consumer)
+        return final_lib.compare(
+            name,
+            default=measure.Contender(default, consumer),
+            tuned=measure.Contender(tuned, consumer),
+            repeated=repeated,
+            batch_size=train.batch_size if train else self._source.options.batch_size,
+            deadline_seconds=self._budget.until(_COMPARED),
+        )
+
+    def _factory(self, candidate: candidate_lib.Candidate) -> source_lib.Factory:
+        """Returns the factory that training would use; it shares what the candidate holds."""
+        source = self._source
+
+        def parser_for(schema: object, options: object) -> source_lib.Parser | None:
+            same = options.label_key == source.options.label_key
+            return source.parser if same else None
+
+        return apply.serving(
+            candidate,
+            source.default_factory,
+            memory_budget_bytes=self.memory_budget_bytes,
+            parser_for=parser_for,
+        )
