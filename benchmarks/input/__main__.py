@@ -10,7 +10,6 @@ from benchmarks.input.workloads import WORKLOADS
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PATH = click.Path(path_type=pathlib.Path)
-_TUNING_SECONDS = 20.0
 _QUICK_ROWS, _QUICK_TUNING_SECONDS = 3000, 5.0
 
 
@@ -55,7 +54,7 @@ def _list_option(name: str, known: tuple[object, ...], help_text: str) -> click.
 @click.option("--full", is_flag=True, help="All consumers on every layout.")
 @click.option("--rounds", type=click.IntRange(3, 9), default=3, show_default=True,
               help="Samples of each pipeline in a cell.")  # fmt: skip
-@click.option("--tuning-seconds", type=float, show_default="20, with --quick 5",
+@click.option("--tuning-seconds", type=float, show_default="20, large 60, quick 5",
               help="InputTuner's time budget in each cell.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Few rows, little time: to see whether it runs.")
 @click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data",
@@ -85,7 +84,7 @@ def main(
     settings = run_lib.Settings(
         data_folder=data,
         rounds=rounds,
-        tuning_seconds=tuning_seconds or (_QUICK_TUNING_SECONDS if quick else _TUNING_SECONDS),
+        tuning_seconds=tuning_seconds or (_QUICK_TUNING_SECONDS if quick else None),
         max_rows=_QUICK_ROWS if quick else None,
     )
     record = run_lib.run(cells, settings)

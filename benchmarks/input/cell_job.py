@@ -26,7 +26,7 @@ def run(
     *,
     data_folder: str,
     rounds: int,
-    tuning_seconds: float,
+    tuning_seconds: float | None,
     max_rows: int | None,
 ) -> dict[str, Any]:
     """Tunes, measures all pipelines in turns, and returns a `CellResult` as JSON values.
@@ -35,7 +35,8 @@ def run(
         cell: a `results.Cell` as JSON values.
         data_folder: where record files are kept.
         rounds: samples of each pipeline.
-        tuning_seconds: InputTuner's time budget.
+        tuning_seconds: InputTuner's time budget; None: 20 seconds, and its default of 60 for a
+            million rows and more.
         max_rows: fewer rows than the workload has; None for all.
 
     Raises:
@@ -45,7 +46,11 @@ def run(
         results.Cell.model_validate(cell), data_folder=pathlib.Path(data_folder), max_rows=max_rows
     )
     plan = tuner.tune(
-        job.source, config=config.InputConfig(time_budget_seconds=tuning_seconds), train=job.code
+        job.source,
+        config=config.InputConfig(
+            time_budget_seconds=tuning_seconds or _budget_seconds(job.files.row_count())
+        ),
+        train=job.code,
     )
     _warm_up(job.source.files)
     rates = _measured(job.datasets(plan), job.code, rounds=rounds)
@@ -64,6 +69,10 @@ def run(
         examples_per_second=rates,
         ratios=results.ratios_of(rates),
     ).model_dump(mode="json")
+
+
+def _budget_seconds(row_count: int) -> float:
+    return 60.0 if row_count >= 1_000_000 else 20.0
 
 
 class _Job:

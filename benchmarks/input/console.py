@@ -9,7 +9,7 @@ from tfx_perf import statistics
 _LINE = "{:>9}  {:29} {:30} {:>21} {:>21} {:>21} {:>21} {:>13} {:>6}"
 
 
-def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float) -> str:
+def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float | None) -> str:
     """Returns what is run, and the heads of the columns.
 
     Args:
@@ -29,8 +29,8 @@ def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float) 
               for name in names),
             "Cells by consumer: "
             + ", ".join(f"{consumer} {count}" for consumer, count in layouts.items()),
-            f"Each cell: InputTuner chooses within {tuning_seconds:g} s, then all pipelines are "
-            "measured in turns. Ratios of examples/s with 95 % intervals; fed: training speed "
+            f"Each cell: InputTuner chooses within {_seconds(tuning_seconds)}, then all pipelines "
+            "are measured in turns. Ratios of examples/s with 95 % intervals; fed: training speed "
             "with this input to that with one batch from memory, default > tuned.",
             "",
             _LINE.format(
@@ -72,3 +72,7 @@ def line(position: str, result: results.CellResult, *, seconds: float) -> str:
 
 def _interval(ratio: statistics.Interval | None) -> str:
     return f"{ratio.value:.3g} [{ratio.low:.3g}, {ratio.high:.3g}]" if ratio else ""
+
+
+def _seconds(tuning_seconds: float | None) -> str:
+    return f"{tuning_seconds:g} s" if tuning_seconds else "20 s (60 s for a million rows)"

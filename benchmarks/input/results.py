@@ -112,7 +112,7 @@ class BenchmarkRecord(records.Record):
         host: processor, CPUs and memory of the machine, in words.
         versions: package to version.
         rounds: samples of each pipeline in a cell.
-        tuning_seconds: InputTuner's time budget in a cell.
+        tuning_seconds: InputTuner's time budget in a cell; None: by the number of rows.
         max_rows: of each workload; None for all.
         cells: the cells that were measured.
         gaps: cells or workloads that could not be measured, and why.
@@ -125,7 +125,7 @@ class BenchmarkRecord(records.Record):
     host: str
     versions: dict[str, str | None]
     rounds: int
-    tuning_seconds: float
+    tuning_seconds: float | None
     max_rows: int | None
     cells: tuple[CellResult, ...]
     gaps: tuple[str, ...]

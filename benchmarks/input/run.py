@@ -22,13 +22,13 @@ class Settings:
     Attributes:
         data_folder: where record files and logs are kept.
         rounds: samples of each pipeline, 3 to 9.
-        tuning_seconds: InputTuner's time budget in each cell.
+        tuning_seconds: InputTuner's time budget in each cell; None: by the number of rows.
         max_rows: of each workload; None for all.
     """
 
     data_folder: pathlib.Path
     rounds: int
-    tuning_seconds: float
+    tuning_seconds: float | None = None
     max_rows: int | None = None
 
 
@@ -61,6 +61,9 @@ def run(cells: Sequence[results.Cell], settings: Settings) -> results.BenchmarkR
         except errors.UserError as error:
             missing.add(cell.workload)
             gaps.append(f"{cell.workload} skipped. {error}")
+        except KeyboardInterrupt:
+            gaps.append(f"Stopped by hand before {cell}.")
+            break
         except errors.MeasurementError as error:
             gaps.append(f"{cell} failed. {error}")
         print(f"{position:>9}  {gaps[-1]}", flush=True)

@@ -104,7 +104,7 @@ def test_the_copys_size_is_extrapolated(make_source, tmp_path, monkeypatch):
 @pytest.mark.usefixtures("one_round")
 def test_many_files_are_tried_as_they_are(make_source, tmp_path, monkeypatch):
     write_records(tmp_path, count=2000, files=40)
-    monkeypatch.setattr(copy_trial, "_SAMPLE_BYTES", 100_000)
+    monkeypatch.setattr(copy_trial, "_SAMPLE_BYTES", 200_000)
     source = make_source(folder=tmp_path)
     read = []
 

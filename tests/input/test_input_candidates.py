@@ -171,7 +171,7 @@ def test_nested_ragged_columns(splits_dtype):
     chunks = tf.data.Dataset.from_tensors({"lists": lists[:3]}).concatenate(
         tf.data.Dataset.from_tensors({"lists": lists[3:]})
     )
-    table = resident.load(chunks, limits=AMPLE)
+    table = resident.load(chunks, limits=AMPLE, expected_count=1)
     parts = next(iter(table.columns))
     taken = table.take(tf.constant([3, 0, 0, 2], tf.int64), parts)["lists"]
     assert taken.to_list() == [lists[n].to_list() for n in [3, 0, 0, 2]]
@@ -182,7 +182,7 @@ def test_nested_ragged_columns(splits_dtype):
 def test_columns_are_not_copied_into_the_graph(split_folder):
     """Captured by a function they were, at each new iterator."""
     wide = tf.data.Dataset.from_tensors(tf.zeros([1000, 50_000])).repeat(1)
-    table = resident.load(wide, limits=AMPLE)
+    table = resident.load(wide, limits=AMPLE, expected_count=1)
     source = record_data.plain_source(split_folder, num_epochs=1)
     dataset = batching.to_batches(
         batching.row_numbers(table.count, source.options), finish=table.take,
@@ -212,7 +212,7 @@ def test_ragged_features_are_the_defaults(name, options, make_source):
 def test_needs_a_parser(name, make_source):
     source = make_source()
     unparsed = type(source)(source.file_patterns, source.default_factory, source.options)
-    with pytest.raises(candidate.NotApplicable, match=r"tf\.Examples"):
+    with pytest.raises(candidate.NotApplicable, match="how to parse"):
         build(name, unparsed)
 
 

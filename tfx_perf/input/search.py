@@ -21,7 +21,7 @@ from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
 
 # When the phases end, as shares of the time budget.
-_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.6, 0.68, 0.78, 0.93
+_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.77, 0.95
 _PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
 _MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
 
@@ -93,18 +93,27 @@ class Search:
         self._prepared: dict[str, tuple[candidate_lib.Candidate, tf.data.Dataset]] = {}
         self.rounds = 0
 
-    def run(self, candidates: Sequence[candidate_lib.Candidate]) -> Choice:
-        """Searches among the candidates and what can be wrapped around the best of them."""
+    def run(
+        self, candidates: Sequence[candidate_lib.Candidate], *, user_stages: bool
+    ) -> Choice:
+        """Searches among the candidates and what can be wrapped around the best of them.
+
+        Args:
+            candidates: what to compare with the default.
+            user_stages: whether the training code adds stages that take time.
+        """
         for candidate in candidates:
             seconds = _PATIENCE * self._budget.left(_PREPARED)
             self._examine(candidate, deadline_seconds=time.monotonic() + seconds)
         self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
-        if self.rounds < measure.MIN_ROUNDS:
-            return Choice(record_lib.DEFAULT, choice.too_few_rounds(self.rounds))
+        if not self._prepared:
+            return Choice(record_lib.DEFAULT, "No candidate could be measured: see their reasons.")
         best = choice.best_of(self.outcomes.values(), margin=self._config.margin)
         if best is None:
             return Choice(record_lib.DEFAULT, choice.none_is_faster(self._config.margin))
         name = self._refine(best.name)
+        if user_stages:
+            name = self._settle_autotune(name)
         final = self._compare(name)
         return Choice(*choice.verdict(final, margin=self._config.margin), final)
 
@@ -157,6 +166,8 @@ class Search:
             if not variants or not self._budget.left(_REFINED):
                 break
             samples = self._measure([name, *variants], share=_REFINED)
+            if len(samples[name]) < measure.MIN_ROUNDS:
+                break
             better = choice.improvement(
                 samples, over=name, variants=variants, margin=self._config.margin
             )
@@ -178,6 +189,28 @@ class Search:
             ):
                 found.append(variant.name)
         return found
+
+    def _settle_autotune(self, name: str) -> str:
+        """Returns the candidate, with autotune on if that makes the user's stages faster."""
+        candidate, dataset = self._prepared[name]
+        variant = candidates_lib.Autotune(candidate, self.parameters)
+        self._prepared[variant.name] = variant, dataset
+        self.outcomes[variant.name] = self.outcomes[name].model_copy(
+            update={"name": variant.name, "description": variant.description}
+        )
+        samples = measure.measure(
+            {
+                item.name: measure.Contender(self._train.dataset(self._factory(item)))
+                for item in (candidate, variant)
+            },
+            batch_size=self._train.batch_size,
+            deadline_seconds=self._budget.until(_REFINED),
+            max_rounds=measure.MIN_ROUNDS,
+        )
+        better = choice.improvement(
+            samples, over=name, variants=[variant.name], margin=self._config.margin
+        )
+        return better or name
 
     def _compare(self, name: str) -> final_lib.FinalComparison:
         """Compares the candidate with the default, on the train step if it is known."""

@@ -20,8 +20,9 @@ from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
 
 # When the phases before and after the search end, as shares of the time budget.
-_DIAGNOSED, _COLD, _COPIED = 0.34, 0.97, 1.05
+_DIAGNOSED, _COLD, _COPIED = 0.32, 0.98, 1.06
 _MAX_COLD_SECONDS = 3.0
+_USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -66,7 +67,13 @@ def tune(
             update={"examples_per_second": diagnosis.pipeline_examples_per_second}
         )
     else:
-        found = search.run(_all_candidates(search) if candidates is None else candidates)
+        found = search.run(
+            _all_candidates(search) if candidates is None else candidates,
+            user_stages=any(
+                stage.name == "transform" and stage.share > _USER_SHARE
+                for stage in diagnosis.stages
+            ),
+        )
     search.release()
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
         seconds = min(_MAX_COLD_SECONDS, budget.left(_COLD) / 2)
