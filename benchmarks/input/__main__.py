@@ -54,13 +54,14 @@ def _list_option(name: str, known: tuple[object, ...], help_text: str) -> click.
 @click.option("--full", is_flag=True, help="All consumers on every layout.")
 @click.option("--rounds", type=click.IntRange(3, 9), default=3, show_default=True,
               help="Samples of each pipeline in a cell.")  # fmt: skip
-@click.option("--tuning-seconds", type=float, show_default="20, large 60, quick 5",
+@click.option("--tuning-seconds", type=float, show_default="40, large 60, quick 5",
               help="InputTuner's time budget in each cell.")  # fmt: skip
 @click.option("--quick", is_flag=True, help="Few rows, little time: to see whether it runs.")
 @click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data",
               help="Folder for record files, about 4 GB.")  # fmt: skip
 @click.option("--json", "json_path", type=_PATH, show_default="in --data",
               help="Where to write the figures; the plot goes beside it.")  # fmt: skip
+@click.option("--add", is_flag=True, help="Keep the other cells that are in the JSON file.")
 def main(
     workloads: tuple[str, ...],
     shards: tuple[int, ...],
@@ -73,6 +74,7 @@ def main(
     quick: bool,
     data: pathlib.Path,
     json_path: pathlib.Path | None,
+    add: bool,
 ) -> None:
     """Compares InputTuner's choice with TFXIO's default and hand-written pipelines."""
     cells = grid.cells(
@@ -87,8 +89,11 @@ def main(
         tuning_seconds=tuning_seconds or (_QUICK_TUNING_SECONDS if quick else None),
         max_rows=_QUICK_ROWS if quick else None,
     )
-    record = run_lib.run(cells, settings)
     json_path = json_path or data / "input_benchmark.json"
+    before = results.BenchmarkRecord.read(json_path) if add and json_path.exists() else None
+    record = run_lib.run(cells, settings)
+    if before:
+        record = run_lib.joined(before, record)
     record.write(json_path)
     plot_path = json_path.with_suffix(".png")
     plot.draw(record, plot_path)

@@ -35,7 +35,7 @@ def run(
         cell: a `results.Cell` as JSON values.
         data_folder: where record files are kept.
         rounds: samples of each pipeline.
-        tuning_seconds: InputTuner's time budget; None: 20 seconds, and its default of 60 for a
+        tuning_seconds: InputTuner's time budget; None: 40 seconds, and its default of 60 for a
             million rows and more.
         max_rows: fewer rows than the workload has; None for all.
 
@@ -72,7 +72,7 @@ def run(
 
 
 def _budget_seconds(row_count: int) -> float:
-    return 60.0 if row_count >= 1_000_000 else 20.0
+    return 60.0 if row_count >= 1_000_000 else 40.0
 
 
 class _Job:

@@ -75,4 +75,4 @@ def _interval(ratio: statistics.Interval | None) -> str:
 
 
 def _seconds(tuning_seconds: float | None) -> str:
-    return f"{tuning_seconds:g} s" if tuning_seconds else "20 s (60 s for a million rows)"
+    return f"{tuning_seconds:g} s" if tuning_seconds else "40 s (60 s for a million rows)"

@@ -82,6 +82,25 @@ def run(cells: Sequence[results.Cell], settings: Settings) -> results.BenchmarkR
     )
 
 
+def joined(
+    before: results.BenchmarkRecord, now: results.BenchmarkRecord
+) -> results.BenchmarkRecord:
+    """Returns the later record with the cells of the earlier one that it has not, judged anew."""
+    again = {result.cell for result in now.cells}
+    kept = [result for result in before.cells if result.cell not in again]
+    cells = (*kept, *now.cells)
+    verdicts = targets.verdicts(cells)
+    print("\nWith the cells measured before:", *verdicts, sep="\n")
+    return now.model_copy(
+        update={
+            "cells": cells,
+            "gaps": (*before.gaps, *now.gaps),
+            "verdicts": verdicts,
+            "seconds": before.seconds + now.seconds,
+        }
+    )
+
+
 def _measured(cell: results.Cell, settings: Settings) -> results.CellResult:
     logs = settings.data_folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)

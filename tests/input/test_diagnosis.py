@@ -66,7 +66,8 @@ def samples(**rates):
         ([500, 510, 490], [400, 410, 390], [200, 205, 195], "contention"),
         ([400, 390, 410], [400, 400, 400], [200, 200, 200], "contention"),  # as fast as each other
         ([500, 510, 490], [100, 120, 90], [99, 80, 95], "unknown"),  # too noisy
-        ([54, 55], [912, 900], [54, 53], "unknown"),  # too few rounds
+        ([54, 55], [70, 71], [54, 53], "unknown"),  # too few rounds
+        ([54], [912], [54], "input"),  # so far apart that one round is enough
     ],
 )
 def test_bound(pipeline, train, together, bound):

@@ -153,3 +153,85 @@ def test_unreadable_examples(make_source, tmp_path):
     (tmp_path / "broken.gz").write_text("this is no record file")
     with pytest.raises(errors.UserError, match="can read"):
         tune(make_source(folder=tmp_path))
+
+
+class Training:
+    """A train step that takes a while for a batch, and longer for one from files."""
+
+    batch_size = 32
+    unused_features = frozenset()
+
+    def __init__(self, source, *, step_seconds, wait_seconds=0.0):
+        self._source = source
+        self._step_seconds = step_seconds
+        self._wait_seconds = wait_seconds
+        self._repeated = source.default().take(1).cache().repeat()
+
+    def dataset(self, factory):
+        source = self._source
+        return factory(list(source.file_patterns), source.options, source.schema)
+
+    def repeated_batch(self):
+        return self._repeated
+
+    def consume(self, dataset):
+        take = measure.take_only(dataset)
+        waits = 0.0 if dataset is self._repeated else self._wait_seconds
+
+        def train(count):
+            take(count)
+            time.sleep(count * (self._step_seconds + waits))
+
+        return train
+
+
+def tune_with(source, training, **settings):
+    settings = {"time_budget_seconds": 30, **settings}
+    return tuner.tune(
+        source, config=InputConfig(**settings), train=training, candidates=[Columns()]
+    )
+
+
+def test_a_fed_training_is_left_alone(make_source):
+    source = make_source(batch_size=32)
+    record = tune_with(source, Training(source, step_seconds=0.02))
+    assert record.chosen == "default"
+    assert record.diagnosis.is_fed
+    assert record.reason.startswith("Compute-bound")
+    assert record.final is None
+    assert [outcome.name for outcome in record.outcomes] == ["default"]
+    assert record.figures()["default_examples_per_second"] > 0
+    assert record.figures()["input_headroom_ratio"] < 1.03
+
+
+def test_the_winner_is_proven_on_the_train_step(make_source):
+    source = make_source(batch_size=32)
+    record = tune_with(source, Training(source, step_seconds=0.0))
+    assert record.chosen.startswith("columns")
+    assert record.final.on_train_step
+    assert record.final.ratio.low > 1 + record.margin
+    assert record.final.fed_ratio.value > 0
+    figures = metrics.checked(record.figures())
+    assert figures["input_training_speedup_ratio"] == record.final.ratio.value
+    assert "on the train step" in record.reason
+    assert "What holds up training" in input_report.report_on(record).render()
+
+
+def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
+    source = make_source(batch_size=32)
+    training = Training(source, step_seconds=0.0, wait_seconds=0.02)
+    record = tune_with(source, training)
+    assert record.outcome("columns").ratio.low > 1 + record.margin
+    assert record.chosen == "default"
+    assert record.final.candidate.startswith("columns")
+    assert record.final.ratio.low <= 1 + record.margin
+    assert "default stays" in record.reason
+    assert "not proven" in record.outcome("columns").reason
+
+
+@pytest.mark.parametrize("seconds", [6, 15])
+def test_the_time_budget_is_kept(seconds, make_source):
+    source = make_source(batch_size=32)
+    config = InputConfig(time_budget_seconds=seconds)
+    record = tuner.tune(source, config=config, train=Training(source, step_seconds=0.0))
+    assert record.tuning_time_seconds <= 1.2 * seconds

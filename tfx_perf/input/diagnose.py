@@ -10,6 +10,7 @@ from tfx_perf.input import source as source_lib
 from tfx_perf.input import train_step as train_step_lib
 
 _FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed
+_BEYOND_DOUBT = 2.0  # what a free input would bring, if even one round is proof
 _RATES_SHARE = 0.6  # of the time; the stages get what is left
 _VIEW_SHARE = 0.1
 _VIEW_SECONDS = 1.0  # autotune settles within it
@@ -90,9 +91,12 @@ def judge(samples: measure.Samples) -> diagnosis_lib.Diagnosis:
 
 def _bound(rates: Mapping[str, Sequence[float]]) -> diagnosis_lib.Bound:
     """Returns what holds up training, if the intervals leave no doubt."""
-    if _TRAIN not in rates or len(rates[_TRAIN]) < measure.MIN_ROUNDS:
+    if _TRAIN not in rates:
         return "unknown"
     headroom = statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER])
+    few = len(rates[_TRAIN]) < measure.MIN_ROUNDS
+    if few and headroom.low < _BEYOND_DOUBT:
+        return "unknown"
     if headroom.high <= _FED_RATIO:
         return "compute"
     if headroom.low <= _FED_RATIO:

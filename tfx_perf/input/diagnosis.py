@@ -49,6 +49,11 @@ class Diagnosis(records.Record):
         return max(self.stages, key=lambda stage: stage.seconds_per_example, default=None)
 
     @property
+    def user_share(self) -> float:
+        """Share of the input's time that goes into what the training code adds; 0 if unknown."""
+        return sum(stage.share for stage in self.stages if stage.name == "transform")
+
+    @property
     def verdict(self) -> str:
         """What was found, in plain sentences with the numbers."""
         return " ".join(filter(None, (self._rates(), self._time())))

@@ -11,6 +11,7 @@ from tfx_perf.hardware import host
 from tfx_perf.input import apply, choice, measure, page_cache
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
+from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import examination as examination_lib
 from tfx_perf.input import final as final_lib
 from tfx_perf.input import parameters as parameters_lib
@@ -21,8 +22,10 @@ from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
 
 # When the phases end, as shares of the time budget.
-_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.77, 0.95
+_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.75, 1.0
 _PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
+_AMPLE = 3.0  # times the speed of the train step, from which on an input need not be refined
+_USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
 
 
@@ -94,13 +97,17 @@ class Search:
         self.rounds = 0
 
     def run(
-        self, candidates: Sequence[candidate_lib.Candidate], *, user_stages: bool
+        self,
+        candidates: Sequence[candidate_lib.Candidate],
+        *,
+        diagnosis: diagnosis_lib.Diagnosis,
     ) -> Choice:
         """Searches among the candidates and what can be wrapped around the best of them.
 
         Args:
             candidates: what to compare with the default.
-            user_stages: whether the training code adds stages that take time.
+            diagnosis: of the default; says what is fast enough, and whether the training code
+                adds stages that take time.
         """
         for candidate in candidates:
             seconds = _PATIENCE * self._budget.left(_PREPARED)
@@ -111,8 +118,11 @@ class Search:
         best = choice.best_of(self.outcomes.values(), margin=self._config.margin)
         if best is None:
             return Choice(record_lib.DEFAULT, choice.none_is_faster(self._config.margin))
-        name = self._refine(best.name)
-        if user_stages:
+        name = best.name
+        step = diagnosis.train_examples_per_second
+        if not step or best.examples_per_second.value < _AMPLE * step.value:
+            name = self._refine(name)
+        if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)
         final = self._compare(name)
         return Choice(*choice.verdict(final, margin=self._config.margin), final)

@@ -20,9 +20,8 @@ from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
 
 # When the phases before and after the search end, as shares of the time budget.
-_DIAGNOSED, _COLD, _COPIED = 0.32, 0.98, 1.06
+_DIAGNOSED, _COLD, _COPIED = 0.32, 1.06, 1.1
 _MAX_COLD_SECONDS = 3.0
-_USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,11 +67,7 @@ def tune(
         )
     else:
         found = search.run(
-            _all_candidates(search) if candidates is None else candidates,
-            user_stages=any(
-                stage.name == "transform" and stage.share > _USER_SHARE
-                for stage in diagnosis.stages
-            ),
+            _all_candidates(search) if candidates is None else candidates, diagnosis=diagnosis
         )
     search.release()
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
