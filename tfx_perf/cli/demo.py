@@ -102,7 +102,6 @@ def _run(
     """Runs one pipeline in a process of its own and sums it up."""
     from tfx_perf.components import child
 
-    tuned_input = settings.input.model_copy(update={"batch_size": batch_size})
     log_path = folder / "pipeline.log"
     with progress.following(log_path):
         child.run_in_child(
@@ -113,7 +112,7 @@ def _run(
                 "train_steps": steps,
                 "eval_steps": max(1, steps * 15 // 100),  # the template's proportion
                 "label": f"run {_completed_runs(folder)}",
-                "config": settings.model_copy(update={"input": tuned_input}).to_json(),
+                "config": settings.to_json(),
             },
             timeout_seconds=_TIMEOUT_SECONDS,
             log_path=log_path,

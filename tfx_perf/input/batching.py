@@ -121,7 +121,10 @@ def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:
     if isinstance(value, tf.Tensor) or spec.shape[0] is None:
         return value
     if isinstance(value, tf.SparseTensor):
-        shape = [spec.shape[0], *tf.unstack(value.dense_shape)[1:]]
+        sizes = zip(spec.shape, tf.unstack(value.dense_shape, spec.shape.rank), strict=True)
+        shape = [
+            found if known is None else tf.constant(known, tf.int64) for known, found in sizes
+        ]
         return tf.SparseTensor(value.indices, value.values, tf.stack(shape))
     splits = tf.ensure_shape(value.row_splits, [spec.shape[0] + 1])
     return tf.RaggedTensor.from_row_splits(value.values, splits, validate=False)
