@@ -165,17 +165,20 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
 
 
 def _add_proof(report: page.Report, record: record_lib.TuningRecord) -> None:
-    found = record.statistics
+    found, title = record.statistics, "TFDV statistics of the default's and the tuned output"
     if found is not None:
+        compared = f"{found.feature_count} features of {found.example_count:,} examples"
+    if found is not None and found.agree:
+        report.add_text(title, note=f"{compared}: no difference.")
+    elif found is not None:
         report.add_table(
-            "TFDV statistics of the default's and the tuned output",
+            title,
             columns=["feature", "statistic", "default", "tuned"],
             rows=[
                 (item.feature, item.statistic, item.default, item.tuned)
                 for item in found.differences
             ],
-            note=f"{found.feature_count} features of {found.example_count:,} examples: "
-            + ("no difference." if found.agree else "these differ."),
+            note=f"{compared}: these differ.",
         )
     trial = record.copy_trial
     if trial is not None:
