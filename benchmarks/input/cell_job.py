@@ -13,7 +13,7 @@ from tfx.types import artifact, artifact_utils, standard_artifacts
 from benchmarks.input import layout, pipelines, results, user_code
 from benchmarks.input.workloads import WORKLOADS, workload
 from tfx_perf import config
-from tfx_perf.components.input_tuner import sources
+from tfx_perf.components.input_tuner import parsers, sources
 from tfx_perf.input import apply, candidates, measure, tuner
 from tfx_perf.input import record as record_lib
 
@@ -103,7 +103,7 @@ class _Job:
             candidates.make(results.BLOCK_READER),
             source.default_factory,
             memory_budget_bytes=None,
-            parser_for=sources.parser_for(self._examples),
+            parser_for=parsers.parser_for(self._examples),
         )
         datasets = {
             results.DEFAULT: code.dataset(source.default_factory),

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from tfx_perf.components.input_tuner import copying, sources, statistics
+from tfx_perf.components.input_tuner import copying, parsers, sources, statistics
 from tfx_perf.input import apply, record
 from tfx_perf.input import source as source_lib
 
@@ -34,7 +34,7 @@ def with_statistics(
         return plan
     epoch = source.replace_options(num_epochs=1, shuffle=False, drop_final_batch=False)
     factory = apply.tuned_factory(
-        source.default_factory, plan, parser_for=sources.parser_for(examples)
+        source.default_factory, plan, parser_for=parsers.parser_for(examples)
     )
     found = statistics.compare(
         epoch.default(),

@@ -19,15 +19,10 @@ class InputTunerSpec(component_spec.ComponentSpec):
     """Inputs, outputs and execution properties of InputTuner."""
 
     PARAMETERS = {
+        **standard_component_specs.TrainerSpec.PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
         "split": component_spec.ExecutionParameter(type=str),
         "label_key": component_spec.ExecutionParameter(type=str, optional=True),
-        "train_args": component_spec.ExecutionParameter(type=trainer_pb2.TrainArgs),
-        "eval_args": component_spec.ExecutionParameter(type=trainer_pb2.EvalArgs),
-        "module_file": component_spec.ExecutionParameter(type=str, optional=True),
-        "module_path": component_spec.ExecutionParameter(type=str, optional=True),
-        "run_fn": component_spec.ExecutionParameter(type=str, optional=True),
-        "custom_config": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
         "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),

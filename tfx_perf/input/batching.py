@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import datasets
 from tfx_perf.hardware import host
 from tfx_perf.input import sharding
 from tfx_perf.input import source as source_lib
@@ -110,11 +111,9 @@ def finished(batches: tf.data.Dataset, source: source_lib.RecordSource) -> tf.da
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         batches = batches.apply(endless)
     options = tf.data.Options()
-    # Nothing here is left to autotune, and on TF 2.16 its thread can hold up the end of every
-    # `fit` for as long as that ran.
-    options.autotune.enabled = False
     options.experimental_distribute.auto_shard_policy = sharding.POLICY
-    return batches.with_options(options)
+    # Nothing here is left to autotune.
+    return datasets.without_autotune(batches.with_options(options))
 
 
 def _with_row_count(value: Any, spec: tf.TypeSpec) -> Any:

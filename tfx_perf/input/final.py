@@ -5,7 +5,7 @@ from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import measure
 
 _REPEATED = "repeated"
-_ROUNDS = 5
+_ROUNDS = 9
 
 
 class FinalComparison(records.Record):

@@ -3,9 +3,10 @@
 import os
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import tensorflow as tf
+
+from tfx_perf import datasets
 
 
 def drop(files: Sequence[str]) -> bool:
@@ -64,16 +65,7 @@ def _read(iterator: tf.data.Iterator, deadline: tf.Tensor) -> tf.Tensor:
     """Returns the number of examples up to the batch that ends after `deadline` (Unix time)."""
     count = tf.constant(0, tf.int64)
     for batch in iterator:
-        count += _batch_size(batch)
+        count += datasets.row_count(batch)
         if tf.timestamp() > deadline:
             break
     return count
-
-
-def _batch_size(batch: Any) -> tf.Tensor:
-    value = tf.nest.flatten(batch)[0]
-    if isinstance(value, tf.SparseTensor):
-        return value.dense_shape[0]
-    if isinstance(value, tf.RaggedTensor):
-        return tf.cast(value.nrows(), tf.int64)
-    return tf.shape(value, tf.int64)[0]

@@ -8,9 +8,9 @@ import tensorflow as tf
 
 from tfx_perf import config as perf_config
 from tfx_perf.hardware import host
-from tfx_perf.input import apply, choice, measure, page_cache
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
+from tfx_perf.input import choice, in_training, measure, page_cache
 from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import examination as examination_lib
 from tfx_perf.input import final as final_lib
@@ -76,7 +76,6 @@ class Search:
         """
         self._source = source
         self._config = config
-        self._train = train
         self._budget = budget
         self.memory_budget_bytes = (
             config.memory_budget_bytes or host.available_memory_bytes() // 2
@@ -90,6 +89,9 @@ class Search:
             memory_budget_bytes=self.memory_budget_bytes,
             reference_seconds=_REFERENCE * budget.seconds,
             allow_weaker_shuffle=config.allow_weaker_shuffle,
+        )
+        self._in_training = in_training.InTraining(
+            source, train=train, memory_budget_bytes=self.memory_budget_bytes
         )
         self.reference = self._examination.reference
         self.outcomes = {record_lib.DEFAULT: self._examination.default.outcome}
@@ -124,7 +126,13 @@ class Search:
             name = self._refine(name)
         if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)
-        final = self._compare(name)
+        candidate, tuned = self._prepared[name]
+        final = self._in_training.compare(
+            candidate,
+            default=self._examination.default.dataset,
+            tuned=tuned,
+            deadline_seconds=self._budget.until(_COMPARED),
+        )
         return Choice(*choice.verdict(final, margin=self._config.margin), final)
 
     def release(self) -> None:
@@ -204,55 +212,16 @@ class Search:
         """Returns the candidate, with autotune on if that makes the user's stages faster."""
         candidate, dataset = self._prepared[name]
         variant = candidates_lib.Autotune(candidate, self.parameters)
+        gains = self._in_training.gains_by_autotune(
+            candidate,
+            variant,
+            margin=self._config.margin,
+            deadline_seconds=self._budget.until(_REFINED),
+        )
+        if not gains:
+            return name
         self._prepared[variant.name] = variant, dataset
         self.outcomes[variant.name] = self.outcomes[name].model_copy(
             update={"name": variant.name, "description": variant.description}
         )
-        samples = measure.measure(
-            {
-                item.name: measure.Contender(self._train.dataset(self._factory(item)))
-                for item in (candidate, variant)
-            },
-            batch_size=self._train.batch_size,
-            deadline_seconds=self._budget.until(_REFINED),
-            max_rounds=measure.MIN_ROUNDS,
-        )
-        better = choice.improvement(
-            samples, over=name, variants=[variant.name], margin=self._config.margin
-        )
-        return better or name
-
-    def _compare(self, name: str) -> final_lib.FinalComparison:
-        """Compares the candidate with the default, on the train step if it is known."""
-        candidate, tuned = self._prepared[name]
-        train, repeated = self._train, None
-        default = self._examination.default.dataset
-        consumer = measure.take_only
-        if train is not None:
-            default = train.dataset(self._source.default_factory)
-            tuned = train.dataset(self._factory(candidate))
-            consumer = train.consume
-            repeated = measure.Contender(train.repeated_batch(), consumer)
-        return final_lib.compare(
-            name,
-            default=measure.Contender(default, consumer),
-            tuned=measure.Contender(tuned, consumer),
-            repeated=repeated,
-            batch_size=train.batch_size if train else self._source.options.batch_size,
-            deadline_seconds=self._budget.until(_COMPARED),
-        )
-
-    def _factory(self, candidate: candidate_lib.Candidate) -> source_lib.Factory:
-        """Returns the factory that training would use; it shares what the candidate holds."""
-        source = self._source
-
-        def parser_for(schema: object, options: object) -> source_lib.Parser | None:
-            same = options.label_key == source.options.label_key
-            return source.parser if same else None
-
-        return apply.serving(
-            candidate,
-            source.default_factory,
-            memory_budget_bytes=self.memory_budget_bytes,
-            parser_for=parser_for,
-        )
+        return variant.name

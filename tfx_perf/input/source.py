@@ -15,7 +15,7 @@ Parse = Callable[[tf.Tensor], Any]
 Parser = Callable[[frozenset[str]], Parse]
 
 _SAMPLED_RECORDS = 256
-_READER_BUFFER_BYTES = 2**20
+READER_BUFFER_BYTES = 2**20
 _EXPANSION_SAMPLE_BYTES = 2**20
 _FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
 _GZIP_WINDOW_BITS = 31  # zlib's number for a gzip header
@@ -53,6 +53,16 @@ class RecordSource:
         """Turns serialised records into the used features; None if nobody knows how."""
         return self.parser(self.unused_features) if self.parser else None
 
+    def need_parse(self) -> Parse:
+        """Returns `parse`.
+
+        Raises:
+            NotApplicable: nobody knows how to parse.
+        """
+        if self.parse is None:
+            raise candidate.NotApplicable("nobody knows how to parse these records")
+        return self.parse
+
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
         """The files that the patterns match, sorted."""
@@ -79,12 +89,18 @@ class RecordSource:
 
     @functools.cached_property
     def record_bytes(self) -> float:
-        """Mean size of a serialised record, over the first 256."""
+        """Mean size of a serialised record, over the first 256.
+
+        Raises:
+            NotApplicable: there are no examples.
+        """
         lengths = [
             len(record)
             for record in self.records().take(_SAMPLED_RECORDS).as_numpy_iterator()
         ]
-        return sum(lengths) / len(lengths) if lengths else 0.0
+        if not lengths:
+            raise candidate.NotApplicable("there are no examples")
+        return sum(lengths) / len(lengths)
 
     @functools.cached_property
     def stored_record_bytes(self) -> float:
@@ -144,7 +160,7 @@ class RecordSource:
         compression = self.compression
         return files.interleave(
             lambda name: tf.data.TFRecordDataset(
-                name, compression, buffer_size=_READER_BUFFER_BYTES
+                name, compression, buffer_size=READER_BUFFER_BYTES
             ),
             cycle_length=_files_in_turns(self.options.reader_num_threads),
         )

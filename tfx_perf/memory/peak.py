@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, interception
+from tfx_perf import datasets, errors, interception
 
 # With what a process must start for its CPU peaks to be true. The default CPU allocator (with
 # oneDNN) leaves tensors under 256 KiB out of its statistics; this one counts all.
@@ -56,10 +56,8 @@ def run_steps(call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_S
         batch: nested structure of eager tensors.
         steps: how many.
     """
-    options = tf.data.Options()
-    options.autotune.enabled = False  # its thread can hold up the end of every fit (TF 2.16)
     call.proceed(
-        x=tf.data.Dataset.from_tensors(batch).repeat().with_options(options),
+        x=datasets.without_autotune(tf.data.Dataset.from_tensors(batch).repeat()),
         y=None,
         sample_weight=None,
         batch_size=None,

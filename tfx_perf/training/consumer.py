@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import autograph, errors
+from tfx_perf import autograph, datasets, errors
 from tfx_perf.input import measure
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
@@ -96,9 +96,7 @@ class TrainConsumer:
         data = tf.data.Dataset.from_generator(
             lambda: iter([self._batch]), output_signature=self._spec
         )
-        options = tf.data.Options()
-        options.autotune.enabled = False  # nothing to tune; its thread can hold up the end
-        return data.cache().repeat().with_options(options)
+        return datasets.without_autotune(data.cache().repeat())
 
     def unused_features(self) -> frozenset[str]:
         """Returns the keys of x that neither training nor evaluation reads.

@@ -9,7 +9,6 @@ from tfx_perf.input import source as source_lib
 
 _FILES_AT_ONCE = 16
 _RECORDS_PER_TURN = 256
-_READER_BUFFER_BYTES = 2**20
 _WINDOWS = 3  # of the default's shuffle buffer, in a block
 
 
@@ -29,10 +28,7 @@ class BlockReader(candidate.Candidate):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns a dataset that holds a few blocks of records at a time."""
-        if source.parse is None:
-            raise candidate.NotApplicable("nobody knows how to parse these records")
-        if not source.record_bytes:
-            raise candidate.NotApplicable("there are no examples")
+        parse = source.need_parse()
         options = source.options
         rows = batching.rows_per_block(source.record_bytes)
         block = max(rows, _WINDOWS * options.shuffle_buffer_size) if options.shuffle else rows
@@ -50,7 +46,7 @@ class BlockReader(candidate.Candidate):
             ).prefetch(1)
 
         return batching.to_batches(
-            blocks, finish=source.parse, source=source, row_bytes=source.record_bytes
+            blocks, finish=parse, source=source, row_bytes=source.record_bytes
         )
 
 
@@ -71,7 +67,9 @@ def _shuffled_epoch(
     compression, files = source.compression, source.files
 
     def records(name: tf.Tensor) -> tf.data.Dataset:
-        read = tf.data.TFRecordDataset(name, compression, buffer_size=_READER_BUFFER_BYTES)
+        read = tf.data.TFRecordDataset(
+            name, compression, buffer_size=source_lib.READER_BUFFER_BYTES
+        )
         return worker.records(read, files).batch(turn)
 
     def shuffled(index: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:

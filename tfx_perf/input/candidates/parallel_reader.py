@@ -29,10 +29,7 @@ class ParallelReader(candidate.Candidate):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns a dataset that holds a shuffle buffer and a few batches."""
-        if source.parse is None:
-            raise candidate.NotApplicable("nobody knows how to parse these records")
-        if not source.record_bytes:
-            raise candidate.NotApplicable("there are no examples")
+        parse = source.need_parse()
         options, spec = source.options, source.element_spec
         waiting = options.batch_size * (host.cpu_count() + _BATCHES_AHEAD)
         shuffling = options.shuffle_buffer_size if options.shuffle else 0
@@ -59,7 +56,7 @@ class ParallelReader(candidate.Candidate):
             sharding.split(records)
             .batch(options.batch_size, drop_remainder=source.drops_remainder)
             .map(
-                lambda records: batching.with_row_count(source.parse(records), spec),
+                lambda records: batching.with_row_count(parse(records), spec),
                 **batching.parallel(),
             )
             .prefetch(_BATCHES_AHEAD)

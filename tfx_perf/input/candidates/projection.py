@@ -5,6 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import datasets
 from tfx_perf.input import candidate, wrapper
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
@@ -33,8 +34,7 @@ class Projection(wrapper.Wrapper):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns the inner candidate's dataset over the used features, with stand-ins added."""
-        if source.parse is None:
-            raise candidate.NotApplicable("nobody knows how to parse single features")
+        source.need_parse()
         spec = source.element_spec
         features = spec[0] if isinstance(spec, tuple) else spec
         # The label is no feature of the spec, unless it is not split off.
@@ -49,7 +49,7 @@ class Projection(wrapper.Wrapper):
 
         def completed(batch: Any) -> Any:
             used, *label = batch if isinstance(batch, tuple) else (batch,)
-            rows = _row_count(next(iter(used.values())))
+            rows = datasets.row_count(used)
             whole = {
                 name: stand_in(kind, rows) if name in unused else used[name]
                 for name, kind in features.items()
@@ -82,11 +82,3 @@ def stand_in(spec: tf.TypeSpec, rows: tf.Tensor) -> Any:
         splits = tf.zeros([shape[0] + 1 if depth == 0 else 1], spec.row_splits_dtype)
         value = tf.RaggedTensor.from_row_splits(value, splits, validate=False)
     return value
-
-
-def _row_count(value: Any) -> tf.Tensor:
-    if isinstance(value, tf.SparseTensor):
-        return value.dense_shape[0]
-    if isinstance(value, tf.RaggedTensor):
-        return value.nrows(out_type=tf.int64)
-    return tf.shape(value, out_type=tf.int64)[0]

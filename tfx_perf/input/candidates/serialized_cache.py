@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import batching, candidate
+from tfx_perf.input import batching
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import table_candidate
 
@@ -21,8 +21,7 @@ class SerializedCache(table_candidate.TableCandidate):
 
     def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
         """Reads the records without parsing them."""
-        if source.parse is None:
-            raise candidate.NotApplicable("nobody knows how to parse these records")
+        source.need_parse()
         return source.records().batch(batching.rows_per_block(source.record_bytes))
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:

@@ -6,6 +6,7 @@ import socket
 import urllib.parse
 
 import tensorflow as tf
+from tensorflow.python.eager import context
 
 from tfx_perf.input import batching, candidate, wrapper
 from tfx_perf.input import limits as limits_lib
@@ -63,10 +64,14 @@ class Service(wrapper.Wrapper):
             raise candidate.NotApplicable("no dispatcher of a tf.data service is given")
         if not isinstance(self.inner, parallel_reader.ParallelReader):
             raise candidate.NotApplicable(f"a tf.data service cannot run {self.inner.name}")
-        if source.parse is None:
-            raise candidate.NotApplicable("nobody knows how to parse these records")
+        source.need_parse()
         if not source.options.shuffle or source.options.shuffle_seed is not None:
             raise candidate.NotApplicable("a tf.data service keeps no order")
+        if context.global_seed() is not None:
+            # The workers start every epoch from one graph, into which the seed is written.
+            raise candidate.NotApplicable(
+                "with a global seed (tf.random.set_seed) a tf.data service would repeat one order"
+            )
         if _training_workers() > 1:
             raise candidate.NotApplicable("each of several training workers would get all examples")
         # TensorFlow itself would wait for a dispatcher for hours.

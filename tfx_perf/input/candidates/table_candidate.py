@@ -8,6 +8,7 @@ import tensorflow as tf
 from tfx_perf.input import batching, candidate, resident
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input import table as table_lib
 
 
 class TableCandidate(candidate.Candidate):
@@ -19,7 +20,7 @@ class TableCandidate(candidate.Candidate):
     """
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[Any, ...], resident.Table] = {}
+        self._tables: dict[tuple[Any, ...], table_lib.Table] = {}
 
     @abc.abstractmethod
     def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
@@ -54,8 +55,8 @@ class TableCandidate(candidate.Candidate):
         table = self._tables[source.identity]
         return batching.to_batches(
             batching.row_numbers(table.count, source.options),
-            finish=lambda rows, columns: self.finish(table.take(rows, columns), source),
+            finish=lambda rows, held: self.finish(table.take(rows, held), source),
             source=source,
             row_bytes=table.held_bytes / table.count,
-            beside=table.columns,
+            beside=table.held,
         )
