@@ -12,6 +12,7 @@ _LAZY = {
     "OptimizedTrainer": "optimized_trainer.component",
     "PerfEvaluator": "perf_evaluator.component",
     "latest_ledger": "latest",
+    "latest_metrics": "latest",
     "latest_plans": "latest",
 }
 

@@ -1,13 +1,16 @@
 """How the components write and read the payloads of their artifacts."""
 
+import logging
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import metrics, records, report
+from tfx_perf import errors, metrics, records, report
 
 REPORT_FILE = "report.html"
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def publish(
@@ -38,3 +41,20 @@ def publish(
         target.set_float_custom_property(key, value)
     for key, label in (labels or {}).items():
         target.set_string_custom_property(key, label)
+
+
+def newest_first(
+    items: Sequence[artifact.Artifact], kind: type[records.RecordT], *, file_name: str
+) -> Iterator[tuple[str, records.RecordT]]:
+    """Yields the artifacts' folders and payloads; what cannot be read is skipped with a warning.
+
+    Args:
+        items: artifacts of runs before.
+        kind: what they hold.
+        file_name: the payload's name inside an artifact.
+    """
+    for item in sorted(items, key=lambda item: item.id, reverse=True):
+        try:
+            yield item.uri, kind.read(pathlib.Path(item.uri, file_name))
+        except errors.UserError as error:
+            _LOGGER.warning("A previous plan is skipped: %s", error)

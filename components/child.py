@@ -94,12 +94,16 @@ def _environment() -> dict[str, str]:
 def _ending(return_code: int) -> str:
     if return_code == -signal.SIGKILL:
         return "was killed (SIGKILL), most likely because memory ran out"
+    if return_code == -signal.SIGALRM:
+        return "ran out of time (SIGALRM)"
     if return_code < 0:
         return f"crashed ({signal.Signals(-return_code).name})"
     return f"ended the process with exit code {return_code}"
 
 
 def _main(request_path: str, response_path: str) -> None:
+    with contextlib.suppress(OSError):  # if memory runs out, it shall not be the parent's end
+        pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     request = json.loads(pathlib.Path(request_path).read_text())
     module, _, name = request["target"].partition(":")
     try:

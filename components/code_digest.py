@@ -4,7 +4,7 @@ import hashlib
 import importlib.util
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfx.dsl.io import fileio
@@ -38,7 +38,7 @@ def source_digest(function: str) -> str:
         )
     folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
     files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-    return _digest(file.read_bytes() for file in files or [pathlib.Path(spec.origin)])
+    return digest(file.read_bytes() for file in files or [pathlib.Path(spec.origin)])
 
 
 def training_digest(exec_properties: Mapping[str, Any]) -> str:
@@ -61,17 +61,18 @@ def training_digest(exec_properties: Mapping[str, Any]) -> str:
                 f"Expected an existing module file. Received: module_file={module_file}."
             )
         with fileio.open(module_file, "rb") as file:
-            code = _digest([file.read()])
+            code = digest([file.read()])
     elif run_fn:
         code = source_digest(run_fn)
     else:
         return ""
     arguments = [str(exec_properties.get(key)) for key in _ARGUMENTS]
-    return _digest(part.encode() for part in [str(run_fn), code, *arguments])
+    return digest(part.encode() for part in [str(run_fn), code, *arguments])
 
 
-def _digest(parts: Any) -> str:
-    digest = hashlib.sha256()
+def digest(parts: Iterable[bytes]) -> str:
+    """Returns a short digest of the parts, joined."""
+    found = hashlib.sha256()
     for part in parts:
-        digest.update(part)
-    return digest.hexdigest()[:_DIGEST_LENGTH]
+        found.update(part)
+    return found.hexdigest()[:_DIGEST_LENGTH]

@@ -10,7 +10,7 @@ from tfx.types import artifact
 
 from tfx_perf.components import types
 
-_PLANS = 10
+_RUNS = 10
 
 _Inputs = dict[str, list[artifact.Artifact]]
 
@@ -34,43 +34,70 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
         }
 
 
-class PlansBeforeStrategy(LatestStrategy):
-    """Resolves the newest plans that are older than the first one for the same examples.
+class BeforeStrategy(LatestStrategy):
+    """Resolves the newest artifacts that are older than the first one for the same examples.
 
     An input that changes with each run would keep TFX's cache from ever answering. This
-    one changes only with the examples: when they are tuned a second time, the plans are
+    one changes only with the examples: when they are used a second time, the artifacts are
     those of the first time, so that an unchanged run is taken from cache, plan and all.
     """
 
+    def __init__(self, count: int, run_label: str | None = None) -> None:
+        """Resolves at most `count` artifacts for each key, the newest last.
+
+        Args:
+            count: how many.
+            run_label: of the component that will read them; executions with another label are
+                not its own, so that what they made is resolved.
+        """
+        super().__init__(count)
+        self._run_label = run_label
+
     def resolve_artifacts(self, store: Any, input_dict: _Inputs) -> _Inputs:
-        """Returns the newest of the plans under `previous_plans`, and the `examples` as they are.
+        """Returns the newest artifacts for each key but `examples`, and those as they are.
 
         Args:
             store: ML Metadata.
-            input_dict: `previous_plans`, and the `examples` that are to be tuned now.
+            input_dict: artifacts of runs before, and the `examples` that are to be used now.
         """
-        examples, plans = input_dict["examples"], input_dict["previous_plans"]
-        of_these = _made_from(store, plans, {item.id for item in examples})
-        first_id = min(of_these, default=None)
-        older = [plan for plan in plans if first_id is None or plan.id < first_id]
-        resolved = super().resolve_artifacts(store, {"previous_plans": older})
-        return {"examples": examples, **resolved}
+        examples = input_dict["examples"]
+        ids = {item.id for item in examples}
+        older = {}
+        for key, candidates in input_dict.items():
+            if key != "examples":
+                made_from = _made_from(store, candidates, ids, run_label=self._run_label)
+                first_id = min(made_from, default=None)
+                older[key] = [
+                    item for item in candidates if first_id is None or item.id < first_id
+                ]
+        return {"examples": examples, **super().resolve_artifacts(store, older)}
 
 
-def _made_from(store: Any, plans: Sequence[artifact.Artifact], source_ids: set[int]) -> set[int]:
-    """Returns the ids of those plans that an execution made from one of the sources."""
+def _made_from(
+    store: Any,
+    items: Sequence[artifact.Artifact],
+    source_ids: set[int],
+    *,
+    run_label: str | None,
+) -> set[int]:
+    """Returns the ids of those artifacts that an execution with that label made from a source."""
     kinds = metadata_store_pb2.Event
     made_by: dict[int, set[int]] = {}
-    for event in store.get_events_by_artifact_ids([plan.id for plan in plans]) if plans else ():
+    for event in store.get_events_by_artifact_ids([item.id for item in items]) if items else ():
         if event.type == kinds.OUTPUT:
             made_by.setdefault(event.execution_id, set()).add(event.artifact_id)
-    if not made_by:
+    of_this_label = [
+        execution.id
+        for execution in store.get_executions_by_id(list(made_by))
+        if execution.custom_properties["run_label"].string_value == (run_label or "")
+    ]
+    if not of_this_label:
         return set()
     return {
-        plan_id
-        for event in store.get_events_by_execution_ids(list(made_by))
+        item_id
+        for event in store.get_events_by_execution_ids(of_this_label)
         if event.type == kinds.INPUT and event.artifact_id in source_ids
-        for plan_id in made_by[event.execution_id]
+        for item_id in made_by[event.execution_id]
     }
 
 
@@ -93,7 +120,7 @@ def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resol
 
     Args:
         examples: what InputTuner gets. Give it in a pipeline with caching, so that an unchanged
-            InputTuner is still taken from cache (see `PlansBeforeStrategy`). Without it, the
+            InputTuner is still taken from cache (see `BeforeStrategy`). Without it, the
             plans of all runs before are resolved, also those for the very same artifacts.
 
     Example:
@@ -102,11 +129,44 @@ def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resol
         input_tuner = InputTuner(..., previous_plans=plans.outputs["previous_plans"])
         ```
     """
-    channels = {"previous_plans": tfx.dsl.Channel(type=types.InputPlan)}
-    if examples is not None:
-        channels["examples"] = examples
+    plans = tfx.dsl.Channel(type=types.InputPlan)
+    return _before(examples, previous_plans=plans).with_id("latest_input_plans")
+
+
+def latest_metrics(
+    examples: tfx_types.BaseChannel | None = None, *, run_label: str | None = None
+) -> tfx.dsl.Resolver:
+    """Returns the node whose output `previous_metrics` goes into OptimizedTrainer.
+
+    Args:
+        examples: what OptimizedTrainer gets; as for `latest_plans`.
+        run_label: what OptimizedTrainer gets. With a new label it trains anew, and may then use
+            the plan of the label before, though the examples are the same.
+
+    Example:
+        ```python
+        metrics = latest_metrics(transform.outputs["transformed_examples"])
+        trainer = OptimizedTrainer(..., previous_metrics=metrics.outputs["previous_metrics"])
+        ```
+    """
+    metrics = tfx.dsl.Channel(type=types.PerfMetrics)
+    resolver = _before(examples, run_label=run_label, previous_metrics=metrics)
+    return resolver.with_id("latest_perf_metrics")
+
+
+def _before(
+    examples: tfx_types.BaseChannel | None,
+    *,
+    run_label: str | None = None,
+    **channels: tfx_types.BaseChannel,
+) -> tfx.dsl.Resolver:
+    if examples is None:
+        return tfx.dsl.Resolver(
+            strategy_class=LatestStrategy, config={"count": _RUNS}, **channels
+        )
     return tfx.dsl.Resolver(
-        strategy_class=PlansBeforeStrategy if examples is not None else LatestStrategy,
-        config={"count": _PLANS},
+        strategy_class=BeforeStrategy,
+        config={"count": _RUNS, "run_label": run_label or ""},  # TFX compiles no None
+        examples=examples,
         **channels,
-    ).with_id("latest_input_plans")
+    )

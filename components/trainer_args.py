@@ -42,13 +42,20 @@ def fn_args(
     # Private, but the only place that knows all arguments; the same in TFX 1.16 and 1.21.
     arguments = tfx_executor.GenericExecutor()._GetFnArgs(input_dict, output_dict, exec_properties)
     _check_examples(arguments.train_files, arguments.data_accessor)
-    if input_dict.get(INPUT_PLAN_KEY):
-        uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])
-        record = input_record.TuningRecord.read(pathlib.Path(uri) / input_record.FILE_NAME)
+    record = input_plan(input_dict)
+    if record:
         arguments.data_accessor = arguments.data_accessor._replace(
             tf_dataset_factory=sources.plan_factory(examples, record)
         )
     return arguments
+
+
+def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
+    """Returns what InputTuner chose, None if there is no `input_plan`."""
+    if not input_dict.get(INPUT_PLAN_KEY):
+        return None
+    uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])
+    return input_record.TuningRecord.read(pathlib.Path(uri) / input_record.FILE_NAME)
 
 
 def outputs_in(folder: str) -> _Artifacts:

@@ -14,6 +14,7 @@ from tfx_perf.components import (
     PerfEvaluator,
     code_digest,
     latest_ledger,
+    latest_metrics,
     latest_plans,
 )
 from tfx_perf.config import PerfConfig
@@ -75,9 +76,9 @@ def create_pipeline(
     """Builds the pipeline; adapt it by copying, it holds no logic of its own.
 
     CsvExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
-    MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and three resolvers, for
-    the plans of runs before, for the last blessed model and for the ledger of blessed runs. Pusher
-    needs both blessings.
+    MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and four resolvers, for
+    the input plans and the training plans of runs before, for the last blessed model and for the
+    ledger of blessed runs. Pusher needs both blessings.
     Caching is on, so a run that failed goes on where it failed when it is run again.
 
     Args:
@@ -125,7 +126,15 @@ def create_pipeline(
     )
     training["input_plan"] = input_tuner.outputs["input_plan"]
     memory_profiler = MemoryProfiler(**training, custom_config=code_config)
-    trainer = OptimizedTrainer(**training, custom_config={**code_config, "run_label": run_label})
+    previous_metrics = latest_metrics(
+        transform.outputs["transformed_examples"], run_label=run_label
+    )
+    trainer = OptimizedTrainer(
+        **training,
+        custom_config=code_config,
+        previous_metrics=previous_metrics.outputs["previous_metrics"],
+        run_label=run_label,
+    )
     blessed_model = tfx.dsl.Resolver(
         strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
         model=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model),
@@ -166,6 +175,7 @@ def create_pipeline(
             plans,
             input_tuner,
             memory_profiler,
+            previous_metrics,
             trainer,
             blessed_model,
             evaluator,

@@ -75,6 +75,13 @@ class TrainingConfig(_Section):
         loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
+        checkpoint_folder: local folder where an interrupted training is found again; None:
+            OptimizedTrainer's own working folder, and none outside of it.
+        checkpoint_steps: steps between two checkpoints; 0 or null: not by steps.
+        checkpoint_seconds: seconds between two checkpoints, if this comes first; 0 or null:
+            not by time.
+        loss_upper_bound: a loss above this ends in a rollback, as NaN and Inf do.
+        recovery_max_trials: how often training goes back and on with a safer plan.
     """
 
     trial_budget_seconds: Annotated[float, pydantic.Field(ge=0)] = 120.0
@@ -82,6 +89,11 @@ class TrainingConfig(_Section):
     loss_tolerance: _Positive = 0.01
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None
+    checkpoint_folder: str | None = None
+    checkpoint_steps: Annotated[int, pydantic.Field(ge=0)] | None = 1000
+    checkpoint_seconds: Annotated[float, pydantic.Field(ge=0)] | None = 300.0
+    loss_upper_bound: float | None = None
+    recovery_max_trials: Annotated[int, pydantic.Field(ge=0)] = 2
 
 
 class MemoryConfig(_Section):

@@ -11,3 +11,7 @@ class UserError(ValueError):
 
 class MeasurementError(RuntimeError):
     """A measurement could not be made, or its result is impossible (e.g. MFU > 1)."""
+
+
+class HalfAppliedError(RuntimeError):
+    """The optimizer failed half-way: some weights are updated; only a checkpoint is whole."""

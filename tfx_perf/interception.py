@@ -93,28 +93,32 @@ def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
 class _CapturedError(BaseException):
     """Unwinds the user's code; a BaseException, so that `except Exception` lets it pass."""
 
-    def __init__(self, call: FitCall) -> None:
-        self.call = call
+    def __init__(self, found: Any) -> None:
+        self.found = found
 
 
-def capture_fit(run: Callable[[], Any]) -> FitCall:
-    """Runs the user's code up to its first `Model.fit` and returns that call, undone.
+def capture_fit(
+    run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda call: call
+) -> Any:
+    """Runs the user's code up to its first `Model.fit`; returns that `FitCall`, not carried out.
 
     Args:
         run: the training code; it is abandoned where it calls `fit`.
+        look: called with the `FitCall` while the user's scopes and files are still open; what
+            it returns is returned instead.
 
     Raises:
         UserError: `run` came to its end without calling `fit`.
     """
 
     def stop(call: FitCall) -> None:
-        raise _CapturedError(call)
+        raise _CapturedError(look(call))
 
     try:
         with intercepting_fit(stop):
             run()
     except _CapturedError as captured:
-        return captured.call
+        return captured.found
     raise errors.UserError(
         "Expected the training code to call Keras Model.fit. Received: it ended without. "
         "A custom training loop cannot be captured; use tfx_perf.fit in it instead."

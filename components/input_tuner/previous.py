@@ -2,13 +2,12 @@
 
 import logging
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import errors
-from tfx_perf.gate import fingerprint
+from tfx_perf import fingerprint
+from tfx_perf.components import artifacts
 from tfx_perf.input import measure, record
 from tfx_perf.input import source as source_lib
 
@@ -45,17 +44,14 @@ def find(
         key: of the plan that is wanted.
         source: the data that it must serve.
     """
-    for item in sorted(plans, key=lambda plan: plan.id, reverse=True):
-        try:
-            plan = record.TuningRecord.read(pathlib.Path(item.uri, record.FILE_NAME))
-        except errors.UserError as error:
-            _LOGGER.warning("A previous plan is skipped: %s", error)
-            continue
+    for uri, plan in artifacts.newest_first(
+        plans, record.TuningRecord, file_name=record.FILE_NAME
+    ):
         obstacle = _obstacle(plan, key, source)
         if obstacle is None:
-            _LOGGER.info("The plan in %s is used again.", item.uri)
-            return plan.model_copy(update={"reused_from": plan.reused_from or item.uri})
-        _LOGGER.info("The plan in %s is not used again: %s.", item.uri, obstacle)
+            _LOGGER.info("The plan in %s is used again.", uri)
+            return plan.model_copy(update={"reused_from": plan.reused_from or uri})
+        _LOGGER.info("The plan in %s is not used again: %s.", uri, obstacle)
     return None
 
 
@@ -67,7 +63,7 @@ def _obstacle(
         return "its search did not come to an end"
     changes = fingerprint.differences(plan.key, key)
     if changes:
-        return "; ".join(f"{part} was {was}, is {now}" for part, (was, now) in changes.items())
+        return fingerprint.describe(changes)
     copy = plan.parameters
     if copy.copy_folder and (
         copy.copied_files != source.files or not os.path.isdir(copy.copy_folder)

@@ -21,10 +21,14 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
+        "run_label": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
         **standard_component_specs.TrainerSpec.INPUTS,
         "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
+        "previous_metrics": component_spec.ChannelParameter(
+            type=types.PerfMetrics, optional=True
+        ),
     }
     OUTPUTS = {
         **standard_component_specs.TrainerSpec.OUTPUTS,
@@ -35,26 +39,33 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
 class OptimizedTrainer(base_component.BaseComponent):
     """Trains the user's unmodified module with the fastest plan that was measured.
 
-    Takes what TFX's Trainer takes, and runs the same `run_fn`. When it calls `Model.fit`,
-    short trials compare plain `fit` with several steps per call and with XLA, on the real
-    model and data; the fastest that reaches plain `fit`'s loss then trains. What cannot be
-    taken over (a custom loop, NumPy input, eager mode) trains as it would have, and the
-    record says why.
+    Takes what TFX's Trainer takes, and runs the same `run_fn`. Before that, a process of its own
+    runs it up to its first `Model.fit`, with other output folders. There, short trials compare
+    plain `fit` with several steps per call and with XLA, on the real model and data; the fastest
+    that reaches plain `fit`'s loss then trains. A trial that crashes or eats the memory is left
+    out; if none can be made, plain `fit` trains. What cannot be taken over (a custom loop, NumPy
+    input, eager mode) trains as it would have, and the record says why.
+
+    With `previous_metrics`, trials that would find the same as those of a run before are not
+    repeated, and training starts at once.
 
     Outputs:
         model: `Model`, as the user's code saves it.
         model_run: `ModelRun`, e.g. TensorBoard logs.
-        perf_metrics: `PerfMetrics` with `metrics.json`, `report.html`, the figures as custom
-            properties and the custom property `plan`.
+        perf_metrics: `PerfMetrics` with `metrics.json`, `report.html`, `trials.log`, the figures
+            as custom properties and the custom property `plan`; also `reused_from`, if the
+            plan is that of a run before.
 
     Example:
         ```python
+        examples = transform.outputs["transformed_examples"]
         trainer = OptimizedTrainer(
             run_fn="models.keras_model.model.run_fn",
-            examples=transform.outputs["transformed_examples"],
+            examples=examples,
             transform_graph=transform.outputs["transform_graph"],
             schema=schema_gen.outputs["schema"],
             input_plan=input_tuner.outputs["input_plan"],
+            previous_metrics=latest_metrics(examples).outputs["previous_metrics"],
             train_args=tfx.proto.TrainArgs(num_steps=1000),
             eval_args=tfx.proto.EvalArgs(num_steps=150),
         )
@@ -73,11 +84,13 @@ class OptimizedTrainer(base_component.BaseComponent):
         base_model: tfx_types.BaseChannel | None = None,
         hyperparameters: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
+        previous_metrics: tfx_types.BaseChannel | None = None,
         module_file: str | None = None,
         run_fn: str | None = None,
         train_args: trainer_pb2.TrainArgs | None = None,
         eval_args: trainer_pb2.EvalArgs | None = None,
         custom_config: Mapping[str, Any] | None = None,
+        run_label: str | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
@@ -89,11 +102,15 @@ class OptimizedTrainer(base_component.BaseComponent):
             base_model: `Model` to start from.
             hyperparameters: `HyperParameters` from a Tuner.
             input_plan: `InputPlan` from InputTuner; None reads as TFX does.
+            previous_metrics: `PerfMetrics` of runs before, from `latest_metrics`. A plan that was
+                found with the same code, schema, input plan, settings, host and versions is used
+                again, if `fit` gets the same model and batches.
             module_file: path of the module that defines `run_fn`; TFX packages it.
             run_fn: import path of the function, instead of `module_file`.
             train_args: splits and steps to train; by default the split `train`.
             eval_args: splits and steps to evaluate; by default the split `eval`.
             custom_config: passed on to `run_fn`.
+            run_label: a new label trains anew though nothing has changed.
             config: the settings are in its `training` and `compilation` sections.
 
         Raises:
@@ -109,6 +126,8 @@ class OptimizedTrainer(base_component.BaseComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 input_plan=input_plan,
+                previous_metrics=previous_metrics,
+                run_label=run_label,
                 module_file=module_file,
                 run_fn=run_fn,
                 train_args=train_args or trainer_pb2.TrainArgs(),

@@ -1,6 +1,7 @@
 """Runs the user's `run_fn` with `fit` taken over, and publishes what was measured."""
 
 import logging
+import pathlib
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import config, interception
 from tfx_perf.components import artifacts, trainer_args
+from tfx_perf.components.optimized_trainer import checkpoints, plans
 from tfx_perf.report import training_report
 from tfx_perf.training import record, session
 
@@ -26,8 +28,11 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Trains a model.
 
+        The plan is that of a run before, or is found by trials in a child process: whatever
+        happens there costs the speed-up, not the training, which goes on with plain `fit`.
+
         Args:
-            input_dict: as Trainer's, and optionally `input_plan`.
+            input_dict: as Trainer's, and optionally `input_plan` and `previous_metrics`.
             output_dict: `model`, `model_run`, `perf_metrics`.
             exec_properties: as Trainer's, and `config` (a `PerfConfig` as JSON).
 
@@ -38,9 +43,20 @@ class Executor(base_executor.BaseExecutor):
         settings = config.PerfConfig.from_json(exec_properties["config"])
         run_fn = trainer_args.load_run_fn(exec_properties)
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+        # Before this process touches a device or reads data, so that the child has all of them.
+        given = plans.plan_for(
+            input_dict, exec_properties, settings=settings, log_folder=pathlib.Path(target.uri)
+        )
         if settings.training.seed is not None:
             tf.keras.utils.set_random_seed(settings.training.seed)
-        training = session.TrainingSession(settings)
+        folder = settings.training.checkpoint_folder or checkpoints.folder_for(
+            self._context, input_dict, exec_properties
+        )
+        kept = settings.training.model_copy(update={"checkpoint_folder": folder})
+        training = session.TrainingSession(
+            settings.model_copy(update={"training": kept}), given=given
+        )
         with interception.intercepting_fit(training.fit):
             run_fn(arguments)
         if not fileio.exists(arguments.serving_model_dir):
@@ -48,17 +64,20 @@ class Executor(base_executor.BaseExecutor):
                 "Expected run_fn to save a model. Received: nothing in "
                 f"serving_model_dir={arguments.serving_model_dir}."
             )
-        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+        training.close()
         if training.record is None:
             # The model is good; losing it because nothing was measured would help nobody.
             _LOGGER.warning("run_fn did not call Model.fit, so nothing was measured.")
             target.set_string_custom_property("plan", "not measured: run_fn did not call fit")
             return
+        labels = {"plan": str(training.record.plan)}
+        if training.record.reused_from:
+            labels["reused_from"] = training.record.reused_from
         artifacts.publish(
             target,
             training.record,
             file_name=record.FILE_NAME,
             figures=training.record.figures(),
-            labels={"plan": str(training.record.plan)},
+            labels=labels,
             page=training_report.report_on(training.record),
         )

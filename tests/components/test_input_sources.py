@@ -134,9 +134,10 @@ def parsed(text):
     return text_format.Parse(text, schema_pb2.Schema())
 
 
-@pytest.fixture(params=["representations", "ragged", "sequence", "data view"])
-def case(request, tmp_path):
+@pytest.fixture(scope="module", params=["representations", "ragged", "sequence", "data view"])
+def case(request, tmp_path_factory):
     """Examples of one kind, their schema, and one of the features."""
+    tmp_path = tmp_path_factory.mktemp("case")
     if request.param == "representations":
         return examples(tmp_path / "data"), parsed(REPRESENTATIONS), "renamed"
     if request.param == "ragged":
@@ -155,11 +156,18 @@ def source_of(item, schema, label_key=None, **options):
     return found.replace_options(**options)
 
 
-@pytest.mark.parametrize("labelled", [False, True])
-@pytest.mark.parametrize("name", NAMES)
-def test_every_candidate_yields_the_defaults_examples(name, labelled, case):
+@pytest.fixture(scope="module", params=[False, True], ids=["unlabelled", "labelled"])
+def sources_of_case(request, case):
+    """Its source for one epoch, the endless one, and the digest of the default's examples."""
     item, schema, feature = case
-    source = source_of(item, schema, feature if labelled else None, num_epochs=1)
+    source = source_of(item, schema, feature if request.param else None, num_epochs=1)
+    digest = fingerprint.digest(source.default())
+    return source, source.replace_options(num_epochs=None), digest
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_candidate_yields_the_defaults_examples(name, sources_of_case):
+    source, endless, expected = sources_of_case
     build = candidates.make(name).build
     try:
         found = build(source, limits=AMPLE)
@@ -168,10 +176,9 @@ def test_every_candidate_yields_the_defaults_examples(name, labelled, case):
         assert "sparse" in str(refusal)
         return
     assert found.element_spec == source.element_spec
-    assert fingerprint.digest(found) == fingerprint.digest(source.default())
-    if name == "columns" and schema is None:
+    assert fingerprint.digest(found) == expected
+    if name == "columns" and source.schema is None:
         return  # it knows the number of rows of a batch, a data view's decoder forgets it
-    endless = source.replace_options(num_epochs=None)
     assert build(endless, limits=AMPLE).element_spec == endless.element_spec
 
 

@@ -1,5 +1,7 @@
 """TFDV statistics of two datasets: equal ones agree, planted differences are named."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,7 +15,15 @@ COUNT = 3000
 
 
 def features():
-    """Features of every kind, by name; the first dimension is the example."""
+    """Features of every kind, by name, to be changed; the first dimension is the example."""
+    return {
+        name: value.copy() if isinstance(value, np.ndarray) else value
+        for name, value in _features().items()
+    }
+
+
+@functools.cache
+def _features():
     numbers = np.arange(COUNT)
     rng = np.random.default_rng(0)
     return {

@@ -100,6 +100,7 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
         {**inputs, "transform_graph": transform_graph},
         module_file=module,
         label_key=None,
+        time_budget_seconds=12,
     )
     out, err = capfd.readouterr()
     assert not out

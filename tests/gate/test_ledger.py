@@ -3,8 +3,7 @@
 import pytest
 from gate_runs import ELSEWHERE, HERE, run
 
-from tfx_perf import errors
-from tfx_perf.gate import fingerprint
+from tfx_perf import errors, fingerprint
 from tfx_perf.gate.ledger import Ledger
 
 

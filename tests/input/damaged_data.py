@@ -118,7 +118,7 @@ def _shards(sizes: list[int], suffix: str = ".gz") -> Callable[[pathlib.Path], N
 CASES = {
     "one plain shard": Case(_shards([150], "")),
     "one gzip shard": Case(_shards([150])),
-    "1,000 shards": Case(_shards([1] * 1000)),
+    "300 shards": Case(_shards([1] * 300)),  # tf.data reads at most 256 in turns
     "skewed shards": Case(_shards([400, 3, 1, 1])),
     "an empty shard among others": Case(_shards([60, 0, 60])),
     "a file of no bytes among others": Case(_empty_file),

@@ -2,16 +2,18 @@
 
 import time
 
-import pytest
 import tensorflow as tf
 from tensorflow.core.framework import model_pb2
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfx_perf.input import autotune_view
 
-needs_the_profiler = pytest.mark.skipif(
-    hasattr(tf.data.experimental, "get_model_proto"), reason="TensorFlow tells without it"
-)
+
+def untuned(dataset):
+    """Only the profiler tells of a dataset without autotune, whatever the TensorFlow."""
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return dataset.with_options(options)
 
 
 def test_the_default(make_source, capfd):
@@ -26,7 +28,16 @@ def test_the_default(make_source, capfd):
     assert prefetch.tuned
     assert prefetch.buffer_size >= 1
     assert names.index(interleave.name) < names.index(parse.name)
+    assert len(set(names)) == len(names)
     assert "rofiler" not in capfd.readouterr().err
+
+
+def test_fixed_by_the_user():
+    dataset = tf.data.Dataset.range(10**9).map(abs, num_parallel_calls=2).prefetch(5)
+    for own in [dataset, untuned(dataset)]:
+        parallel_map, prefetch = autotune_view.read(own, seconds=0.1)
+        assert (parallel_map.parallelism, parallel_map.tuned) == (2, False)
+        assert (prefetch.buffer_size, prefetch.tuned) == (5, False)
 
 
 def test_the_terminal_is_given_back(make_source, capfd):
@@ -47,8 +58,12 @@ def test_a_model():
 
     add(1, "Prefetch", 2, buffer_size=(9, 4, True))
     add(2, "Batch", 3)
-    add(3, "ParallelInterleaveV4", parallelism=(2, 0, False), cycle_length=(6, 0, False))
-    interleave, prefetch = autotune_view.from_model(model)
+    add(3, "ParallelInterleaveV4", 4, 5, parallelism=(2, 0, False), cycle_length=(6, 0, False))
+    for file in [4, 5]:
+        add(file, "FlatMap", file + 2, cycle_length=(1, 0, False))
+        add(file + 2, "ParallelMapV2", parallelism=(3, 0, False))
+    decode, interleave, prefetch = autotune_view.from_model(model)
+    assert (decode.name, decode.parallelism) == ("ParallelMapV2", 3)
     assert (interleave.name, interleave.tuned) == ("ParallelInterleaveV4", False)
     assert (interleave.parallelism, interleave.cycle_length) == (2, 6)
     assert (prefetch.name, prefetch.buffer_size, prefetch.tuned) == ("Prefetch", 4, True)
@@ -76,10 +91,9 @@ def test_a_failing_dataset():
     assert autotune_view.read(broken, seconds=0.1) == ()
 
 
-@needs_the_profiler
 def test_the_users_own_profile_goes_on(make_source, tmp_path):
     with tf.profiler.experimental.Profile(str(tmp_path)):
-        assert autotune_view.read(make_source().default(), seconds=0) == ()
+        assert autotune_view.read(untuned(make_source().default()), seconds=0) == ()
     assert list(tmp_path.rglob("*.xplane.pb"))
 
 

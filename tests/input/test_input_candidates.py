@@ -45,25 +45,27 @@ def flat(batches):
         {"batch_size": 300},
     ],
 )
-def test_element_spec_is_the_defaults(name, options, make_source):
+def test_element_spec_is_the_defaults(name, options, make_source, built):
     source = make_source(**options)
-    assert build(name, source).element_spec == source.element_spec
+    assert built(name, source).element_spec == source.element_spec
 
 
 @every_candidate
 @pytest.mark.parametrize("batch_size", [1, 7, 230, 1000])
-def test_one_epoch_holds_the_same_examples(name, batch_size, make_source):
+def test_one_epoch_holds_the_same_examples(
+    name, batch_size, make_source, built, defaults_digest
+):
     source = make_source(num_epochs=1, batch_size=batch_size)
-    dataset = build(name, source)
+    dataset = built(name, source)
     assert sorted(flat(numbers(dataset))) == list(range(230))
-    assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
+    assert fingerprint.digest(dataset) == defaults_digest(source)
 
 
 @every_candidate
 @pytest.mark.parametrize("drop_final_batch", [True, False])
-def test_batches_span_epochs_as_the_defaults_do(name, drop_final_batch, make_source):
+def test_batches_span_epochs_as_the_defaults_do(name, drop_final_batch, make_source, built):
     source = make_source(num_epochs=2, drop_final_batch=drop_final_batch)
-    found, expected = numbers(build(name, source)), numbers(source.default())
+    found, expected = (numbers(built(each, source)) for each in (name, "default"))
     assert [len(batch) for batch in found] == [len(batch) for batch in expected]
     if not drop_final_batch:
         assert sorted(flat(found)) == sorted(2 * list(range(230)))
@@ -72,23 +74,23 @@ def test_batches_span_epochs_as_the_defaults_do(name, drop_final_batch, make_sou
 
 @every_candidate
 @pytest.mark.parametrize("num_epochs", [None, 2])
-def test_cardinality_is_the_defaults(name, num_epochs, make_source):
+def test_cardinality_is_the_defaults(name, num_epochs, make_source, built):
     source = make_source(num_epochs=num_epochs)
-    found = build(name, source)
-    assert found.cardinality() == source.default().cardinality()
+    found = built(name, source)
+    assert found.cardinality() == built("default", source).cardinality()
     if num_epochs is None:
         assert len(numbers(found.take(60))) == 60
 
 
 @every_candidate
-def test_unshuffled_order_is_the_defaults(name, make_source):
+def test_unshuffled_order_is_the_defaults(name, make_source, built):
     source = make_source(num_epochs=2, shuffle=False)
-    assert numbers(build(name, source)) == numbers(source.default())
+    assert numbers(built(name, source)) == numbers(built("default", source))
 
 
 @every_candidate
-def test_order_differs_by_epoch_and_by_iterator(name, make_source):
-    dataset = build(name, make_source(num_epochs=2))
+def test_order_differs_by_epoch_and_by_iterator(name, make_source, built):
+    dataset = built(name, make_source(num_epochs=2))
     first, again = flat(numbers(dataset)), flat(numbers(dataset))
     assert first[:230] != first[230:]
     assert first != again
@@ -96,8 +98,8 @@ def test_order_differs_by_epoch_and_by_iterator(name, make_source):
 
 
 @every_candidate
-def test_users_repeat_shuffles_anew(name, make_source):
-    found = flat(numbers(build(name, make_source(num_epochs=1)).repeat(2)))
+def test_users_repeat_shuffles_anew(name, make_source, built):
+    found = flat(numbers(built(name, make_source(num_epochs=1)).repeat(2)))
     assert found[:230] != found[230:]
     assert sorted(found[:230]) == list(range(230))
 
@@ -131,11 +133,11 @@ def seeded_orders(folder):
 
 @every_candidate
 @pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
-def test_sparse_features_are_the_defaults(name, options, make_source):
+def test_sparse_features_are_the_defaults(name, options, make_source, built):
     source = make_source(schema=record_data.MANY_KINDS_SCHEMA, shuffle=False, **options)
-    dataset = build(name, source)
+    dataset = built(name, source)
     assert dataset.element_spec == source.element_spec
-    pairs = zip(dataset.take(15), source.default().take(15), strict=True)
+    pairs = zip(dataset.take(15), built("default", source).take(15), strict=True)
     for (found, _), (expected, _) in pairs:
         for key in ["words", "counts", "weights"]:
             for part in ["indices", "values", "dense_shape"]:
@@ -145,9 +147,9 @@ def test_sparse_features_are_the_defaults(name, options, make_source):
 
 
 @every_candidate
-def test_sparse_features_shuffled(name, make_source):
+def test_sparse_features_shuffled(name, make_source, built, defaults_digest):
     source = make_source(schema=record_data.MANY_KINDS_SCHEMA, num_epochs=1, batch_size=7)
-    assert fingerprint.digest(build(name, source)) == fingerprint.digest(source.default())
+    assert fingerprint.digest(built(name, source)) == defaults_digest(source)
 
 
 def test_batch_of_empty_rows_only(make_source):
@@ -172,7 +174,7 @@ def test_nested_ragged_columns(splits_dtype):
         tf.data.Dataset.from_tensors({"lists": lists[3:]})
     )
     table = resident.load(chunks, limits=AMPLE, expected_count=1)
-    parts = next(iter(table.columns))
+    parts = next(iter(table.held))
     taken = table.take(tf.constant([3, 0, 0, 2], tf.int64), parts)["lists"]
     assert taken.to_list() == [lists[n].to_list() for n in [3, 0, 0, 2]]
     assert (taken.dtype, taken.row_splits.dtype) == (lists.dtype, splits_dtype)
@@ -186,7 +188,7 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
     source = record_data.plain_source(split_folder, num_epochs=1)
     dataset = batching.to_batches(
         batching.row_numbers(table.count, source.options), finish=table.take,
-        source=source, row_bytes=200_000, beside=table.columns,
+        source=source, row_bytes=200_000, beside=table.held,
     )  # fmt: skip
     before_bytes = psutil.Process().memory_info().rss
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
@@ -198,12 +200,12 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
 
 @every_candidate
 @pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
-def test_ragged_features_are_the_defaults(name, options, make_source):
+def test_ragged_features_are_the_defaults(name, options, make_source, built):
     source = make_source(schema=RAGGED_SCHEMA, shuffle=False, **options)
     assert isinstance(source.element_spec[0]["words"], tf.RaggedTensorSpec)
-    dataset = build(name, source)
+    dataset = built(name, source)
     assert dataset.element_spec == source.element_spec
-    pairs = zip(dataset.take(15), source.default().take(15), strict=True)
+    pairs = zip(dataset.take(15), built("default", source).take(15), strict=True)
     for (found, _), (expected, _) in pairs:
         assert found["words"].to_list() == expected["words"].to_list()
 

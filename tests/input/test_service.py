@@ -8,6 +8,7 @@ import sys
 import time
 
 import pytest
+import tensorflow as tf
 from record_data import SPARSE_SCHEMA
 
 from tfx_perf.input import candidate, candidates, fingerprint
@@ -28,6 +29,15 @@ address = sys.argv[1].split("://")[1]
 server = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
 print("ready", flush=True)
 server.join()
+"""
+DISPATCHER_AND_WORKER = """
+import tensorflow as tf
+service = tf.data.experimental.service
+dispatcher = service.DispatchServer()
+address = dispatcher.target.split("://")[1]
+worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
+print(dispatcher.target, flush=True)
+worker.join()
 """
 
 
@@ -55,11 +65,8 @@ def service():
 
 @pytest.fixture(scope="module")
 def service_of_one():
-    with running(DISPATCHER) as dispatcher:
-        address = dispatcher.stdout.readline().strip()
-        with running(WORKER, address) as worker:
-            assert worker.stdout.readline().strip() == "ready"
-            yield address
+    with running(DISPATCHER_AND_WORKER) as process:
+        yield process.stdout.readline().strip()
 
 
 def build(source, address, name="parallel_reader+service", unused=()):
@@ -116,6 +123,12 @@ def test_projection_around_it(service, make_source):
 def test_keeps_no_order(options, reason, service, make_source):
     with pytest.raises(candidate.NotApplicable, match=reason):
         build(make_source(**options), service)
+
+
+def test_refuses_a_global_seed(service, make_source):
+    tf.random.set_seed(1)
+    with pytest.raises(candidate.NotApplicable, match="would repeat one order"):
+        build(make_source(), service)
 
 
 def test_refuses_other_candidates(service, make_source):

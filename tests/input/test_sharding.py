@@ -43,17 +43,17 @@ def numbers(dataset):
 @every_candidate
 @pytest.mark.parametrize("shuffle", [True, False])
 @pytest.mark.parametrize("workers", [2, 3, 5])  # of three files
-def test_one_epoch_of_all_workers_is_the_split(name, shuffle, workers, make_source):
-    dataset = build(name, make_source(num_epochs=1, shuffle=shuffle))
+def test_one_epoch_of_all_workers_is_the_split(name, shuffle, workers, make_source, built):
+    dataset = built(name, make_source(num_epochs=1, shuffle=shuffle))
     parts = [numbers(of_worker(dataset, index, workers)) for index in range(workers)]
     assert sorted(sum(parts, [])) == EVERY
     assert min(map(len, parts)) >= 230 // workers // 2
 
 
 @every_candidate
-def test_workers_need_not_shuffle_alike(name, make_source):
+def test_workers_need_not_shuffle_alike(name, make_source, built):
     """One more iterator on one worker shifts its sequence of permutations."""
-    dataset = build(name, make_source(num_epochs=1))
+    dataset = built(name, make_source(num_epochs=1))
     numbers(dataset)
     parts = [numbers(of_worker(dataset, index, 2)) for index in [0, 1, 1]]
     assert sorted(parts[0] + parts[2]) == EVERY
@@ -62,8 +62,8 @@ def test_workers_need_not_shuffle_alike(name, make_source):
 
 
 @every_candidate
-def test_later_epochs(name, make_source):
-    dataset = build(name, make_source(num_epochs=2))
+def test_later_epochs(name, make_source, built):
+    dataset = built(name, make_source(num_epochs=2))
     parts = [numbers(of_worker(dataset, index, 2)) for index in range(2)]
     assert sorted(sum(parts, [])) == sorted(EVERY + EVERY)
     assert sorted(sum((part[: len(part) // 2] for part in parts), [])) == EVERY
@@ -71,8 +71,8 @@ def test_later_epochs(name, make_source):
 
 
 @every_candidate
-def test_endless_batches_are_divided(name, make_source):
-    dataset = build(name, make_source(schema=record_data.MANY_KINDS_SCHEMA))
+def test_endless_batches_are_divided(name, make_source, built):
+    dataset = built(name, make_source(schema=record_data.MANY_KINDS_SCHEMA))
     for index in range(2):
         for features, _ in of_worker(dataset, index, 2).take(40):
             assert features["number"].shape[0] == 8

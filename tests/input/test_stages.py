@@ -5,6 +5,7 @@ import time
 import pytest
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
+from slow_data import slow, slowed
 from tfx_bsl.tfxio import raw_tf_record
 
 from tfx_perf.input import measure, prefixes, stages
@@ -18,21 +19,8 @@ def short_blocks(monkeypatch):
     monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.01)
 
 
-def slow(dataset, seconds):
-    def wait(*batch):
-        with tf.control_dependencies([tf.py_function(lambda: time.sleep(seconds), [], [])]):
-            return tf.nest.map_structure(tf.identity, batch)
-
-    return dataset.map(wait)
-
-
 def with_factory(source, factory):
     return type(source)(source.file_patterns, factory, source.options, source.schema)
-
-
-def slowed(source, seconds):
-    original = source.default_factory
-    return with_factory(source, lambda *args: slow(original(*args), seconds))
 
 
 class Training:

@@ -4,6 +4,7 @@ import time
 
 import pytest
 import tensorflow as tf
+from slow_data import slow, slowed
 
 from tfx_perf import errors, metrics
 from tfx_perf.config import InputConfig
@@ -22,11 +23,7 @@ class Slow(candidate.Candidate):
     description = "Waits at every batch."
 
     def build(self, source, *, limits):
-        def wait(*batch):
-            with tf.control_dependencies([tf.py_function(lambda: time.sleep(0.005), [], [])]):
-                return tf.nest.map_structure(tf.identity, batch)
-
-        return source.default().map(wait)
+        return slow(source.default(), 0.005)
 
 
 class Fails(Slow):
@@ -63,14 +60,21 @@ def short_blocks(monkeypatch):
     monkeypatch.setattr(measure, "_WARM_UP_SECONDS", 0.02)
 
 
+@pytest.fixture
+def brief_diagnosis(monkeypatch):
+    """One round and no stages, where the diagnosis is not what is asked for."""
+    monkeypatch.setattr(tuner, "_DIAGNOSED", 0.0)
+
+
 def tune(source, *candidates, **settings):
-    settings = {"time_budget_seconds": 30, **settings}
+    settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
     source = source.replace_options(batch_size=32)
     return tuner.tune(source, config=InputConfig(**settings), candidates=candidates)
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_faster_candidate_is_chosen(make_source, tmp_path):
-    record = tune(make_source(), Columns())
+    record = tune(slowed(make_source(), 0.02), Columns())
     chosen = record.outcome("columns")
     assert record.chosen == "columns"
     assert (chosen.status, record.outcome("default").status) == ("chosen", "measured")
@@ -78,7 +82,7 @@ def test_faster_candidate_is_chosen(make_source, tmp_path):
     assert record.example_count == record.checked_example_count == 230
     assert (record.file_count, record.compression) == (3, "GZIP")
     assert chosen.resident_bytes >= 230 * 8
-    assert record.tuning_time_seconds < 30
+    assert 0 < record.tuning_time_seconds < 120
 
     figures = metrics.checked(record.figures())
     with_train_step = {
@@ -96,6 +100,7 @@ def test_faster_candidate_is_chosen(make_source, tmp_path):
     assert "<svg" in page
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_default_wins_ties_and_against_slower(make_source):
     record = tune(make_source(), Twin(), Slow(), margin=0.5)
     assert record.chosen == "default"
@@ -105,6 +110,7 @@ def test_default_wins_ties_and_against_slower(make_source):
     assert "default stays" in record.reason
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_what_is_not_equivalent_is_dropped(make_source):
     candidates = [Fails(), OtherSpec(), LosesExamples(), ChangesValues()]
     record = tune(make_source(), *candidates)
@@ -117,15 +123,17 @@ def test_what_is_not_equivalent_is_dropped(make_source):
     assert "with other values" in reasons["changes"]
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_large_data_is_compared_by_a_prefix(make_source, monkeypatch):
     monkeypatch.setattr(search, "_REFERENCE", 0.0)
-    record = tune(make_source(), Columns(), ChangesValues())
+    record = tune(make_source(), Columns(), ChangesValues(), margin=1e9)  # nothing wins
     assert record.checked_example_count == 32
     assert record.example_count is None
     assert record.outcome("columns").status != "dropped"
     assert "with other values" in record.outcome("changes").reason
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_over_the_memory_budget_is_dropped(make_source):
     record = tune(make_source(), Columns(), memory_budget_bytes=1000)
     assert record.chosen == "default"
@@ -186,7 +194,7 @@ class Training:
 
 
 def tune_with(source, training, **settings):
-    settings = {"time_budget_seconds": 30, **settings}
+    settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
     return tuner.tune(
         source, config=InputConfig(**settings), train=training, candidates=[Columns()]
     )
@@ -194,7 +202,7 @@ def tune_with(source, training, **settings):
 
 def test_a_fed_training_is_left_alone(make_source):
     source = make_source(batch_size=32)
-    record = tune_with(source, Training(source, step_seconds=0.02))
+    record = tune_with(source, Training(source, step_seconds=0.1))
     assert record.chosen == "default"
     assert record.diagnosis.is_fed
     assert record.reason.startswith("Compute-bound")
@@ -204,8 +212,9 @@ def test_a_fed_training_is_left_alone(make_source):
     assert record.figures()["input_headroom_ratio"] < 1.03
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_the_winner_is_proven_on_the_train_step(make_source):
-    source = make_source(batch_size=32)
+    source = slowed(make_source(batch_size=32), 0.005)
     record = tune_with(source, Training(source, step_seconds=0.0))
     assert record.chosen.startswith("columns")
     assert record.final.on_train_step
@@ -217,10 +226,11 @@ def test_the_winner_is_proven_on_the_train_step(make_source):
     assert "What holds up training" in input_report.report_on(record).render()
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
-    source = make_source(batch_size=32)
+    source = slowed(make_source(batch_size=32), 0.005)
     training = Training(source, step_seconds=0.0, wait_seconds=0.02)
-    record = tune_with(source, training)
+    record = tune_with(source, training, margin=0.5)
     assert record.outcome("columns").ratio.low > 1 + record.margin
     assert record.chosen == "default"
     assert record.final.candidate.startswith("columns")
@@ -229,8 +239,8 @@ def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
     assert "not proven" in record.outcome("columns").reason
 
 
-@pytest.mark.parametrize("seconds", [6, 15])
-def test_the_time_budget_is_kept(seconds, make_source):
+def test_the_time_budget_is_kept(make_source):
+    seconds = 10  # for what would take twice as long
     source = make_source(batch_size=32)
     config = InputConfig(time_budget_seconds=seconds)
     record = tuner.tune(source, config=config, train=Training(source, step_seconds=0.0))

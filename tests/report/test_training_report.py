@@ -6,7 +6,8 @@ from tfx_perf import metrics
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.record import TrainingRecord, TrialRecord
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trial_record import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
 TRIALS = (
@@ -109,3 +110,9 @@ def test_figures_are_derived_from_what_was_measured():
         for key, metric in metrics.CATALOGUE.items()
         if metric.component == "OptimizedTrainer"
     }
+
+
+def test_a_plan_of_a_run_before_is_named():
+    html = training_report.report_on(record(reused_from="/first/run")).render()
+    assert "those of an earlier run, /first/run" in html
+    assert "/first/run" not in training_report.report_on(record()).render()

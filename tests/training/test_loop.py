@@ -64,10 +64,13 @@ def test_data_that_end_too_early_train_to_their_end(keras):
     call = captured(model_cases.dense(keras), data, epochs=1, steps_per_epoch=12)
     before = Snapshot(call.model)
     expected = call.proceed()
-    trained = Snapshot(call.model)
+    trained_weights = call.model.get_weights()
     before.restore()
     history, _ = Loop(call).fit(PLANS[2])
-    assert_same(Snapshot(call.model), trained)
+    for one, other in zip(call.model.get_weights(), trained_weights, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    # Keras may count the step that found no data any more.
+    assert int(call.model.optimizer.iterations) == model_cases.BATCHES
     assert_same_history(history, expected)
 
 

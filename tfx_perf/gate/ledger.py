@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import ClassVar
 
-from tfx_perf import records
-from tfx_perf.gate import fingerprint, run
+from tfx_perf import fingerprint, records
+from tfx_perf.gate import run
 
 FILE_NAME = "ledger.json"
 

@@ -11,7 +11,7 @@ class Run(records.Record):
     Attributes:
         run_id: names the run, e.g. TFX's pipeline run id.
         time: when the gate saw the run, with its time zone.
-        environment: the fingerprint; see `tfx_perf.gate.fingerprint`.
+        environment: the fingerprint; see `tfx_perf.fingerprint`.
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
             never pass a comparison; what is missing here is what could not be measured.
     """

@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping, Sequence
 
-from tfx_perf import config
-from tfx_perf.gate import fingerprint, rules
+from tfx_perf import config, fingerprint
+from tfx_perf.gate import rules
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord

@@ -20,6 +20,7 @@ _TRACED_SECONDS = 0.05  # thousands of events, a few of which are looked at
 _GRACE_SECONDS = 5.0  # to collect a trace; what takes longer is given up
 _ITERATOR = "Iterator::"
 _UNAVAILABLE = "unavailable"  # what a trace says of a figure whose lock was taken just then
+_FLAT_MAP = "FlatMap"  # in the model an interleave of one, which nobody can set
 
 
 class AutotuneNode(records.Record):
@@ -43,9 +44,10 @@ class AutotuneNode(records.Record):
 def read(dataset: tf.data.Dataset, *, seconds: float) -> tuple[AutotuneNode, ...]:
     """Returns the nodes of a pipeline after it ran for a while, from the files on.
 
-    Newer TensorFlow (2.21 does) hands out its model of the pipeline; in older ones a trace of
-    the profiler has the same figures. Where neither works there are no nodes: nothing is
-    raised, and a profiler that hangs is left behind after five seconds.
+    Newer TensorFlow (2.21 does) hands out its model of a pipeline that autotune sets; in older
+    ones, and without autotune, a trace of the profiler has the same figures. Where neither works
+    there are no nodes: nothing is raised, and a profiler that hangs is left behind after five
+    seconds.
 
     Args:
         dataset: what to look into; a new iterator of it is run.
@@ -72,9 +74,8 @@ def _look(dataset: tf.data.Dataset, *, seconds: float, gives_up: float) -> list[
     _run(iterator, seconds)
     if time.monotonic() > gives_up:  # nobody waits any more
         return []
-    if hasattr(tf.data.experimental, "get_model_proto"):
-        return from_model(tf.data.experimental.get_model_proto(iterator))
-    return _traced(iterator)
+    model = _model(iterator)
+    return _traced(iterator) if model is None else from_model(model)
 
 
 def _run(iterator: Iterator[Any], seconds: float) -> None:
@@ -83,6 +84,14 @@ def _run(iterator: Iterator[Any], seconds: float) -> None:
     for _ in iterator:
         if time.monotonic() > ends:
             break
+
+
+def _model(iterator: Iterator[Any]) -> Any:
+    """Returns TensorFlow's own `ModelProto`, or None where it has or tells none."""
+    try:
+        return tf.data.experimental.get_model_proto(iterator)
+    except (AttributeError, tf.errors.NotFoundError):  # an older TensorFlow; autotune is off
+        return None
 
 
 def _traced(iterator: Iterator[Any]) -> list[AutotuneNode]:
@@ -100,17 +109,22 @@ def _traced(iterator: Iterator[Any]) -> list[AutotuneNode]:
 
 def from_model(model: Any) -> list[AutotuneNode]:
     """Returns the nodes of a `tensorflow.data.model.ModelProto`, from the files on."""
-    nodes, todo = [], [model.output]
+    by_path = {}  # each file that an interleave reads has the same nodes once more
+    todo = [(model.output, "")]
     while todo:
-        node = model.nodes[todo.pop(0)]
-        todo.extend(node.inputs)
+        number, consumer = todo.pop(0)
+        node = model.nodes[number]
+        path = f"{consumer}::{node.name}"
+        todo.extend((number, path) for number in node.inputs)
+        if node.name == _FLAT_MAP:
+            continue
         # Of what is tuned, `value` may be one that the optimiser only tries out.
         values = {
             item.name: item.state_value if item.tunable else item.value for item in node.parameters
         }
         tuned = any(item.tunable for item in node.parameters)
-        nodes.append(_node(node.name, values, tuned=tuned))
-    return [node for node in reversed(nodes) if node]
+        by_path[path] = _node(node.name, values, tuned=tuned)
+    return [node for node in reversed(by_path.values()) if node]
 
 
 def from_trace(trace: bytes) -> list[AutotuneNode]:

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from tfx_perf import config as perf_config
-from tfx_perf import formatting
-from tfx_perf.hardware import devices, host, versions
+from tfx_perf.hardware import identity
 from tfx_perf.input import source as source_lib
 
 _SAMPLED_BYTES = 64 * 2**10
@@ -28,25 +27,10 @@ def plan_key(
         config: the settings of the search.
         training_digest: of the code that consumes the data; empty if there is none.
     """
-    found = devices.describe()
-    # To the next power of two, because kernels of one machine size differ by a little.
-    memory_class_bytes = 2 ** host.memory_limit_bytes().bit_length()
-    packages = versions.installed("tfx-bsl", "tfx-perf")
     return {
         "data": _digest(_fingerprints(source.files)),
         "features": _digest([str(source.element_spec), str(source.options.label_key)]),
-        "host": ", ".join(
-            [
-                f"{found['cpu_count']} x {found['cpu_model']}",
-                found["cpu_features"],
-                f"memory below {formatting.format_bytes(memory_class_bytes)}",
-                f"{found['device_count']} x {found['device_kind']}",
-            ]
-        ),
-        "versions": ", ".join(
-            f"{name} {version}"
-            for name, version in {"tensorflow": found["tensorflow"], **packages}.items()
-        ),
+        **identity.identity("tfx-bsl"),
         "settings": config.model_dump_json(),
         "training": training_digest,
     }

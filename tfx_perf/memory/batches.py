@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors, interception
@@ -43,6 +44,23 @@ def first_batch(dataset: tf.data.Dataset) -> Any:
     for batch in dataset.take(1):
         return batch
     raise errors.UserError("Expected fit's data to have a batch. Received: an empty dataset.")
+
+
+def peek(call: interception.FitCall) -> Any:
+    """Returns a batch as `train_step` gets it, None if the data are of an unusual kind.
+
+    Unlike `dataset_of`, it copies no more than the batch.
+    """
+    arguments = call.arguments
+    if isinstance(arguments["x"], tf.data.Dataset):
+        return first_batch(arguments["x"])
+    arrays = [arguments["x"], arguments["y"], arguments["sample_weight"]]
+    while arrays and arrays[-1] is None:
+        arrays.pop()
+    if not all(isinstance(array, (np.ndarray, tf.Tensor)) for array in tf.nest.flatten(arrays)):
+        return None
+    size = arguments["batch_size"] or _KERAS_BATCH_SIZE
+    return tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:size]), tuple(arrays))
 
 
 def batch_of(dataset: tf.data.Dataset, size: int) -> Any:

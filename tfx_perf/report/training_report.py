@@ -2,7 +2,8 @@
 
 from tfx_perf import formatting, metrics
 from tfx_perf.report import page, plots
-from tfx_perf.training.record import TrainingRecord, TrialRecord
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trial_record import TrialRecord
 
 
 def report_on(record: TrainingRecord) -> page.Report:
@@ -12,6 +13,13 @@ def report_on(record: TrainingRecord) -> page.Report:
         verdict=_verdict(record),
         tone="neutral" if record.plan.is_plain_fit else "good",
     )
+    if record.reused_from:
+        report.add_text(
+            "Used again",
+            note="There were no trials: the code, the schema, the input plan, the settings, the "
+            f"host and the versions are those of an earlier run, {record.reused_from}. The "
+            "trials shown are its.",
+        )
     if record.trials:
         timed = [trial for trial in record.trials if trial.step_time]
         report.add_figure(
@@ -53,7 +61,7 @@ def report_on(record: TrainingRecord) -> page.Report:
                 log_scale=True,
             ),
             note="One point for each call of the train function. The first holds tracing and "
-            "compiling, unless the trials have done them.",
+            "compiling, unless trials in the same process have done them.",
         )
     report.add_table(
         "Figures",

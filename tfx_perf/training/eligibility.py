@@ -5,7 +5,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training.loop import Loop, callback_list, length_of
+from tfx_perf.training.fit_arguments import callback_list, length_of
+from tfx_perf.training.loop import Loop
 
 _STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 _BATCH_HOOKS = (
@@ -37,6 +38,31 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         or _data_obstacle(arguments, loop)
         or _callback_obstacle(arguments["callbacks"], loop.line.callbacks)
     )
+
+
+def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
+    """Returns why `call` can be neither saved nor rolled back, None if it can.
+
+    Args:
+        call: the user's `fit`.
+        loop: the loop that would run it.
+    """
+    arguments, strategy = call.arguments, call.model.distribute_strategy
+    if not isinstance(arguments["x"], tf.data.Dataset):
+        return f"x is a {type(arguments['x']).__name__}, not a tf.data.Dataset"
+    if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
+        return f"{type(strategy).__name__} is not supported yet"
+    if strategy.num_replicas_in_sync > 1:
+        return f"{strategy.num_replicas_in_sync} replicas are not supported yet"
+    resuming = getattr(loop.line.callbacks, "BackupAndRestore", ())
+    if any(isinstance(callback, resuming) for callback in callback_list(arguments["callbacks"])):
+        return "the callback BackupAndRestore does it"
+    batches, steps = length_of(arguments["x"], None), arguments["steps_per_epoch"]
+    # Keras 3 counts for itself when the data begin anew; a resumed fit would count otherwise.
+    counts = loop.line.overcounts and steps and batches
+    if counts and (loop.users_steps_per_call > 1 or batches % steps):
+        return "the data may end in the middle of an epoch"
+    return _model_obstacle(call.model, loop)
 
 
 def _model_obstacle(model: Any, loop: Loop) -> str | None:

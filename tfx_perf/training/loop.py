@@ -7,9 +7,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import errors
 from tfx_perf.interception import FitCall
 from tfx_perf.training import keras_line, steps
+from tfx_perf.training.epochs import Epochs
+from tfx_perf.training.fit_arguments import callback_list, length_of
+from tfx_perf.training.guard import Guard, Run
+from tfx_perf.training.journal import Journal
+from tfx_perf.training.oom_guard import OomGuard
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.turns import Schedule, Turn, Turns
 
@@ -23,22 +30,6 @@ _ON_TRIAL = {
 }
 
 
-def length_of(data: Any, step_count: int | None) -> int | None:
-    """Returns how many steps an epoch over `data` has, None if that is unknown."""
-    if step_count is not None and step_count > 0:
-        return step_count
-    if not isinstance(data, tf.data.Dataset):
-        return None
-    cardinality = int(data.cardinality())
-    return cardinality if cardinality >= 0 else None
-
-
-def callback_list(callbacks: Any) -> list[Any]:
-    """Returns what the user may have given to `fit` (None, one, several) as a new list."""
-    callbacks = getattr(callbacks, "callbacks", callbacks)  # a CallbackList
-    return [] if callbacks is None else list(tf.nest.flatten(callbacks))
-
-
 class Loop:
     """Trains one model with any plan; compiled functions are kept between runs.
 
@@ -46,6 +37,7 @@ class Loop:
 
     Attributes:
         line: the model's Keras line.
+        oom_guard: of the last `fit`; None if it ran without one.
     """
 
     def __init__(self, call: FitCall) -> None:
@@ -53,10 +45,9 @@ class Loop:
         self._call = call
         self._model = call.model
         self.line = keras_line.line_of(call.model)
-        self._training = steps.Countdown()
-        self._testing = steps.Countdown()
+        self._epochs = Epochs(self._model, self.line)
         self._train: dict[bool, steps.MultiStep] = {}
-        self._test: steps.MultiStep | None = None
+        self.oom_guard: OomGuard | None = None
 
     @property
     def train_length(self) -> int | None:
@@ -73,9 +64,29 @@ class Loop:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         return self._timed(self._call.arguments, lambda: self.users_steps_per_call)
 
-    def fit(self, plan: TrainingPlan) -> tuple[Any, StepTimer]:
-        """Runs the user's `fit` with the plan; returns its History and the timer."""
-        return self._planned(plan, {})
+    def fit(
+        self, plan: TrainingPlan, *, guard: Guard | None = None, run: Run | None = None
+    ) -> tuple[Any, StepTimer]:
+        """Runs the user's `fit` with the plan.
+
+        Args:
+            plan: how to run the steps.
+            guard: saves and watches the training.
+            run: runs the steps in the place of Keras' own function, if the plan is plain `fit`.
+
+        Returns:
+            The History, and the timer that watched.
+        """
+        if guard is None:
+            return self._planned(plan, {}, survives_oom=True)
+        arguments = self._call.arguments
+        first, last = guard.callbacks()
+        callbacks = [first, *callback_list(arguments["callbacks"]), last]
+        overrides = {"callbacks": callbacks, "initial_epoch": guard.initial_epoch}
+        with guard.running():
+            if plan.is_plain_fit:
+                return self._plain(guard, overrides, run=run)
+            return self._planned(plan, overrides, survives_oom=True, guard=guard)
 
     def try_out(
         self,
@@ -134,36 +145,67 @@ class Loop:
             self._model.train_function = None
         return kept[0]
 
+    def _plain(
+        self, guard: Guard, overrides: dict[str, Any], *, run: Run | None
+    ) -> tuple[Any, StepTimer]:
+        """Runs plain `fit` with a guard around Keras' train function."""
+        per_call, countdown = self.users_steps_per_call, self._epochs.training
+        # Keras 3 runs whole calls, whatever is left of the epoch.
+        length = None if self.line.overcounts else self.train_length
+        callbacks = [self._epochs.counting(length), *overrides["callbacks"]]
+        train, test = self._keras_functions
+        run = run or (lambda iterator, steps: train(iterator))
+        with self._installed(guard.around(run, lambda: countdown.take(per_call)), test):
+            arguments = {**self._call.arguments, **overrides, "callbacks": callbacks}
+            self._make_endless(arguments)
+            return self._timed(arguments, lambda: guard.last_call_steps, history=guard.history)
+
     def _planned(
         self,
         plan: TrainingPlan,
         overrides: dict[str, Any],
         *,
         stop_when: Callable[[StepTimer], bool] | None = None,
+        survives_oom: bool = False,
+        guard: Guard | None = None,
     ) -> tuple[Any, StepTimer]:
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit:
             with self._installed(*self._keras_functions):
                 return self._timed(arguments, lambda: self.users_steps_per_call, stop_when)
-        first, last = self._counters(plan, arguments)
+        first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
         arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
+        self._make_endless(arguments)
+        multi_step = function = self._train_function(plan)
+        self.oom_guard = None
+        if survives_oom and function.journal is not None:
+            function = self.oom_guard = OomGuard(function, self._model)
+        steps_in_call, history = lambda: self._epochs.training.last_call_steps, None
+        if guard is not None:
+            function = guard.around(function.run, multi_step.take)
+            steps_in_call, history = lambda: guard.last_call_steps, guard.history
+        with self._installed(function, None):
+            self.line.set_steps_per_execution(self._model, plan.steps_per_call)
+            return self._timed(arguments, steps_in_call, stop_when, history=history)
+
+    def _make_endless(self, arguments: dict[str, Any]) -> None:
+        """Has nothing depend on how Keras 3 counts the steps of finite data; see eligibility."""
         data = arguments["x"]
         if self.line.overcounts and arguments["steps_per_epoch"] and length_of(data, None):
-            # Over endless data nothing depends on Keras' count; see eligibility.
             arguments["x"] = data.repeat()
-        with self._installed(self._train_function(plan), None):
-            self.line.set_steps_per_execution(self._model, plan.steps_per_call)
-            return self._timed(arguments, lambda: self._training.last_call_steps, stop_when)
 
     def _timed(
         self,
         arguments: dict[str, Any],
         steps_in_call: Callable[[], int],
         stop_when: Callable[[StepTimer], bool] | None = None,
+        history: Any = None,
     ) -> tuple[Any, StepTimer]:
         timer = StepTimer(steps_in_call=steps_in_call, stop_when=stop_when)
         callbacks = callback_list(arguments["callbacks"])
         callbacks.append(timer.callback(self.line.callbacks))
+        if history is not None and history not in callbacks:
+            callbacks.append(history)
         return self._call.proceed(**{**arguments, "callbacks": callbacks}), timer
 
     @functools.cached_property
@@ -181,61 +223,28 @@ class Loop:
             model.train_function = model.test_function = None
             self.line.set_steps_per_execution(model, users_steps)
 
+    @functools.cached_property
+    def _slicing_obstacle(self) -> str | None:
+        return slicing_obstacle(self._model, self.line)
+
     def _train_function(self, plan: TrainingPlan) -> steps.MultiStep:
         if plan.xla not in self._train:
+            journal = None if self._slicing_obstacle else Journal(self._model, self.line)
             self._train[plan.xla] = steps.MultiStep(
-                steps.train_step(self._model, self.line, xla=plan.xla),
+                steps.train_step(self._model, self.line, xla=plan.xla, journal=journal),
                 strategy=self._model.distribute_strategy,
-                countdown=self._training,
+                countdown=self._epochs.training,
                 reduction=self.line.reduction,
                 counter=self.line.step_counters(self._model)[0],
+                journal=journal,
+            )
+        if plan.micro_batches > 1 and self._slicing_obstacle:
+            raise errors.UserError(
+                f"Expected a model that can train in micro-batches. Received: "
+                f"micro_batches={plan.micro_batches}, but {self._slicing_obstacle}. "
+                "Train with micro_batches=1."
             )
         function = self._train[plan.xla]
         function.steps_per_call = plan.steps_per_call
+        function.micro_batches = plan.micro_batches
         return function
-
-    def _test_function(self, plan: TrainingPlan, arguments: dict[str, Any]) -> steps.MultiStep:
-        if self._test is None:
-            self._test = steps.MultiStep(
-                self._model.test_step,
-                strategy=self._model.distribute_strategy,
-                countdown=self._testing,
-                reduction=self.line.reduction,
-                counter=self.line.step_counters(self._model)[1],
-            )
-        length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        # If nobody knows where to cut a call short, single steps are taken.
-        self._test.steps_per_call = 1 if length is None else plan.steps_per_call
-        return self._test
-
-    def _counters(self, plan: TrainingPlan, arguments: dict[str, Any]) -> tuple[Any, Any]:
-        """Returns the callbacks that tell the functions where epochs and evaluations begin.
-
-        One stands before the user's callbacks and one behind them, so that these find the
-        model as they would in plain `fit`: `evaluate` in a callback is Keras' own.
-        """
-        model, line = self._model, self.line
-        test = self._test_function(plan, arguments)
-        train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
-        test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        users_steps, users_test_function = self.users_steps_per_call, None
-
-        def leave(*_: Any, **__: Any) -> None:
-            line.set_steps_per_execution(model, users_steps)
-            model.test_function = users_test_function
-
-        def enter(epoch: int, logs: Any = None) -> None:
-            nonlocal users_test_function
-            users_test_function = model.test_function
-            model.test_function = test
-            line.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
-            self._training.begin(train_length)
-
-        first = line.callbacks.LambdaCallback(
-            on_train_begin=leave,
-            on_epoch_end=leave,
-            on_test_begin=lambda logs=None: self._testing.begin(test_length),
-        )
-        last = line.callbacks.LambdaCallback(on_epoch_begin=enter)
-        first._supports_tf_logs = last._supports_tf_logs = True
-        return first, last

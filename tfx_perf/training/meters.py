@@ -13,6 +13,7 @@ from tfx_perf.hardware import devices, peak
 
 _CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
 _STATUS = pathlib.Path("/proc/self/status")
+_EARLIER_PEAKS: dict[str, int] = {}  # of allocators that were restarted, in bytes
 _PEAK_RSS = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -23,11 +24,23 @@ def _allocators() -> list[str]:
 
 def reset_peak_memory() -> None:
     """Starts a new measurement of the peak."""
+    _EARLIER_PEAKS.clear()
     for allocator in _allocators():
         with contextlib.suppress(ValueError):  # an allocator without statistics
             tf.config.experimental.reset_memory_stats(allocator)
     with contextlib.suppress(OSError):  # Linux only; 5 resets the peak, see proc(5)
         _CLEAR_REFS.write_text("5")
+
+
+def restart_peak(allocator: str) -> None:
+    """Starts an allocator's peak anew; `peak_memory_bytes` keeps the old one in mind.
+
+    Args:
+        allocator: of a device, e.g. `GPU:0`.
+    """
+    peak_bytes = tf.config.experimental.get_memory_info(allocator)["peak"]
+    _EARLIER_PEAKS[allocator] = max(peak_bytes, _EARLIER_PEAKS.get(allocator, 0))
+    tf.config.experimental.reset_memory_stats(allocator)
 
 
 def peak_memory_bytes() -> int | None:
@@ -38,7 +51,7 @@ def peak_memory_bytes() -> int | None:
     """
     if not tf.config.list_physical_devices("GPU"):
         return peak_rss_bytes()
-    peaks = []
+    peaks = list(_EARLIER_PEAKS.values())
     for allocator in _allocators():
         with contextlib.suppress(ValueError):
             peaks.append(tf.config.experimental.get_memory_info(allocator)["peak"])

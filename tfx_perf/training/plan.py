@@ -13,16 +13,19 @@ class TrainingPlan(records.Record):
     Attributes:
         steps_per_call: steps run by one call from Python; None is Keras' own `fit`.
         xla: compile forward and backward pass with XLA.
+        micro_batches: slices of each batch that are run one after the other, their gradients
+            summed; what the optimizer gets is the whole batch's gradient.
 
     Example:
-        >>> str(TrainingPlan(steps_per_call=50, xla=True))
-        '50 steps per call, XLA'
+        >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
+        '50 steps per call, XLA, 2 micro-batches'
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.plan/1"
 
     steps_per_call: pydantic.PositiveInt | None = None
     xla: bool = False
+    micro_batches: pydantic.PositiveInt = 1
 
     @property
     def is_plain_fit(self) -> bool:
@@ -33,7 +36,8 @@ class TrainingPlan(records.Record):
         if self.is_plain_fit:
             return "plain fit"
         steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
-        return f"{steps} per call" + (", XLA" if self.xla else "")
+        slices = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
+        return f"{steps} per call" + (", XLA" if self.xla else "") + slices
 
 
 PLAIN_FIT = TrainingPlan()

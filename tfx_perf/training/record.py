@@ -1,44 +1,18 @@
 """TrainingRecord: everything that was measured about one training."""
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from tfx_perf import records, statistics
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf import statistics
+from tfx_perf.training.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
 
 
-class TrialRecord(records.Record):
-    """One plan that was tried.
+class TrainingRecord(PlanChoice):
+    """One training, measured, with the choice of its plan; the payload of PerfMetrics.
 
     Attributes:
-        plan: the plan.
-        status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
-            did not reach plain fit's loss; `failed` raised or ran out of time.
-        reason: one sentence.
-        loss: mean training loss over the steps of the equivalence check.
-        compile_time_seconds: tracing and compiling, XLA included.
-        step_time: seconds per step, median over the blocks.
-        speedup: plain fit's step time over this one's, in interleaved pairs.
-    """
-
-    plan: TrainingPlan
-    status: Literal["reference", "chosen", "slower", "different", "failed"]
-    reason: str
-    loss: float | None = None
-    compile_time_seconds: float | None = None
-    step_time: statistics.Interval | None = None
-    speedup: statistics.Interval | None = None
-
-
-class TrainingRecord(records.Record):
-    """One training, measured; the payload of the PerfMetrics artifact.
-
-    Attributes:
-        plan: how the steps were run.
-        plan_reason: why this plan, in one sentence.
         jit_compile: whether Keras' own step is compiled by XLA, as the user or Keras chose.
-        trials: every plan that was tried; empty if there were no trials.
         environment: what must be equal for two runs to be comparable.
         step_time: seconds per step after warm-up, median; None if too few steps were run.
         mean_step_time_seconds: the same, mean; the throughput goes by it, because steps that
@@ -46,17 +20,14 @@ class TrainingRecord(records.Record):
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         peak_source: where the peak FLOP/s comes from.
-        notes: what could not be measured, and why.
+        notes: what happened on the way, and what could not be measured and why.
 
-    The other attributes are catalogue metrics of the same name.
+    The others are those of `PlanChoice`, and catalogue metrics of the same name.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
 
-    plan: TrainingPlan
-    plan_reason: str
     jit_compile: bool = False
-    trials: tuple[TrialRecord, ...] = ()
     environment: dict[str, str]
     step_time: statistics.Interval | None
     mean_step_time_seconds: float | None
@@ -68,15 +39,17 @@ class TrainingRecord(records.Record):
     time_to_first_step_seconds: float | None
     compile_time_seconds: float
     fit_time_seconds: float
-    trial_time_seconds: float
     peak_memory_bytes: int | None
     peak_rss_bytes: int | None
     flops_per_step: int | None = None
     peak_flops_per_second: float | None = None
     peak_source: str | None = None
-    input_wait_ratio: float | None = None
     losses: dict[str, tuple[float, ...]]
     notes: tuple[str, ...] = ()
+    oom_count: int = 0
+    micro_batches: int = 1
+    resumed_step: int | None = None
+    checkpoint_time_seconds: float = 0.0
 
     def figures(self) -> dict[str, float | None]:
         """Returns the record's metrics, keyed by the catalogue."""
@@ -111,6 +84,10 @@ class TrainingRecord(records.Record):
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,
+            "oom_count": self.oom_count,
+            "micro_batches": self.micro_batches,
+            "resumed_step": self.resumed_step,
+            "checkpoint_time_seconds": self.checkpoint_time_seconds,
             "train_loss": _last(self.losses, "loss"),
             "validation_loss": _last(self.losses, "val_loss"),
         }

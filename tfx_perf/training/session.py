@@ -1,7 +1,9 @@
 """TrainingSession: carries out the user's `fit` with the best measured plan."""
 
 import logging
+import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,16 +12,20 @@ import tensorflow as tf
 from tfx_perf import config, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
-from tfx_perf.training import meters
-from tfx_perf.training.eligibility import obstacle
+from tfx_perf.memory import batches
+from tfx_perf.training import choosing, meters
+from tfx_perf.training.checkpoint_store import CheckpointStore
+from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.oom_guard import OomGuard
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.recovery import Outcome, Recovery
 from tfx_perf.training.timer import StepTimer, percentile
-from tfx_perf.training.trials import TrialResult, Trials, in_one_line
+from tfx_perf.training.trial_record import TrialRecord
 
 _PLOTTED_STEPS = 400
-_KERAS_BATCH_SIZE = 32  # what fit takes for arrays if nothing is given
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -34,10 +40,20 @@ class TrainingSession:
         >>> session.record.figures()["examples_per_second"]
     """
 
-    def __init__(self, settings: config.PerfConfig) -> None:
-        """Starts a session with `settings.training` and `settings.compilation`."""
+    def __init__(
+        self, settings: config.PerfConfig, *, given: PlanChoice | None = None
+    ) -> None:
+        """Starts a session.
+
+        Args:
+            settings: the sections `training` and `compilation`.
+            given: the choice for the `fit` that it names; any other is plain. None chooses by
+                trials in this process, where a crash is the training's end.
+        """
         self._settings = settings
+        self._given = given
         self._records: list[TrainingRecord] = []
+        self._folders: list[str] = []
 
     @property
     def record(self) -> TrainingRecord | None:
@@ -48,72 +64,88 @@ class TrainingSession:
         """Carries out `call` and measures it; returns Keras' History."""
         started = time.perf_counter()
         loop = Loop(call)
-        result = self._choose(call, loop)
-        trial_seconds = time.perf_counter() - started
-        meters.reset_peak_memory()
-        if result.plan.is_plain_fit and not result.records:
-            history, timer = loop.observe()
+        recovery, notes = self._recovery(call, loop)
+        if recovery is not None and recovery.plan is not None:
+            reason = f"it went on from step {recovery.step} of a training that was interrupted"
+            result = PlanChoice(plan=recovery.plan, plan_reason=reason)
         else:
-            history, timer = loop.fit(result.plan)
+            result = self._choose(call, loop)
+        if self._given is not None:  # the trials count, though they were before
+            started -= result.trial_time_seconds
+        meters.reset_peak_memory()
+        if recovery is not None:
+            outcome = recovery.fit(result.plan)
+        elif result.plan.is_plain_fit and not result.trials:
+            outcome = Outcome(*loop.observe(), plan=result.plan, notes=notes)
+        else:
+            outcome = Outcome(*loop.fit(result.plan), plan=result.plan, notes=notes)
         fit_seconds = time.perf_counter() - started
         try:
             record = self._measured(
                 call,
-                result,
-                timer,
-                history=history,
+                result.model_copy(update={"plan": outcome.plan}),
+                outcome,
+                oom_guard=loop.oom_guard,
                 started=started,
                 fit_time_seconds=fit_seconds,
-                trial_time_seconds=trial_seconds,
             )
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
         else:
             self._records.append(record)
-        return history
+        return outcome.history
 
-    def _choose(self, call: FitCall, loop: Loop) -> TrialResult:
-        """Returns the plan; whatever goes wrong, plain fit trains on."""
-        if not self._settings.training.trial_budget_seconds:
-            return _plain("trials are off")
-        reason = obstacle(call, loop)
+    def close(self) -> None:
+        """Removes the checkpoints, once what was trained is safe: another run begins anew."""
+        for folder in self._folders:
+            CheckpointStore(folder).clear()
+
+    def _recovery(self, call: FitCall, loop: Loop) -> tuple[Recovery | None, tuple[str, ...]]:
+        """Returns what guards the training, None if nothing can, and notes for the record."""
+        settings = self._settings.training
+        folder = settings.checkpoint_folder
+        if not (settings.checkpoint_steps or settings.checkpoint_seconds):
+            folder = None
+        reason = recovery_obstacle(call, loop)
         if reason:
-            return _plain(reason)
-        try:
-            return Trials(
-                call,
-                loop,
-                training=self._settings.training,
-                compilation=self._settings.compilation,
-            ).run()
-        except Exception as error:  # the user's training must not depend on ours
-            _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
-            return _plain(f"the trials failed: {in_one_line(error)}")
+            return None, (f"no checkpoints: {reason}",) if folder else ()
+        if folder:
+            folder = os.path.join(folder, f"fit-{len(self._folders)}")
+            self._folders.append(folder)
+        return Recovery(call, loop, settings=settings, folder=folder), ()
+
+    def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
+        """Returns the plan; whatever goes wrong, plain fit trains on."""
+        if self._given is None:
+            return choosing.by_trials(call, loop, settings=self._settings)
+        chosen = choosing.as_given(call, loop, self._given)
+        # Spent once, before the first fit.
+        self._given = self._given.model_copy(update={"trial_time_seconds": 0.0})
+        return chosen
 
     def _measured(
         self,
         call: FitCall,
-        result: TrialResult,
-        timer: StepTimer,
+        result: PlanChoice,
+        outcome: Outcome,
         *,
-        history: Any,
+        oom_guard: OomGuard | None,
         **seconds: float,
     ) -> TrainingRecord:
+        timer, history = outcome.timer, outcome.history
         # Before anything else of ours takes memory.
         peak_memory_bytes, peak_rss_bytes = meters.peak_memory_bytes(), meters.peak_rss_bytes()
         steady = timer.steady_seconds()
-        batch = _one_batch(call.arguments)
+        batch = batches.peek(call)
         flops = meters.count_flops(call.model, batch)
         series = timer.series()
         stride = max(1, len(series) // _PLOTTED_STEPS)
         started = seconds.pop("started")
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
-        batch_size = _batch_size(batch)
+        batch_size = None if batch is None else batches.batch_size_of(batch)
         return TrainingRecord(
-            plan=result.plan,
+            **dict(result),
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
-            plan_reason=result.reason,
-            trials=result.records,
             environment={
                 **devices.describe(),
                 "strategy": type(call.model.distribute_strategy).__name__,
@@ -131,52 +163,35 @@ class TrainingSession:
             time_to_first_step_seconds=(
                 timer.first_call_end - started if timer.first_call_end else None
             ),
-            compile_time_seconds=_compile_seconds(result, timer),
+            compile_time_seconds=_compile_seconds(
+                result.trials if self._given is None else (), result.plan, timer
+            ),
             peak_memory_bytes=peak_memory_bytes,
             peak_rss_bytes=peak_rss_bytes,
             flops_per_step=flops.per_step,
             peak_flops_per_second=flops.peak_per_second,
             peak_source=flops.peak_source,
-            input_wait_ratio=result.input_wait_ratio,
             losses={
                 name: tuple(map(float, values))
                 for name, values in history.history.items()
                 if name.endswith("loss")
             },
-            notes=(flops.note,) if flops.note else (),
+            notes=(*outcome.notes, *filter(None, [flops.note])),
+            oom_count=oom_guard.oom_count if oom_guard else 0,
+            micro_batches=oom_guard.micro_batches if oom_guard else 1,
+            resumed_step=outcome.resumed_step,
+            checkpoint_time_seconds=outcome.checkpoint_time_seconds,
             **seconds,
         )
 
 
-def _plain(reason: str) -> TrialResult:
-    return TrialResult(PLAIN_FIT, reason)
-
-
-def _compile_seconds(result: TrialResult, timer: StepTimer) -> float:
-    """Returns what tracing and compiling the used functions cost, in the trials or in fit."""
-    for record in result.records:
-        if record.plan == result.plan and record.compile_time_seconds is not None:
+def _compile_seconds(
+    trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer
+) -> float:
+    """Returns what tracing and compiling the used functions cost, in trials here or in fit."""
+    for record in trials:
+        if record.plan == plan and record.compile_time_seconds is not None:
             return record.compile_time_seconds
     steady = timer.steady_seconds()
     ordinary = timer.first_call_steps * (percentile(steady, 50) or 0.0)
     return max(0.0, timer.first_call_seconds - ordinary)
-
-
-def _one_batch(arguments: dict[str, Any]) -> Any:
-    """Returns a batch as `train_step` gets it, None if the data are of an unusual kind."""
-    x, y, weight = arguments["x"], arguments["y"], arguments["sample_weight"]
-    if isinstance(x, tf.data.Dataset):
-        return next(iter(x))
-    arrays = (x,) if y is None else (x, y) if weight is None else (x, y, weight)
-    if not all(isinstance(array, (np.ndarray, tf.Tensor)) for array in tf.nest.flatten(arrays)):
-        return None
-    size = arguments["batch_size"] or _KERAS_BATCH_SIZE
-    return tf.nest.map_structure(lambda array: tf.convert_to_tensor(array[:size]), arrays)
-
-
-def _batch_size(batch: Any) -> int | None:
-    """Returns the length of the first tensor's first dimension."""
-    for tensor in tf.nest.flatten(batch):
-        if tensor is not None and tensor.shape.rank:
-            return int(tensor.shape[0])
-    return None

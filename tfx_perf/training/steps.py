@@ -9,11 +9,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_line import KerasLine
+from tfx_perf.training.base_line import KerasLine
+from tfx_perf.training.journal import Journal
 from tfx_perf.training.quick_function import QuickFunction
+from tfx_perf.training.split_step import SplitStep
 
 Logs = dict[str, Any]
-Step = Callable[[Any], Logs]
+Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number of slices
 
 
 class Countdown:
@@ -43,31 +45,16 @@ class Countdown:
         return taken
 
 
-def train_step(model: Any, line: KerasLine, *, xla: bool) -> Step:
+def train_step(
+    model: Any, line: KerasLine, *, xla: bool, journal: Journal | None = None
+) -> Step:
     """Returns the function that trains on one batch in replica context.
 
-    Without XLA it is the model's own `train_step`. With it, forward and backward pass are
-    compiled and the optimizer is applied outside: the one placement that is legal under
-    every strategy, because `merge_call` cannot cross a nested `tf.function`.
+    With XLA or a journal it is `SplitStep.run`, else the model's own `train_step`.
     """
-    if not xla:
-        return model.train_step
-
-    def forward_backward(x: Any, y: Any, weight: Any) -> tuple[list[tf.Tensor], Any]:
-        with tf.GradientTape() as tape:
-            y_pred = line.forward(model, x)
-            loss = line.loss(model, x, y, y_pred, weight)
-        return tape.gradient(loss, model.trainable_variables), y_pred
-
-    compiled = QuickFunction(forward_backward, jit_compile=True, reduce_retracing=True)
-
-    def step(batch: Any) -> Logs:
-        x, y, weight = line.unpack(batch)
-        gradients, y_pred = compiled(x, y, weight)
-        model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
-        return line.metrics(model, x, y, y_pred, weight)
-
-    return step
+    if xla or journal is not None:
+        return SplitStep(model, line, xla=xla, journal=journal).run
+    return model.train_step
 
 
 class MultiStep:
@@ -84,6 +71,7 @@ class MultiStep:
         countdown: Countdown,
         reduction: str,
         counter: tf.Variable | None,
+        journal: Journal | None = None,
     ) -> None:
         """Wraps a step.
 
@@ -93,26 +81,56 @@ class MultiStep:
             countdown: says how many of `steps_per_call` steps the epoch still has.
             reduction: `MEAN` or `SUM`, of the logs over the replicas.
             counter: where Keras counts the steps for its callbacks, if it does.
+            journal: the one that `step` writes, if it writes one.
         """
         self.steps_per_call = 1
+        self.micro_batches = 1
+        self.journal = journal
         self._step = step
         self._strategy = strategy
         self._countdown = countdown
         self._reduction = reduction
         self._counter = counter
         self._function = QuickFunction(self._run, reduce_retracing=True)
+        self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
 
     def __call__(self, iterator: Any) -> Logs:
         """Runs up to `steps_per_call` steps; raises OutOfRangeError if the data ends before."""
-        return self.run(iterator, self._countdown.take(self.steps_per_call))
+        return self.run(iterator, self.take())
+
+    def take(self) -> int:
+        """Returns how many steps the next call is to run, and counts them as run."""
+        return self._countdown.take(self.steps_per_call)
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs exactly `steps` steps, at least one, whatever is left of the epoch."""
-        return self._function(iterator, tf.constant(steps, tf.int32))
+        """Runs exactly `steps` steps, at least one, whatever is left of the epoch.
 
-    def _once(self, iterator: Any) -> Logs:
-        logs = self._strategy.run(self._step, args=(next(iterator),))
-        return tf.nest.map_structure(self._over_replicas, logs)
+        Raises:
+            OutOfRangeError: the data ended; the steps before are complete.
+        """
+        return self._function(iterator, tf.constant(steps, tf.int32), *self._slicing())
+
+    def run_batch(self, batch: Any) -> Logs:
+        """Runs one step on a batch in hand."""
+        return self._once_on(batch, *self._slicing())
+
+    def count(self, steps: int) -> None:
+        """Counts steps of a call that failed after them."""
+        if self._counter is not None:
+            self._counter.assign_add(tf.cast(steps, self._counter.dtype))
+
+    def _slicing(self) -> tuple[tf.Tensor, ...]:
+        # Given as a tensor, so that one trace serves for every number but 1.
+        return () if self.micro_batches == 1 else (tf.constant(self.micro_batches),)
+
+    def _once(self, batch: Any, *slicing: tf.Tensor) -> Logs:
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        logs = self._strategy.run(self._step, args=(batch, *slicing))
+        logs = tf.nest.map_structure(self._over_replicas, logs)
+        added = graph.get_operations()[before:]
+        with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
+            return tf.nest.map_structure(tf.identity, logs)
 
     def _over_replicas(self, value: Any) -> tf.Tensor:
         values = self._strategy.experimental_local_results(value)
@@ -120,14 +138,25 @@ class MultiStep:
             return values[0]
         return self._strategy.reduce(self._reduction, value, axis=None)
 
-    def _run(self, iterator: Any, steps: tf.Tensor) -> Logs:
+    def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> Logs:
+        if self.journal is not None:
+            self.journal.begin_call()
         # The first step stands before the loop, because the loop needs the logs' structure.
-        logs = self._once(iterator)
-        _, logs = tf.while_loop(
-            lambda done, _: done < steps,
-            lambda done, _: (done + 1, self._once(iterator)),
-            [tf.constant(1), logs],
-        )
-        if self._counter is not None:
-            self._counter.assign_add(tf.cast(steps, self._counter.dtype))
+        logs = self._once(next(iterator), *slicing)
+
+        def body(done: tf.Tensor, logs: Logs) -> tuple[tf.Tensor, Logs]:
+            # If the data end here, that must not cut short the step before.
+            with tf.control_dependencies(tf.nest.flatten(logs)):
+                batch = next(iterator)
+            return done + 1, self._once(batch, *slicing)
+
+        _, logs = tf.while_loop(lambda done, _: done < steps, body, [tf.constant(1), logs])
+        with tf.control_dependencies(tf.nest.flatten(logs)):  # not if a step fails
+            self.count(steps)
+        return logs
+
+    def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
+        logs = self._once(batch, *slicing)
+        with tf.control_dependencies(tf.nest.flatten(logs)):
+            self.count(1)
         return logs

@@ -77,9 +77,9 @@ class StepTimer:
 
     def _on_batch_end(self, batch: int, logs: Any = None) -> None:
         wait_for(logs)
-        self._calls.append(
-            _Call(self._epoch, self._steps_in_call(), self._begin, time.perf_counter())
-        )
+        steps = self._steps_in_call()
+        if steps:  # none are run where a resumed training passes over what is done
+            self._calls.append(_Call(self._epoch, steps, self._begin, time.perf_counter()))
         if self._stop_when is not None and self._stop_when(self):
             self._callback.model.stop_training = True
 

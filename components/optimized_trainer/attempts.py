@@ -1,0 +1,95 @@
+"""The parent's side of the trials: started in a child, and once more if that crashes."""
+
+import logging
+import pathlib
+import tempfile
+import time
+from typing import Any
+
+from tfx.types import artifact
+from tfx.utils import json_utils
+
+from tfx_perf import errors
+from tfx_perf.components import child
+from tfx_perf.components.optimized_trainer import trial_job
+from tfx_perf.training import choice
+from tfx_perf.training.progress import TrialProgress
+from tfx_perf.training.trial_record import TrialRecord
+
+_TARGET = f"{trial_job.__name__}:choose_plan"
+_LOG_FILES = "trials.log", "trials-again.log"
+# For imports and the user's code up to `fit`; the trials in it end themselves.
+_START_SECONDS = 300
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def choose_plan(
+    inputs: dict[str, list[artifact.Artifact]],
+    exec_properties: dict[str, Any],
+    *,
+    budget_seconds: float,
+    log_folder: pathlib.Path,
+) -> choice.PlanChoice:
+    """Returns what the trials find; plain `fit`, with the cause, if they cannot be made.
+
+    A plan that crashes its process is marked as failed, and the others are tried once more.
+
+    Args:
+        inputs: OptimizedTrainer's input artifacts.
+        exec_properties: see `executor.Executor.Do`.
+        budget_seconds: of the trials.
+        log_folder: where the child's output goes; made if it is not there.
+
+    Raises:
+        UserError: the module, the splits or the examples are not there.
+    """
+    began = time.perf_counter()
+    log_folder.mkdir(parents=True, exist_ok=True)
+    known: tuple[TrialRecord, ...] = ()
+    for log_name in _LOG_FILES:
+        with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
+            try:
+                child.run_in_child(
+                    _TARGET,
+                    {
+                        "inputs": json_utils.dumps(inputs),
+                        "exec_properties": dict(exec_properties),
+                        "folder": folder,
+                        "known": [outcome.model_dump(mode="json") for outcome in known],
+                        "budget_seconds": budget_seconds,
+                    },
+                    timeout_seconds=_START_SECONDS + trial_job.limit_seconds(budget_seconds),
+                    log_path=log_folder / log_name,
+                )
+                found = choice.PlanChoice.read(pathlib.Path(folder, trial_job.CHOICE_FILE))
+                break
+            except errors.MeasurementError as error:
+                _LOGGER.warning("The trials were cut off. %s", error)
+                cause = _cause_of(error)
+            culprits, progress = _crashed(pathlib.Path(folder, trial_job.PROGRESS_FILE), cause)
+        known = (*(progress.finished if progress else known), *culprits)
+        found = choice.plain(f"the trials failed: their process {cause}").model_copy(
+            update={"trials": known}
+        )
+        budget_seconds -= time.time() - progress.began if progress else 0.0
+        if not culprits or budget_seconds <= 0:
+            break
+    return found.model_copy(update={"trial_time_seconds": time.perf_counter() - began})
+
+
+def _cause_of(error: errors.MeasurementError) -> str:
+    """Returns what happened to the child, as a phrase."""
+    return str(error).partition(" Log: ")[0].removeprefix(f"{_TARGET} ").rstrip(".")
+
+
+def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialProgress | None]:
+    """Returns the outcomes of the plans that were running, and how far the trials had come."""
+    if not path.exists():
+        return [], None
+    progress = TrialProgress.read(path)
+    return [
+        TrialRecord(plan=plan, status="failed", reason=f"its process {cause}")
+        for plan in progress.running
+        if not plan.is_plain_fit
+    ], progress

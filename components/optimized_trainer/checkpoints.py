@@ -1,0 +1,47 @@
+"""Where OptimizedTrainer keeps the checkpoints of a training that may be interrupted."""
+
+import hashlib
+import json
+import pathlib
+from typing import Any
+
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact
+
+_FOLDER = "training_checkpoints"
+_DIGITS = 16  # of the digest in the folder's name
+# Another run before this one changes nothing about the training.
+_IRRELEVANT_INPUTS = {"previous_metrics"}
+
+
+def folder_for(
+    context: base_executor.BaseExecutor.Context | None,
+    input_dict: dict[str, list[artifact.Artifact]],
+    exec_properties: dict[str, Any],
+) -> str | None:
+    """Returns a folder that the same training finds again, in whatever pipeline run it is.
+
+    TFX keeps a `stateful_working_dir` beyond a failure, but names it by the execution, and a
+    pipeline that is run again has another one. So the folder lies beside it and is named by
+    what the node is given: inputs that were not made anew, code and settings.
+
+    Args:
+        context: the executor's.
+        input_dict: of `Do`.
+        exec_properties: of `Do`.
+
+    Returns:
+        None if the orchestrator gives no working folder, or a remote one.
+    """
+    working = context.stateful_working_dir if context else None
+    if not working or "://" in working:
+        return None
+    inputs = {
+        key: [each.uri for each in artifacts]
+        for key, artifacts in input_dict.items()
+        if key not in _IRRELEVANT_INPUTS
+    }
+    given = json.dumps([inputs, exec_properties], sort_keys=True, default=str)
+    name = hashlib.sha256(given.encode()).hexdigest()[:_DIGITS]
+    # <node>/.system/stateful_working_dir/<execution's index>
+    return str(pathlib.Path(working).parents[1] / _FOLDER / name)

@@ -1,0 +1,75 @@
+"""The choice for a training: used again from a run before, or by trials in a child."""
+
+import pathlib
+from typing import Any
+
+from tfx.dsl.io import fileio
+from tfx.types import artifact, artifact_utils, standard_component_specs
+from tfx.utils import io_utils
+
+from tfx_perf import config, errors
+from tfx_perf.components import code_digest, trainer_args
+from tfx_perf.components.input_tuner import sources
+from tfx_perf.components.optimized_trainer import attempts, previous
+from tfx_perf.training import plan_key
+from tfx_perf.training.choice import PlanChoice
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+
+
+def plan_for(
+    input_dict: _Artifacts,
+    exec_properties: dict[str, Any],
+    *,
+    settings: config.PerfConfig,
+    log_folder: pathlib.Path,
+) -> PlanChoice | None:
+    """Returns the choice, with its key; None if the trials are off.
+
+    Args:
+        input_dict: OptimizedTrainer's.
+        exec_properties: OptimizedTrainer's.
+        settings: what `exec_properties` hold.
+        log_folder: where the logs of trials go.
+
+    Raises:
+        UserError: the module, the splits or the examples are not there.
+    """
+    budget_seconds = settings.training.trial_budget_seconds
+    if not budget_seconds:
+        return None
+    tuned = trainer_args.input_plan(input_dict)
+    key = plan_key.plan_key(
+        settings,
+        code=code_digest.training_digest(exec_properties),
+        hyperparameters=_hyperparameters(input_dict),
+        data=_schema_digest(input_dict),
+        input_candidate=tuned.chosen if tuned else "",
+    )
+    found = previous.find(input_dict.get("previous_metrics") or (), key)
+    if found is None:
+        found = attempts.choose_plan(
+            input_dict, exec_properties, budget_seconds=budget_seconds, log_folder=log_folder
+        )
+    return found.model_copy(update={"key": key})
+
+
+def _schema_digest(input_dict: _Artifacts) -> str:
+    """Returns a digest of the examples' schema, empty if they have none."""
+    try:
+        schema = sources.read_schema(
+            transform_graph=input_dict.get("transform_graph"), schema=input_dict.get("schema")
+        )
+    except errors.UserError:  # a module that knows its data needs none
+        return ""
+    return code_digest.digest([schema.SerializeToString(deterministic=True)])
+
+
+def _hyperparameters(input_dict: _Artifacts) -> str:
+    """Returns a digest of what the Tuner found, empty if there is none."""
+    items = input_dict.get(standard_component_specs.HYPERPARAMETERS_KEY)
+    if not items:
+        return ""
+    path = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(items))
+    with fileio.open(path, "rb") as file:
+        return code_digest.digest([file.read()])

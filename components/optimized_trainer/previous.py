@@ -1,0 +1,46 @@
+"""Choices of runs before, used again where trials would find the same."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from tfx.types import artifact
+
+from tfx_perf import fingerprint
+from tfx_perf.components import artifacts
+from tfx_perf.training import record
+from tfx_perf.training.choice import PlanChoice
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def find(items: Sequence[artifact.Artifact], key: Mapping[str, str]) -> PlanChoice | None:
+    """Returns the choice of the newest run with the same key, if it is settled; else None.
+
+    Why the others are not used is logged.
+
+    Args:
+        items: `PerfMetrics` artifacts; what is no readable record is skipped with a warning.
+        key: of the choice that is wanted.
+    """
+    for uri, found in artifacts.newest_first(
+        items, record.TrainingRecord, file_name=record.FILE_NAME
+    ):
+        changes = fingerprint.differences(found.key, key)
+        if changes:
+            _LOGGER.info(
+                "The plan in %s is not used again: %s.", uri, fingerprint.describe(changes)
+            )
+        elif not found.is_settled:
+            # Older ones with this key would not do: that run would have used them.
+            _LOGGER.info("The plan in %s is not used again: it is not settled.", uri)
+            return None
+        else:
+            _LOGGER.info("The plan in %s is used again.", uri)
+            return _choice_of(found).model_copy(
+                update={"trial_time_seconds": 0.0, "reused_from": found.reused_from or uri}
+            )
+    return None
+
+
+def _choice_of(found: record.TrainingRecord) -> PlanChoice:
+    return PlanChoice(**{name: getattr(found, name) for name in PlanChoice.model_fields})

@@ -1,0 +1,91 @@
+"""The child's side of OptimizedTrainer: the user's code up to its `fit`, and the trials there."""
+
+import faulthandler
+import logging
+import pathlib
+import signal
+from typing import Any
+
+import tensorflow as tf
+from tfx.utils import json_utils
+
+from tfx_perf import config, errors, interception
+from tfx_perf.components import trainer_args
+from tfx_perf.training import choice, choosing
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.progress import TrialProgress
+from tfx_perf.training.trial_record import TrialRecord
+
+CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
+
+# Trials are ended after so many budgets and seconds. They keep to the budget but for the call
+# that they are in, which may compile, or hang.
+_LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
+
+
+def limit_seconds(budget_seconds: float) -> float:
+    """Returns how long trials may take before they count as hung."""
+    return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
+
+
+def choose_plan(
+    *,
+    inputs: str,
+    exec_properties: dict[str, Any],
+    folder: str,
+    known: list[dict[str, Any]],
+    budget_seconds: float,
+) -> None:
+    """Writes the choice for the first `fit` of the user's code, and how far it has come.
+
+    Args:
+        inputs: OptimizedTrainer's input artifacts, by `tfx.utils.json_utils`.
+        exec_properties: see `executor.Executor.Do`.
+        folder: where `choice.json`, `progress.json` and whatever the user's code writes go.
+        known: the `TrialRecord`s of an attempt that was cut off; they stand.
+        budget_seconds: of the trials; what is left of the settings'.
+
+    Raises:
+        UserError: the module, the splits or the examples are not there.
+    """
+    logging.basicConfig()  # to the log that is published beside the figures
+    settings = config.PerfConfig.from_json(exec_properties["config"])
+    training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
+    settings = settings.model_copy(update={"training": training})
+    arguments = trainer_args.fn_args(
+        json_utils.loads(inputs), trainer_args.outputs_in(folder), exec_properties
+    )
+    run_fn = trainer_args.load_run_fn(exec_properties)
+    if training.seed is not None:
+        tf.keras.utils.set_random_seed(training.seed)
+
+    def choose(call: interception.FitCall) -> choice.PlanChoice:
+        _end_after(limit_seconds(budget_seconds))
+        return choosing.by_trials(
+            call,
+            Loop(call),
+            settings=settings,
+            watch=lambda progress: _replace(pathlib.Path(folder, PROGRESS_FILE), progress),
+            known=[TrialRecord.model_validate(outcome) for outcome in known],
+        )
+
+    try:
+        found = interception.capture_fit(lambda: run_fn(arguments), choose)
+    except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
+        found = choice.plain(str(error))
+    found.write(pathlib.Path(folder, CHOICE_FILE))
+
+
+def _replace(path: pathlib.Path, progress: TrialProgress) -> None:
+    """Writes the file so that it is whole, even if the process is killed while it writes."""
+    draft = path.with_suffix(".draft")
+    progress.write(draft)
+    draft.replace(path)
+
+
+def _end_after(seconds: float) -> None:
+    """Ends this process after some time, wherever it is, with its stacks in the log."""
+    faulthandler.dump_traceback_later(seconds)
+    # With the default action the kernel ends the process; no Python code is needed for it.
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds + 1.0)

@@ -1,0 +1,207 @@
+"""Trials in a child that crashes or hangs, and plans that are used again."""
+
+import importlib
+import logging
+import os
+import pathlib
+import sys
+
+import pytest
+import training_cases
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from perf_records import training_record
+from tfx import v1 as tfx
+from tfx.types import standard_artifacts
+
+from tfx_perf.components import OptimizedTrainer, latest_metrics, types
+from tfx_perf.components.optimized_trainer import previous
+from tfx_perf.training.record import TrainingRecord
+
+IN_CHILD = f"os.getpid() != {os.getpid()}"
+# A layer that ends its process where XLA compiles it; nothing in Python can catch that.
+ABORTS_UNDER_XLA = f"""
+import os
+from tensorflow.python.ops import control_flow_util
+from tfx_perf.training import equivalence, families
+
+if {IN_CHILD}:  # so that a busy machine tries the same plans
+    families._LONG_CALL_SECONDS, equivalence._HOPELESS = 10.0, 1e9
+
+class Fragile(keras.layers.Layer):
+    def call(self, inputs):
+        graph = tf.compat.v1.get_default_graph()
+        if {IN_CHILD} and control_flow_util.GraphOrParentsInXlaContext(graph):
+            os.abort()
+        return inputs
+"""
+# Data that never come, and trials that are given up soon.
+HANGS = f"""
+import os, time
+from tfx_perf.components.optimized_trainer import trial_job
+
+def wait(x, y):
+    if not {IN_CHILD}:
+        return x, y
+    trial_job._LIMIT_BUDGETS, trial_job._LIMIT_SECONDS = 0, 2
+    with tf.control_dependencies([tf.py_function(lambda: time.sleep(600), [], [])]):
+        return x, tf.identity(y)
+"""
+WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
+
+
+def test_a_crash_costs_only_the_plan_that_crashed(tmp_path):
+    trainer = training_cases.Trainer(tmp_path)
+    trainer.run(
+        module={"beginning": ABORTS_UNDER_XLA, "layer": "Fragile()"},
+        trial_budget_seconds=60,
+        steps_per_call=(10,),
+    )
+    record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
+    trials = {str(trial.plan): trial for trial in record.trials}
+    xla = trials["10 steps per call, XLA"]
+    assert (xla.status, xla.reason) == ("failed", "its process crashed (SIGABRT)")
+    assert trials["10 steps per call"].step_time and trials["plain fit"].step_time
+    assert len(trials) == 3
+    assert record.is_settled
+    assert record.train_step_count == 120
+    assert {path.name for path in folder.glob("*.log")} == {"trials.log", "trials-again.log"}
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Trains once in a pipeline; returns the execution's state, the artifact and its record."""
+    trainer = training_cases.Trainer(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
+        str(tmp_path / "metadata.sqlite")
+    )
+
+    def once(label, **module):
+        path = trainer.write_module(**module)
+        sys.modules.pop(path.stem, None)  # what is edited is imported anew in another process
+        importlib.invalidate_caches()
+        examples = tfx.dsl.Importer(
+            source_uri=trainer.examples.uri,
+            artifact_type=standard_artifacts.Examples,
+            properties={"split_names": '["train", "eval"]'},
+        ).with_id("examples")
+        schema = tfx.dsl.Importer(
+            source_uri=trainer.schema.uri, artifact_type=standard_artifacts.Schema
+        ).with_id("schema")
+        metrics = latest_metrics(examples.outputs["result"], run_label=label)
+        training = OptimizedTrainer(
+            examples=examples.outputs["result"],
+            schema=schema.outputs["result"],
+            run_fn=f"{path.stem}.run_fn",
+            train_args=tfx.proto.TrainArgs(num_steps=120),
+            eval_args=tfx.proto.EvalArgs(num_steps=2),
+            previous_metrics=metrics.outputs["previous_metrics"],
+            run_label=label,
+            config={"training": {"trial_budget_seconds": 60}, "compilation": {"enabled": False}},
+        )
+        tfx.orchestration.LocalDagRunner().run(
+            tfx.dsl.Pipeline(
+                pipeline_name="training",
+                pipeline_root=str(tmp_path / "artifacts"),
+                components=[examples, schema, metrics, training],
+                metadata_connection_config=connection,
+                enable_cache=True,
+            )
+        )
+        store = metadata_store.MetadataStore(connection)
+        execution = max(
+            store.get_executions_by_type(f"{OptimizedTrainer.__module__}.OptimizedTrainer"),
+            key=lambda item: item.id,
+        )
+        outputs = [
+            event.artifact_id
+            for event in store.get_events_by_execution_ids([execution.id])
+            if event.type == mlmd.Event.OUTPUT
+        ]
+        artifact = next(
+            item
+            for item in store.get_artifacts_by_id(outputs)
+            if item.type == types.PerfMetrics.TYPE_NAME
+        )
+        record = TrainingRecord.read(pathlib.Path(artifact.uri) / "metrics.json")
+        return mlmd.Execution.State.Name(execution.last_known_state), artifact, record
+
+    return once
+
+
+def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
+    state, measured, first = run("one")
+    assert (state, first.reused_from, first.is_settled) == ("COMPLETE", None, True)
+    assert first.trials
+    assert first.trial_time_seconds > 0
+    state, cached, _ = run("one")
+    assert (state, cached.id) == ("CACHED", measured.id)
+
+    state, reused, second = run("two")
+    assert state == "COMPLETE"
+    assert second.reused_from == measured.uri
+    assert reused.custom_properties["reused_from"].string_value == measured.uri
+    assert (second.plan, second.trials, second.key) == (first.plan, first.trials, first.key)
+    assert second.trial_time_seconds == 0.0
+    assert not pathlib.Path(reused.uri, "trials.log").exists()
+    state, cached, _ = run("two")
+    assert (state, cached.id) == ("CACHED", reused.id)
+
+    # Were there no trials with the new code, it would not be seen that they hang.
+    caplog.clear()
+    state, edited, third = run("three", beginning=HANGS, train=WAITS)
+    log = pathlib.Path(edited.uri, "trials.log")
+    assert (state, third.reused_from, third.is_settled) == ("COMPLETE", None, False)
+    assert third.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"
+    assert (third.plan.is_plain_fit, third.train_step_count) == (True, 120)
+    assert "fit_key" in log.read_text()  # where it hung
+    assert str(log) in caplog.text
+
+
+class TestPrevious:
+    """What is used again, and what is not."""
+
+    KEY = {"code": "1", "host": "2"}
+
+    @pytest.fixture
+    def made(self, tmp_path):
+        """Makes an artifact of that name in a folder; later ones are newer."""
+        ids = iter(range(100))
+
+        def make(name, **fields):
+            item = types.PerfMetrics()
+            item.id, item.uri = next(ids), str(tmp_path / name)
+            pathlib.Path(item.uri).mkdir()
+            fields = {"key": self.KEY, "is_settled": True, "trial_time_seconds": 9.0, **fields}
+            record = training_record(0.1).model_copy(update={"plan_reason": name, **fields})
+            record.write(pathlib.Path(item.uri) / "metrics.json")
+            return item
+
+        return make
+
+    def test_the_newest_with_the_same_key_is_used(self, made):
+        items = [made("a"), made("b"), made("c", key={"code": "0", "host": "2"})]
+        found = previous.find(items, self.KEY)
+        assert (found.plan_reason, found.reused_from) == ("b", items[1].uri)
+        assert found.trial_time_seconds == 0.0
+
+    def test_it_goes_on_naming_the_run_that_measured(self, made):
+        assert previous.find([made("a", reused_from="/first")], self.KEY).reused_from == "/first"
+
+    def test_what_differs_is_logged(self, made, caplog):
+        caplog.set_level(logging.INFO)
+        item = made("a", key={"code": "0", "host": "2"})
+        assert previous.find([item], self.KEY) is None
+        assert f"The plan in {item.uri} is not used again: code was 0, is 1." in caplog.text
+
+    def test_trials_that_did_not_come_to_an_end_are_repeated(self, made, caplog):
+        caplog.set_level(logging.INFO)
+        assert previous.find([made("a"), made("b", is_settled=False)], self.KEY) is None
+        assert "is not settled" in caplog.text
+
+    def test_missing_records_are_skipped(self, made, caplog):
+        items = [made("a"), made("b")]
+        (pathlib.Path(items[1].uri) / "metrics.json").unlink()
+        assert previous.find(items, self.KEY).plan_reason == "a"
+        assert "plan is skipped" in caplog.text

@@ -1,0 +1,150 @@
+"""A stock training module and its artifacts, for the tests of OptimizedTrainer."""
+
+import json
+import pathlib
+
+import tensorflow as tf
+from tfx.types import artifact_utils, standard_artifacts
+
+from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import executor
+from tfx_perf.config import PerfConfig
+from tfx_perf.input.record import CandidateOutcome, TuningRecord
+from tfx_perf.training.record import TrainingRecord
+
+SCHEMA = """
+    feature { name: "number" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+    feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
+"""
+
+# A module as TFX's tutorials write it.
+MODULE = """
+import {line} as keras
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.utils import io_utils
+from tfx_bsl.public import tfxio
+
+{beginning}
+
+def _input_fn(files, accessor, schema):
+    options = tfxio.TensorFlowDatasetOptions(batch_size=10, label_key="label")
+    return accessor.tf_dataset_factory(files, options, schema).repeat()
+
+def run_fn(fn_args):
+    schema = io_utils.parse_pbtxt_file(fn_args.schema_path, schema_pb2.Schema())
+    train = _input_fn(fn_args.train_files, fn_args.data_accessor, schema)
+    test = _input_fn(fn_args.eval_files, fn_args.data_accessor, schema)
+    with tf.distribute.MirroredStrategy().scope():
+        inputs = {{"number": keras.Input((1,), name="number")}}
+        hidden = keras.layers.Dense(4, "relu")(inputs["number"])
+        outputs = keras.layers.Dense(1)({layer}(hidden))
+        model = keras.Model(inputs, outputs)
+        model.compile(optimizer="adam", loss="mse")
+    {train}
+    {save}
+"""
+FIT = """model.fit(
+        train, steps_per_epoch=fn_args.train_steps, validation_data=test,
+        validation_steps=fn_args.eval_steps, verbose=0,
+        callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir, update_freq="batch")])"""
+LOOP = "model.train_on_batch(*next(iter(train)))"
+SAVE = "tf.saved_model.save(model, fn_args.serving_model_dir)"
+
+
+class Trainer:
+    """Runs the executor as a pipeline would; keeps the output artifacts."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.examples = self._artifact(standard_artifacts.Examples, "examples")
+        self.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
+        for split, count in (("train", 60), ("eval", 20)):
+            path = pathlib.Path(self.examples.uri) / f"Split-{split}"
+            path.mkdir()
+            with tf.io.TFRecordWriter(str(path / "part-00000-of-00001.gz"), "GZIP") as writer:
+                for number in range(count):
+                    writer.write(self._example(number).SerializeToString())
+        self.schema = self._artifact(standard_artifacts.Schema, "schema")
+        (pathlib.Path(self.schema.uri) / "schema.pbtxt").write_text(SCHEMA)
+        self.model = self._artifact(standard_artifacts.Model, "model")
+        self.model_run = self._artifact(standard_artifacts.ModelRun, "model_run")
+        self.perf_metrics = self._artifact(types.PerfMetrics, "perf_metrics")
+
+    def write_module(
+        self,
+        *,
+        line="tf_keras",
+        beginning="",
+        layer="keras.layers.Identity()",
+        train=FIT,
+        save=SAVE,
+    ):
+        """Writes the training module and returns its path."""
+        module = self.folder / f"{self.folder.name}_module.py"
+        module.write_text(
+            MODULE.format(line=line, beginning=beginning, layer=layer, train=train, save=save)
+        )
+        return module
+
+    def run(self, *, inputs=None, module=None, **training):
+        """Trains; what is not named is of the settings' section `training`."""
+        module = self.write_module(**(module or {}))
+        settings = {"training": {"trial_budget_seconds": 15, **training}}
+        executor.Executor().Do(
+            {"examples": [self.examples], "schema": [self.schema], **(inputs or {})},
+            {
+                "model": [self.model],
+                "model_run": [self.model_run],
+                "perf_metrics": [self.perf_metrics],
+            },
+            {
+                "module_file": str(module),
+                "train_args": json.dumps({"num_steps": 120}),
+                "eval_args": json.dumps({"num_steps": 2}),
+                "custom_config": "null",
+                "config": PerfConfig.from_dict(settings).to_json(),
+            },
+        )
+
+    @property
+    def record(self):
+        return TrainingRecord.read(pathlib.Path(self.perf_metrics.uri) / "metrics.json")
+
+    def plan(self, chosen):
+        """Returns InputTuner's artifact with that choice."""
+        plan = self._artifact(types.InputPlan, "input_plan")
+        TuningRecord(
+            chosen=chosen,
+            reason="for the test",
+            outcomes=tuple(
+                CandidateOutcome(name=name, description="", status=status)
+                for name, status in (("default", "measured"), (chosen, "chosen"))
+            ),
+            batch_size=10,
+            rounds=1,
+            margin=0.0,
+            memory_budget_bytes=2**30,
+            memory_budget_configured=True,
+            example_count=60,
+            checked_example_count=60,
+            file_count=1,
+            file_bytes=1000,
+            compression="GZIP",
+            tuning_time_seconds=1.0,
+        ).write(pathlib.Path(plan.uri) / "plan.json")
+        return plan
+
+    def _artifact(self, kind, name):
+        item = kind()
+        item.uri = str(self.folder / name)
+        pathlib.Path(item.uri).mkdir(exist_ok=True)
+        return item
+
+    @staticmethod
+    def _example(number):
+        feature = {
+            "number": tf.train.Feature(float_list=tf.train.FloatList(value=[number / 60])),
+            "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[number % 2])),
+        }
+        return tf.train.Example(features=tf.train.Features(feature=feature))

@@ -1,0 +1,98 @@
+"""Trains in a process whose memory TensorFlow limits; run as a script, prints JSON.
+
+Arguments: the Keras package, the steps per call and a scenario.
+"""
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+from model_cases import captured
+
+from tfx_perf import errors
+from tfx_perf.config import TrainingConfig
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.oom_guard import OomGuard
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.recovery import Recovery
+
+ROWS, BATCHES, MIB = 2048, 12, 2**20
+
+
+def build(keras, *, width=2048):
+    """Returns a model whose activations are large and whose weights are small."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((16,)),
+            layers.Dense(width, activation="tanh"),
+            layers.Lambda(lambda x: tf.sin(x) * 2.0),
+            layers.Dense(1),
+        ]
+    )
+    optimizer = keras.optimizers.SGD(0.01, momentum=0.9)
+    model.compile(optimizer, "mse", metrics=["mae", keras.metrics.AUC()])
+    return model
+
+
+def data(rows=ROWS):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(rows * BATCHES, 16)).astype("float32")
+    y = (x[:, :1] > 0).astype("float32")
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(rows)
+
+
+def main(package: str, steps: int, scenario: str) -> None:
+    keras = importlib.import_module(package)
+    model = build(keras, width=1_000_000 if scenario == "one row" else 2048)
+    ballast, sizes = [], []
+
+    def on_epoch_begin(epoch, logs=None):
+        # Memory is short in the second epoch only.
+        ballast[:] = [tf.zeros([MIB // 4]) for _ in range(64 if epoch == 1 else 0)]
+
+    def on_epoch_end(epoch, logs=None):
+        sizes.append(loop.oom_guard.micro_batches)
+
+    callbacks = []
+    if scenario == "ballast":
+        callbacks = [
+            keras.callbacks.LambdaCallback(
+                on_epoch_begin=on_epoch_begin, on_epoch_end=on_epoch_end
+            )
+        ]
+        OomGuard.__init__.__kwdefaults__["retry_steps"] = 12
+    call = captured(
+        model,
+        data(2 if scenario == "one row" else ROWS),
+        epochs=8 if scenario == "ballast" else 2,
+        callbacks=callbacks,
+    )
+    loop = Loop(call)
+    found = {}
+    try:
+        if scenario == "plain fit":
+            recovery = Recovery(call, loop, settings=TrainingConfig(), folder=None)
+            outcome = recovery.fit(PLAIN_FIT)
+            history, timer, found["notes"] = outcome.history, outcome.timer, outcome.notes
+        else:
+            history, timer = loop.fit(TrainingPlan(steps_per_call=steps))
+    except errors.UserError as error:
+        found["error"] = str(error)
+    else:
+        found["history"] = {key: list(map(float, v)) for key, v in history.history.items()}
+        found["steps"] = timer.step_count
+        found["iterations"] = int(model.optimizer.iterations)
+        found["weights"] = [weight.astype(float).tolist() for weight in model.get_weights()]
+        found["counter"] = int(getattr(model, "_train_counter", timer.step_count))
+    found["oom_count"] = loop.oom_guard.oom_count
+    found["micro_batches"] = loop.oom_guard.micro_batches
+    found["sizes"] = sizes
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

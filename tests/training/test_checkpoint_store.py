@@ -1,0 +1,90 @@
+"""The folder of checkpoints survives whatever is done to it."""
+
+import logging
+
+import pytest
+
+from tfx_perf.training.checkpoint import Checkpoint
+from tfx_perf.training.checkpoint_store import KEPT, CheckpointStore
+from tfx_perf.training.plan import PLAIN_FIT
+
+
+def save(store, step, text="state"):
+    def fill(folder):
+        (folder / "state").write_text(f"{text} {step}")
+        return Checkpoint(step=step, epoch=0, step_in_epoch=step, fingerprint={}, plan=PLAIN_FIT)
+
+    store.save(fill)
+
+
+def latest_step(store):
+    found = store.latest()
+    return found and found[1].step
+
+
+@pytest.fixture
+def store(tmp_path):
+    store = CheckpointStore(tmp_path / "checkpoints")
+    for step in (5, 10, 15):
+        save(store, step)
+    return store
+
+
+def test_the_newest_few_are_kept(store):
+    save(store, 20)
+    assert latest_step(store) == 20
+    folder, checkpoint = store.latest()
+    assert (folder / "state").read_text() == "state 20"
+    assert list(checkpoint.files) == ["state"]
+    assert len(list(store.folder.iterdir())) == KEPT
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda folder: (folder / "state").write_text("state 1"),  # cut short
+        lambda folder: (folder / "state").write_text("state 16"),  # one bit
+        lambda folder: (folder / "state").unlink(),
+        lambda folder: (folder / "manifest.json").write_text("{"),
+        lambda folder: (folder / "manifest.json").unlink(),
+        lambda folder: (folder / "manifest.json").write_text(
+            (folder / "manifest.json").read_text().replace('"step": 15', '"step": 16')
+        ),
+    ],
+)
+def test_a_damaged_one_is_skipped_and_named(store, damage, caplog):
+    newest, _ = store.latest()
+    damage(newest)
+    with caplog.at_level(logging.WARNING):
+        assert latest_step(store) == 10
+    assert str(newest) in caplog.text
+    save(store, 12)  # the training has gone on from 10
+    assert not newest.exists()
+    assert latest_step(store) == 12
+
+
+def test_what_fails_leaves_the_others_alone(store):
+    def fill(folder):
+        (folder / "state").write_text("half")
+        raise OSError("No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        store.save(fill)
+    assert latest_step(store) == 15
+    assert len(list(store.folder.iterdir())) == 3
+
+
+def test_a_draft_of_a_killed_process_is_nothing(store):
+    draft = store.folder / "draft-99"
+    draft.mkdir()
+    (draft / "state").write_text("half")
+    assert latest_step(store) == 15
+    save(store, 20)
+    assert not draft.exists()
+
+
+def test_clearing_takes_only_checkpoints(store):
+    (store.folder / "mine").write_text("")
+    store.clear()
+    assert [path.name for path in store.folder.iterdir()] == ["mine"]
+    assert store.latest() is None

@@ -1,0 +1,139 @@
+"""Choices that were made elsewhere, and trials that are watched and cut off."""
+
+import model_cases
+import pytest
+from model_cases import captured
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import choosing, equivalence, families, plan_key, turns
+from tfx_perf.training.choice import PlanChoice, plain
+from tfx_perf.training.fit_key import fit_key
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trial_record import TrialRecord
+
+FIVE = TrainingPlan(steps_per_call=5)
+
+
+def settings_with(*, xla=False, **training):
+    training = {"trial_budget_seconds": 20, "steps_per_call": [10], **training}
+    return PerfConfig.from_dict({"training": training, "compilation": {"enabled": xla}})
+
+
+def small(keras, *, model=None, batch_size=8, steps=40):
+    data = model_cases.regression().unbatch().batch(batch_size).repeat()
+    return captured(model or model_cases.dense(keras), data, steps_per_epoch=steps)
+
+
+def choice_for(call):
+    return PlanChoice(
+        plan=FIVE,
+        plan_reason="for the test",
+        trial_time_seconds=30.0,
+        fit=fit_key(call, Loop(call)),
+        key={"code": "1"},
+        is_settled=True,
+    )
+
+
+def test_a_given_plan_trains_its_own_fit_without_trials(keras):
+    call = small(keras)
+    given = choice_for(call)
+    session = TrainingSession(settings_with(), given=given)
+    session.fit(call)
+    record = session.record
+    assert record.train_step_count == 80
+    assert PlanChoice(**{name: getattr(record, name) for name in PlanChoice.model_fields}) == given
+    # What preceded fit counts, and the train function was compiled here.
+    assert 30.0 < record.time_to_first_step_seconds < record.fit_time_seconds
+    assert 0 < record.compile_time_seconds < record.fit_time_seconds - 30.0
+
+
+def test_another_fit_is_not_trained_with_a_given_plan(keras):
+    call = small(keras)
+    session = TrainingSession(settings_with(), given=choice_for(call))
+    session.fit(call)
+    session.fit(small(keras, model=call.model, batch_size=16))
+    first, second = session._records
+    assert first.plan == FIVE
+    assert second.plan.is_plain_fit
+    assert second.plan_reason == "the plan is for another fit: batch_size was 8, is 16"
+    assert second.trial_time_seconds == 0.0  # they are counted once
+    assert not second.is_settled
+
+
+def test_a_given_plan_yields_to_what_forbids_plans(keras):
+    call = small(keras, steps=2)
+    given = choice_for(call)
+    call.model.run_eagerly = True
+    session = TrainingSession(settings_with(), given=given)
+    session.fit(call)
+    assert session.record.plan_reason == "the model runs eagerly"
+    assert session.record.trial_time_seconds == 30.0
+
+
+def test_where_no_plan_could_be_tried_plain_fit_trains(keras):
+    session = TrainingSession(settings_with(), given=plain("the trials failed: planted"))
+    session.fit(small(keras))
+    assert session.record.plan == PLAIN_FIT
+    assert session.record.plan_reason == "the trials failed: planted"
+
+
+@pytest.mark.parametrize(
+    ("kind", "differs"),
+    [("classes", {"element_spec", "parameter_count", "optimizer"}), ("dense", set())],
+)
+def test_fit_key(keras, kind, differs):
+    first = small(keras)
+    data = model_cases.regression() if kind == "dense" else model_cases.classification()
+    other = captured(getattr(model_cases, kind)(keras), data)
+    one, two = (fit_key(call, Loop(call)) for call in (first, other))
+    assert {part for part in one if one[part] != two[part]} == differs
+
+
+def test_plan_key():
+    parts = {"code": "a", "hyperparameters": "b", "data": "c", "input_candidate": "d"}
+    key = plan_key.plan_key(settings_with(), **parts)
+    irrelevant = settings_with(seed=1, trial_budget_seconds=1)
+    assert plan_key.plan_key(irrelevant, **parts) == key
+    for relevant in (settings_with(xla=True), settings_with(loss_tolerance=0.5)):
+        assert plan_key.plan_key(relevant, **parts) != key
+    for part in parts:
+        assert plan_key.plan_key(settings_with(), **{**parts, part: "x"}) != key
+
+
+def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras, monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
+    # So that a busy machine tries the same plans.
+    monkeypatch.setattr(families, "_LONG_CALL_SECONDS", 10.0)
+    monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
+    call, watched = small(keras), []
+    ten = TrainingPlan(steps_per_call=10)
+    xla = TrialRecord(
+        plan=TrainingPlan(steps_per_call=50, xla=True), status="failed", reason="it crashed"
+    )
+    found = choosing.by_trials(
+        call,
+        Loop(call),
+        settings=settings_with(xla=True, trial_budget_seconds=120),
+        watch=watched.append,
+        known=[xla],
+    )
+    running = [progress.running for progress in watched]
+    assert running[:3] == [(PLAIN_FIT,), (ten,), (PLAIN_FIT,)]  # two checks, then blocks
+    assert running.count((PLAIN_FIT,)) > 3
+    assert running.count((ten,)) > 3
+    assert not any(plan.xla for plans in running for plan in plans)
+    assert all(progress.finished == (xla,) for progress in watched)
+    assert {trial.plan for trial in found.trials} == {PLAIN_FIT, ten, xla.plan}
+    assert found.is_settled
+    assert found.fit == fit_key(call, Loop(call))
+
+
+def test_trials_without_enough_time_are_not_settled(keras):
+    call = small(keras)
+    settings = settings_with(trial_budget_seconds=0.05)
+    found = choosing.by_trials(call, Loop(call), settings=settings)
+    assert found.plan.is_plain_fit
+    assert not found.is_settled

@@ -1,0 +1,108 @@
+"""The weights after 20 steps are those of plain `fit`, for what a plan can change.
+
+The error of a variable is its largest deviation over its largest magnitude: elements that
+happen to lie near zero have no relative precision of their own.
+"""
+
+import keras as keras3
+import numeric_models
+import numpy as np
+import pytest
+from model_cases import Snapshot, assert_same_history, captured
+from numeric_models import FEATURES, MODELS, STEPS
+
+from tfx_perf import errors
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+
+WHOLE = TrainingPlan(steps_per_call=7)
+SLICED = TrainingPlan(steps_per_call=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
+XLA = TrainingPlan(steps_per_call=7, xla=True)
+SLICED_XLA = TrainingPlan(steps_per_call=7, xla=True, micro_batches=3)
+
+TOLERANCE = 1e-5
+
+
+def deviation(found, expected):
+    """Returns the largest error over the variables."""
+    return max(
+        np.max(np.abs(one - other), initial=0.0) / max(np.max(np.abs(other), initial=0.0), 1e-30)
+        if np.any(one != other)
+        else 0.0
+        for one, other in zip(
+            (value.astype("float64") for value in found.values),
+            (value.astype("float64") for value in expected.values),
+            strict=True,
+        )
+    )
+
+
+def assert_equal_to_plain_fit(keras, build, plans, *, tolerance=TOLERANCE, **arguments):
+    keras.utils.set_random_seed(3)
+    model, data = build(keras)
+    call = captured(model, data, epochs=1, **arguments)
+    before = Snapshot(model)
+    expected = call.proceed()
+    trained = Snapshot(model)
+    assert deviation(before, trained) > 100 * tolerance  # it has learned something
+    loop = Loop(call)
+    model.train_function = model.test_function = None
+    for plan in plans:
+        before.restore()
+        history, timer = loop.fit(plan)
+        assert timer.step_count == STEPS
+        assert loop.oom_guard.micro_batches == plan.micro_batches
+        assert deviation(Snapshot(model), trained) < tolerance, str(plan)
+        assert_same_history(history, expected, rtol=tolerance)
+    return model
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models(keras, name):
+    assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA])
+
+
+@pytest.mark.parametrize("name", FEATURES)
+def test_features(keras, name):
+    # The class weights reach the step as sample weights, from Keras' own data handler.
+    arguments = {"class_weight": {0: 0.2, 1: 3.0, 2: 1.0}} if name == "class_weight" else {}
+    model = assert_equal_to_plain_fit(keras, FEATURES[name], [SLICED_XLA], **arguments)
+    if name == "overflow":
+        scale = getattr(model.optimizer, "dynamic_scale", None)
+        scale = model.optimizer.loss_scale if scale is None else scale
+        # Doubled after the 6th step, halved at the 8th, doubled after the 14th and the 20th.
+        assert float(scale) == 2.0**102
+        skipped = 1 if keras is keras3 else 0  # tf_keras counts the steps that it skips
+        assert int(model.optimizer.iterations) == STEPS - skipped
+
+
+def test_batch_norm(keras):
+    # Not in micro-batches: it would normalise each by itself.
+    assert_equal_to_plain_fit(keras, numeric_models.batch_norm, [XLA])
+
+
+def test_half_precision(keras):
+    # Slices and XLA round the gradients of float16 (11 bits) differently in every step.
+    assert_equal_to_plain_fit(keras, numeric_models.half_precision, [WHOLE])
+    assert_equal_to_plain_fit(
+        keras, numeric_models.half_precision, [SLICED, XLA], tolerance=STEPS * 2.0**-11
+    )
+
+
+def test_accumulation_by_the_optimizer_itself():
+    build = numeric_models.accumulating_optimizer
+    assert_equal_to_plain_fit(keras3, build, [SLICED_XLA])
+
+
+def test_more_micro_batches_than_rows(keras):
+    plan = TrainingPlan(steps_per_call=7, micro_batches=50)
+    assert_equal_to_plain_fit(keras, numeric_models.dense, [plan])
+
+
+def test_a_summed_loss_cannot_be_sliced(keras):
+    model, data = numeric_models.dense(keras)
+    model.compile("sgd", keras.losses.MeanSquaredError(reduction="sum"))
+    loop = Loop(captured(model, data))
+    wrong = r"micro_batches=3, but .*not the mean over the rows"
+    with pytest.raises(errors.UserError, match=wrong):
+        loop.fit(SLICED)

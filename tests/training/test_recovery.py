@@ -1,0 +1,213 @@
+"""NaN, full disks and unreadable data."""
+
+import contextlib
+import logging
+import resource
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same, captured
+
+from tfx_perf import errors
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import meters, saver, steps
+from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.session import TrainingSession
+
+PLAN = TrainingPlan(steps_per_call=4)
+
+
+@pytest.fixture(autouse=True)
+def short_trainings(monkeypatch):
+    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
+    flops = meters.Flops(None, None, None)
+    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+
+
+def session_with(plan=PLAN, **training):
+    session = TrainingSession(
+        PerfConfig.from_dict({"training": {"checkpoint_steps": 4, **training}})
+    )
+    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+    return session
+
+
+def numbers(*, bad_batch=None, bad=np.nan):
+    """Returns data of 10 batches, one of them with one bad value."""
+    x, y = model_cases.features(4), model_cases.features(1, seed=1)
+    if bad_batch is not None:
+        x[bad_batch * model_cases.BATCH_SIZE + 3, 2] = bad
+    data = tf.data.Dataset.from_tensor_slices(({"a": x[:, :2], "b": x[:, 2:]}, y))
+    return without_autotune(data.batch(model_cases.BATCH_SIZE))
+
+
+def without_autotune(data):
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread can delay the end of every fit
+    return data.with_options(options)
+
+
+def model_of_two(keras, *, activation=None, rate=0.01):
+    a, b = keras.Input((2,), name="a"), keras.Input((2,), name="b")
+    joined = keras.layers.Concatenate()([a, b])
+    model = keras.Model({"a": a, "b": b}, keras.layers.Dense(1, activation=activation)(joined))
+    model.compile(optimizer=keras.optimizers.SGD(rate), loss="mse")
+    return model
+
+
+@pytest.mark.parametrize("plan", [PLAIN_FIT, PLAN])
+def test_nan_in_the_data_is_named(keras, plan, tmp_path):
+    call = captured(model_of_two(keras), numbers(bad_batch=6))
+    session = session_with(plan, checkpoint_folder=str(tmp_path))
+    with pytest.raises(errors.UserError, match=r"step 7.*input \['b'\], 1 of 16 values"):
+        session.fit(call)
+
+
+def test_a_growing_loss_is_named_by_its_step(keras):
+    call = captured(model_of_two(keras, rate=4.0), numbers(), epochs=30)
+    with pytest.raises(errors.UserError, match=r"NaN or Inf in step \d+, first in .*learning rate"):
+        session_with(PLAIN_FIT).fit(call)
+
+
+def test_a_bound_of_the_loss(keras):
+    call = captured(model_of_two(keras, rate=4.0), numbers())
+    with pytest.raises(errors.UserError, match=r"above loss_upper_bound=50,.* step \d"):
+        session_with(loss_upper_bound=50.0).fit(call)
+
+
+def test_the_users_own_callback_ends_the_training(keras):
+    callbacks = [keras.callbacks.TerminateOnNaN()]
+    call = captured(model_of_two(keras), numbers(bad_batch=2), callbacks=callbacks)
+    history = session_with().fit(call)
+    assert len(history.epoch) == 1
+
+
+def test_what_only_a_plan_does_wrong_is_undone(keras, tmp_path, monkeypatch):
+    """A step that goes wrong with XLA from the seventh step on."""
+    call = captured(model_of_two(keras), numbers())
+    model, before = call.model, Snapshot(call.model)
+    expected = call.proceed()
+    trained = Snapshot(model)
+    before.restore()
+    model.train_function = None
+    original = steps.train_step
+
+    def planted(model, line, *, xla, **options):
+        step = original(model, line, xla=False, **options)
+
+        def run(batch, *slicing):
+            logs = step(batch, *slicing)
+            late = tf.cast(model.optimizer.iterations, tf.int32) >= 7
+            for weight in model.trainable_variables:
+                weight.assign(tf.where(late, np.nan, tf.convert_to_tensor(weight)))
+            return {name: tf.where(late, np.nan, value) for name, value in logs.items()}
+
+        return run if xla else step
+
+    monkeypatch.setattr(steps, "train_step", planted)
+    session = session_with(PLAN.model_copy(update={"xla": True}), checkpoint_folder=str(tmp_path))
+    history = session.fit(call)
+    assert_same(Snapshot(model), trained)
+    assert history.history["loss"] == pytest.approx(expected.history["loss"])
+    assert history.epoch == [0, 1]
+    assert session.record.plan == PLAN
+    assert "went back to step 4" in session.record.notes[0]
+
+
+@contextlib.contextmanager
+def files_no_larger_than(size_bytes):
+    """What a full disk does: every write beyond the size fails."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_training_goes_on_without_room_for_checkpoints(keras, tmp_path, caplog):
+    model = model_of_two(keras)
+    full = []
+
+    def fill_up(epoch, logs):
+        if epoch == 0:
+            full.append(stack.enter_context(files_no_larger_than(100)))
+
+    call = captured(
+        model, numbers(), callbacks=[keras.callbacks.LambdaCallback(on_epoch_end=fill_up)]
+    )
+    session = session_with(checkpoint_folder=str(tmp_path))
+    with contextlib.ExitStack() as stack, caplog.at_level(logging.WARNING):
+        history = session.fit(call)
+    assert history.epoch == [0, 1]
+    assert caplog.text.count("could not be written") == 1
+    kept = sorted(path.name[:23] for path in (tmp_path / "fit-0").iterdir())
+    assert kept == [f"checkpoint-{step:012d}" for step in (0, 4, 8)]
+    assert any("could not be written" in note for note in session.record.notes)
+
+
+def test_after_unreadable_data_it_goes_on(keras, tmp_path, caplog):
+    file = str(tmp_path / "data")
+    with tf.io.TFRecordWriter(file) as writer:
+        for row in model_cases.features(5):
+            writer.write(row.tobytes())
+    good = (tmp_path / "data").read_bytes()
+
+    def call():
+        data = tf.data.TFRecordDataset(file, buffer_size=0)
+        data = data.map(lambda text: tf.ensure_shape(tf.io.decode_raw(text, tf.float32), [5]))
+        data = without_autotune(data.map(lambda row: (row[:4], row[4:])).batch(8))
+        data = data.apply(tf.data.experimental.assert_cardinality(10))
+        keras.utils.set_random_seed(1)
+        return captured(model_cases.dense(keras), data)
+
+    expected = call()
+    session_with().fit(expected)
+
+    damaged = bytearray(good)
+    damaged[len(good) * 7 // 10] ^= 255  # in the eighth batch
+    (tmp_path / "data").write_bytes(damaged)
+    folder = str(tmp_path / "checkpoints")
+    with pytest.raises(tf.errors.DataLossError), caplog.at_level(logging.ERROR):
+        session_with(checkpoint_folder=folder).fit(call())
+    assert "The next run goes on from step 4" in caplog.text
+
+    (tmp_path / "data").write_bytes(good)
+    again, session = call(), session_with(checkpoint_folder=folder)
+    session.fit(again)
+    assert session.record.resumed_step == 4
+    assert_same(Snapshot(again.model), Snapshot(expected.model), rtol=1e-6)
+    session.close()
+    assert not (tmp_path / "checkpoints" / "fit-0").exists()
+
+
+def test_another_training_is_not_gone_on_with(keras, tmp_path, caplog):
+    session_with(checkpoint_folder=str(tmp_path)).fit(captured(model_of_two(keras), numbers()))
+    other = captured(model_of_two(keras, rate=0.02), numbers())
+    session = session_with(checkpoint_folder=str(tmp_path))
+    with caplog.at_level(logging.WARNING):
+        session.fit(other)
+    assert session.record.resumed_step is None
+    assert "is of another training and is not used: optimizer learning_rate was" in caplog.text
+
+
+def test_what_has_ended_is_not_trained_again(keras, tmp_path):
+    """The process was killed between the end of fit and the export."""
+    call = captured(model_of_two(keras), numbers())
+    history = session_with(checkpoint_folder=str(tmp_path)).fit(call)
+    again = captured(model_of_two(keras), numbers())
+    session = session_with(checkpoint_folder=str(tmp_path))
+    assert session.fit(again).history == history.history
+    assert session.record.resumed_step == 20
+    assert_same(Snapshot(again.model), Snapshot(call.model), rtol=0)
+
+
+def test_what_cannot_be_saved_trains_without(keras, tmp_path):
+    model = model_cases.dense(keras)
+    call = captured(model, model_cases.features(4), y=model_cases.features(1, seed=1))
+    session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
+    session.fit(call)
+    assert session.record.notes[0] == "no checkpoints: x is a ndarray, not a tf.data.Dataset"

@@ -1,0 +1,161 @@
+"""BlowUp: a training whose loss or weights are no longer finite, and where that began."""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.training.base_line import KerasLine
+from tfx_perf.training.quick_function import QuickFunction
+
+Logs = dict[str, Any]
+
+_REMEDIES = {
+    "input": "Mend or filter these examples, or replace the values when they are parsed.",
+    "target": "Mend or filter these examples.",
+    "sample weight": "Mend or filter these examples.",
+    "weight": "Lower the learning rate or clip the gradients (clipnorm of the optimizer).",
+    "gradient": "Look for a function without a finite slope there (sqrt, log, norm or division "
+    "at 0), lower the learning rate or clip the gradients (clipnorm of the optimizer).",
+}
+_REMEDY = (
+    "Look for log(0), a division by 0 or an overflow in the model or its loss, or lower the "
+    "learning rate."
+)
+
+
+class BlowUp(ArithmeticError):  # noqa: N818 (an event that training recovers from)
+    """The loss or the weights are NaN or Inf, or the loss is above its bound.
+
+    Attributes:
+        first_step: the first step that may be to blame, counted from 1.
+        last_step: the last one.
+        what: what was seen, e.g. `loss=nan`.
+    """
+
+    def __init__(self, what: str, *, first_step: int, last_step: int) -> None:
+        """Describes what was seen after a call of the train function."""
+        super().__init__(f"{what} after step {last_step}")
+        self.what = what
+        self.first_step = first_step
+        self.last_step = last_step
+
+
+@dataclasses.dataclass(frozen=True)
+class BadTensor:
+    """The first tensor that is not finite.
+
+    Attributes:
+        step: the step, counted from 1.
+        kind: `input`, `target`, `sample weight`, `output`, `loss`, `gradient`, `weight`.
+        name: of the feature or variable; empty if the kind says all.
+        bad_count: values that are NaN or Inf.
+        size: all values.
+    """
+
+    step: int
+    kind: str
+    name: str
+    bad_count: int
+    size: int
+
+    def __str__(self) -> str:
+        values = "1 value" if self.size == 1 else f"{self.size} values"
+        name = f" {self.name}" if self.name else ""
+        return f"{self.kind}{name}, {self.bad_count} of {values}"
+
+    @property
+    def remedy(self) -> str:
+        """What may help, in one sentence."""
+        return _REMEDIES.get(self.kind, _REMEDY)
+
+
+class Examination:
+    """Trains as plain `fit` would, one step at a time, and looks at every tensor.
+
+    Attributes:
+        found: the first bad tensor; None so far.
+    """
+
+    def __init__(self, model: Any, line: KerasLine, *, steps_done: Callable[[], int]) -> None:
+        """Prepares the examination.
+
+        Args:
+            model: in a state that was still good.
+            line: the model's.
+            steps_done: returns how many steps are done.
+        """
+        self.found: BadTensor | None = None
+        self._model = model
+        self._line = line
+        self._steps_done = steps_done
+        self._names: list[tuple[str, str]] = []
+        self._function = QuickFunction(self._step)
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs steps up to the first bad tensor; the signature of `MultiStep.run`."""
+        logs = {}
+        for index in range(steps):
+            logs, bad_counts, sizes = self._function(next(iterator))
+            for (kind, name), bad, size in zip(
+                self._names, bad_counts.numpy(), sizes.numpy(), strict=True
+            ):
+                if bad:
+                    step = self._steps_done() + index + 1
+                    self.found = BadTensor(step, kind, name, int(bad), int(size))
+                    raise BlowUp(str(self.found), first_step=step, last_step=step)
+        return logs
+
+    def _step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
+        strategy = self._model.distribute_strategy
+        logs, values = strategy.run(self._checked_step, args=(batch,))
+        bad = [tf.reduce_sum(tf.cast(~tf.math.is_finite(v), tf.int64)) for v in values]
+        return logs, tf.stack(bad), tf.stack([tf.size(v, tf.int64) for v in values])
+
+    def _checked_step(self, batch: Any) -> tuple[Logs, list[tf.Tensor]]:
+        model, line = self._model, self._line
+        x, y, weight = line.unpack(batch)
+        tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]
+        if line.overrides_train_step(model) or line.scales_loss(model):
+            logs = model.train_step(batch)
+            tensors += _named("loss", logs.get("loss"))
+        else:
+            with tf.GradientTape() as tape:
+                y_pred = line.forward(model, x)
+                loss = line.loss(model, x, y, y_pred, weight)
+            gradients = tape.gradient(loss, model.trainable_variables)
+            tensors += [*_named("output", y_pred), *_named("loss", loss)]
+            for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+                tensors += _named("gradient", gradient, _name(variable))
+            model.optimizer.apply_gradients(
+                zip(gradients, model.trainable_variables, strict=True)
+            )
+            logs = line.metrics(model, x, y, y_pred, weight)
+        for variable in model.trainable_variables:
+            tensors += _named("weight", tf.convert_to_tensor(variable), _name(variable))
+        floats = [(key, tensor) for key, tensor in tensors if tensor.dtype.is_floating]
+        self._names = [key for key, _ in floats]
+        return logs, [tensor for _, tensor in floats]
+
+
+def _name(variable: Any) -> str:
+    return getattr(variable, "path", variable.name)  # the name of Keras 3 has no layer
+
+
+def _named(
+    kind: str, structure: Any, name: str = ""
+) -> Iterator[tuple[tuple[str, str], tf.Tensor]]:
+    """Yields the dense tensors of a nested structure with their places in it."""
+    if isinstance(structure, dict):
+        for key, item in structure.items():
+            yield from _named(kind, item, f"{name}[{key!r}]")
+    elif isinstance(structure, (list, tuple)):
+        for index, item in enumerate(structure):
+            yield from _named(kind, item, f"{name}[{index}]")
+    elif isinstance(structure, (tf.SparseTensor, tf.IndexedSlices)):
+        yield (kind, name), structure.values
+    elif isinstance(structure, tf.RaggedTensor):
+        yield (kind, name), structure.flat_values
+    elif structure is not None:
+        yield (kind, name), tf.convert_to_tensor(structure)

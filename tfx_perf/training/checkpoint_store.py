@@ -1,0 +1,141 @@
+"""CheckpointStore: a folder of checkpoints that a crash cannot spoil."""
+
+import contextlib
+import hashlib
+import logging
+import os
+import pathlib
+import shutil
+from collections.abc import Callable
+
+from tfx_perf import errors
+from tfx_perf.training.checkpoint import Checkpoint
+
+KEPT = 3
+_MANIFEST = "manifest.json"
+_PREFIX, _DRAFT = "checkpoint-", "draft-"
+_NAME_DIGITS = 16  # of the manifest's digest, in the folder's name
+_BLOCK_BYTES = 2**20
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class CheckpointStore:
+    """Checkpoints of one training, each in a folder of its own.
+
+    A checkpoint is written into a draft folder, flushed to disk and renamed, so that it is
+    there as a whole or not at all. The manifest has the digest of every file, and the folder's
+    name has the manifest's.
+
+    Example:
+        >>> store = CheckpointStore("/tmp/run")
+        >>> store.save(write_state)  # returns the manifest
+        >>> folder, found = store.latest()
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Opens a local folder, which need not exist yet."""
+        self._folder = pathlib.Path(folder)
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Where the checkpoints are."""
+        return self._folder
+
+    def save(self, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
+        """Adds a checkpoint and removes what it makes superfluous.
+
+        Args:
+            fill: writes the state's files into the folder that it is given and returns the
+                manifest, but for `files`.
+
+        Raises:
+            OSError: it could not be written; what was there before is intact. `fill`'s own
+                exceptions pass through likewise.
+        """
+        draft = self._folder / f"{_DRAFT}{os.getpid()}"
+        self._remove_drafts()
+        draft.mkdir(parents=True)
+        try:
+            checkpoint = fill(draft)
+            files = {path.name: _digest(path) for path in sorted(draft.iterdir())}
+            manifest = draft / _MANIFEST
+            checkpoint.model_copy(update={"files": files}).write(manifest)
+            for path in draft.iterdir():
+                _flush(path)
+            _flush(draft)
+            name = f"{_PREFIX}{checkpoint.step:012d}-{_digest(manifest)[:_NAME_DIGITS]}"
+            if not (self._folder / name).exists():  # else the same checkpoint once more
+                draft.rename(self._folder / name)
+            _flush(self._folder)
+        finally:
+            self._remove_drafts()
+        self._prune(name, checkpoint.step)
+
+    def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:
+        """Returns folder and manifest of the newest whole checkpoint; None if there is none.
+
+        A newer one that is truncated or corrupt is skipped with a warning.
+        """
+        for path in reversed(self._folders()):
+            try:
+                return path, _verified(path)
+            except (errors.UserError, OSError, ValueError) as error:
+                _LOGGER.warning("The checkpoint %s is damaged and is skipped: %s", path, error)
+        return None
+
+    def clear(self) -> None:
+        """Removes all checkpoints; other files in the folder stay."""
+        self._remove_drafts()
+        for path in self._folders():
+            shutil.rmtree(path, ignore_errors=True)
+        with contextlib.suppress(OSError):  # it holds something else, or is not there
+            self._folder.rmdir()
+
+    def _folders(self) -> list[pathlib.Path]:
+        """Returns the checkpoints' folders, oldest first."""
+        return sorted(self._folder.glob(f"{_PREFIX}*"), key=lambda path: (_step(path), path))
+
+    def _remove_drafts(self) -> None:
+        for draft in self._folder.glob(f"{_DRAFT}*"):
+            shutil.rmtree(draft, ignore_errors=True)
+
+    def _prune(self, newest: str, step: int) -> None:
+        """Keeps the newest few; what claims to be of a later step is damaged or given up."""
+        others = [path for path in self._folders() if path.name != newest]
+        earlier = [path for path in others if _step(path) < step]
+        for path in set(others) - set(earlier[1 - KEPT :]):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _step(path: pathlib.Path) -> int:
+    digits = path.name.removeprefix(_PREFIX).partition("-")[0]
+    return int(digits) if digits.isdecimal() else -1
+
+
+def _verified(path: pathlib.Path) -> Checkpoint:
+    manifest = path / _MANIFEST
+    if not path.name.endswith(f"-{_digest(manifest)[:_NAME_DIGITS]}"):
+        raise ValueError(f"{_MANIFEST} does not have the digest in the folder's name")
+    checkpoint = Checkpoint.read(manifest)
+    for name, digest in checkpoint.files.items():
+        if _digest(path / name) != digest:
+            raise ValueError(f"{name} does not have the digest in {_MANIFEST}")
+    return checkpoint
+
+
+def _digest(path: pathlib.Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _flush(path: pathlib.Path) -> None:
+    """Has the operating system write a file or folder to disk; see fsync(2)."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

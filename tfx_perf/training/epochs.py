@@ -1,0 +1,84 @@
+"""Epochs: tells our train and test functions where epochs and evaluations begin."""
+
+from typing import Any
+
+from tfx_perf.training import steps
+from tfx_perf.training.base_line import KerasLine
+from tfx_perf.training.fit_arguments import length_of
+
+
+class Epochs:
+    """The countdowns of one model's `fit`, and its test function.
+
+    Attributes:
+        training: counts the steps of the running epoch.
+    """
+
+    def __init__(self, model: Any, line: KerasLine) -> None:
+        """Makes countdowns that nothing has begun yet."""
+        self.training = steps.Countdown()
+        self._testing = steps.Countdown()
+        self._model = model
+        self._line = line
+        self._test: steps.MultiStep | None = None
+
+    def counting(self, length: int | None) -> Any:
+        """Returns the callback that begins every epoch, for a `fit` with Keras' own functions.
+
+        Args:
+            length: steps of an epoch, None if unknown.
+        """
+        callback = self._line.callbacks.LambdaCallback(
+            on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
+        )
+        callback._supports_tf_logs = True
+        return callback
+
+    def switching(self, arguments: dict[str, Any], *, steps_per_call: int) -> tuple[Any, Any]:
+        """Returns callbacks that also put our test function in where `fit` evaluates.
+
+        One stands before the user's callbacks and one behind them, so that these find the
+        model as they would in plain `fit`: `evaluate` in a callback is Keras' own.
+
+        Args:
+            arguments: of `fit`.
+            steps_per_call: of the plan.
+        """
+        model, line = self._model, self._line
+        train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
+        test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
+        # If nobody knows where to cut a call short, single steps are taken.
+        test = self._test_function(1 if test_length is None else steps_per_call)
+        users_steps, users_test_function = line.get_steps_per_execution(model), None
+
+        def leave(*_: Any, **__: Any) -> None:
+            line.set_steps_per_execution(model, users_steps)
+            model.test_function = users_test_function
+
+        def enter(epoch: int, logs: Any = None) -> None:
+            nonlocal users_test_function
+            users_test_function = model.test_function
+            model.test_function = test
+            line.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
+            self.training.begin(train_length)
+
+        first = line.callbacks.LambdaCallback(
+            on_train_begin=leave,
+            on_epoch_end=leave,
+            on_test_begin=lambda logs=None: self._testing.begin(test_length),
+        )
+        last = line.callbacks.LambdaCallback(on_epoch_begin=enter)
+        first._supports_tf_logs = last._supports_tf_logs = True
+        return first, last
+
+    def _test_function(self, steps_per_call: int) -> steps.MultiStep:
+        if self._test is None:
+            self._test = steps.MultiStep(
+                self._model.test_step,
+                strategy=self._model.distribute_strategy,
+                countdown=self._testing,
+                reduction=self._line.reduction,
+                counter=self._line.step_counters(self._model)[1],
+            )
+        self._test.steps_per_call = steps_per_call
+        return self._test

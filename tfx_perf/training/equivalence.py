@@ -1,0 +1,174 @@
+"""EquivalenceCheck: does a plan reach plain `fit`'s loss from the same weights and batches?"""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import datasets
+from tfx_perf.memory import breakdown
+from tfx_perf.training.contender import Contender
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.trial_record import TrialRecord
+
+# Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
+_STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
+# A plan this much slower than plain fit in its check cannot win; timing it would be waste.
+_HOPELESS = 3.0
+
+
+class EquivalenceCheck:
+    """Trains a few steps with each plan, all from the same weights on the same batches.
+
+    Plain `fit` runs twice: by how much its loss differs from itself (dropout) is added to what
+    a plan's may differ.
+
+    Attributes:
+        one_batch: one batch of the data from memory, for ever.
+        ran_out_of_time: whether a check was stopped because its time was up.
+    """
+
+    def __init__(
+        self,
+        loop: Loop,
+        data: tf.data.Dataset,
+        *,
+        restore: Callable[[], None],
+        limit: Callable[[], float],
+        loss_tolerance: float,
+    ) -> None:
+        """Reads the batches: few if they are large or slow to come.
+
+        Args:
+            loop: runs the plans.
+            data: endless.
+            restore: puts the variables back to where all checks begin.
+            limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
+            loss_tolerance: relative difference of the loss that is allowed.
+        """
+        self._loop = loop
+        self.ran_out_of_time = False
+        self._restore = restore
+        self._limit = limit
+        self._loss_tolerance = loss_tolerance
+        self._allowed = self._hopeless_seconds = self._reference_loss = 0.0
+        self._fewest = _MIN_CALLS * loop.users_steps_per_call
+        batches = self._read_ahead(data)
+        self._step_count = len(batches)
+        self._spec = data.element_spec
+        self._data = self._from_memory(batches)
+        self.one_batch = self._from_memory(batches[:1]).repeat()
+
+    def reference(self) -> Contender | None:
+        """Returns plain `fit`, which the others are held to; None if there is no time even for it.
+
+        Must come before `check`.
+        """
+        first, step_count = self._train(PLAIN_FIT)
+        if step_count < self._fewest:
+            self.ran_out_of_time = True
+            return None
+        reference, _ = self._train(PLAIN_FIT, stop_when=lambda timer: False)
+        reference.compile_seconds = first.compile_seconds
+        spread = _difference(first.loss, reference.loss)
+        self._allowed = self._loss_tolerance + 2 * spread
+        self._hopeless_seconds = _HOPELESS * reference.step_seconds
+        self._reference_loss = reference.loss
+        return reference
+
+    def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
+        """Returns the plan if it is worth timing, else the record of why it is not."""
+        # XLA goes step by step, because it may be so slow that it must be stopped.
+        per_call = 1 if plan.xla else min(plan.steps_per_call, self._step_count // 2)
+        limit, hopeless_seconds = self._limit(), self._hopeless_seconds
+        try:
+            found, step_count = self._train(
+                plan.model_copy(update={"steps_per_call": per_call}),
+                stop_when=lambda timer: time.perf_counter() > limit
+                or timer.settled_seconds() > hopeless_seconds,
+            )
+        except Exception as error:  # whatever a plan raises, fit goes on
+            return TrialRecord(plan=plan, status="failed", reason=in_one_line(error))
+        if found.step_seconds > hopeless_seconds:
+            ratio = found.step_seconds / hopeless_seconds * _HOPELESS
+            return TrialRecord(
+                plan=plan,
+                status="slower",
+                reason=f"{ratio:.0f} times plain fit's step time in the check",
+                compile_time_seconds=found.compile_seconds,
+            )
+        if step_count < self._step_count:
+            self.ran_out_of_time = True
+            return TrialRecord(
+                plan=plan,
+                status="failed",
+                reason=f"{self._step_count} steps took too long for the budget",
+            )
+        difference = _difference(found.loss, self._reference_loss)
+        if not difference <= self._allowed:  # also if it is NaN
+            return TrialRecord(
+                plan=plan,
+                status="different",
+                reason=f"loss differs by {difference:.1%} from plain fit's, "
+                f"allowed {self._allowed:.1%}",
+                loss=found.loss,
+            )
+        return found
+
+    def _train(
+        self, plan: TrainingPlan, *, stop_when: Callable[[StepTimer], bool] | None = None
+    ) -> tuple[Contender, int]:
+        """Returns what was seen, and how many steps it took."""
+        limit = self._limit()
+        self._restore()
+        history, timer = self._loop.try_out(
+            plan,
+            self._data,
+            step_count=self._step_count,
+            stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
+        )
+        step_seconds = float(np.median(timer.steady_seconds() or [timer.first_call_seconds]))
+        contender = Contender(
+            plan=plan,
+            loss=float(history.history["loss"][-1]),
+            compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
+            step_seconds=step_seconds,
+        )
+        return contender, timer.step_count
+
+    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
+        per_call = self._loop.users_steps_per_call
+        wanted = max(self._fewest, _STEPS // per_call * per_call)  # whole calls of plain fit
+        limit = self._limit()
+        batches, held_bytes = [], 0
+        for batch in data.take(wanted):
+            batches.append(batch)
+            held_bytes += breakdown.tensor_bytes(batch)
+            enough = held_bytes > _MAX_BYTES or time.perf_counter() > limit
+            if enough and len(batches) >= self._fewest and len(batches) % per_call == 0:
+                break
+        return batches
+
+    def _from_memory(self, batches: list[Any]) -> tf.data.Dataset:
+        """Returns a dataset of the batches with the specs of the user's own."""
+        data = tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=self._spec
+        )
+        return datasets.without_autotune(data.cache())
+
+
+def in_one_line(error: Exception) -> str:
+    """Returns the kind of the error and the line of its message that tells most."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback; the cause is last
+        return lines[-1]
+    return ": ".join([type(error).__name__, *lines[:1]])
+
+
+def _difference(value: float, reference: float) -> float:
+    """Returns the relative difference."""
+    return abs(value - reference) / max(abs(reference), 1e-12)

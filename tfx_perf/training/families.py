@@ -1,0 +1,52 @@
+"""What the trials try against plain `fit`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.trial_record import TrialRecord
+
+Family = tuple[TrainingPlan, ...]  # plans that share a traced function
+
+# In a call that takes this long, the work done in Python (about 1 ms) no longer counts.
+_LONG_CALL_SECONDS = 0.1
+
+
+def longest_call(step_seconds: float) -> int:
+    """Returns how many steps a call may have, because more would gain nothing."""
+    return max(1, int(_LONG_CALL_SECONDS / step_seconds))
+
+
+def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
+    """Whether two plans differ only in how many steps a call has."""
+    return plan.model_copy(update={"steps_per_call": other.steps_per_call}) == other
+
+
+def families(
+    model: Any, loop: Loop, *, settings: PerfConfig, step_seconds: float
+) -> tuple[list[Family], list[TrialRecord]]:
+    """Returns the plans to try, by family, and the outcomes of those that cannot be.
+
+    Args:
+        model: what is to be trained.
+        loop: what would run the plans.
+        settings: the sections `training` and `compilation`.
+        step_seconds: of plain `fit`.
+    """
+    longest = min(longest_call(step_seconds), loop.train_length)
+    sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
+    found: list[Sequence[TrainingPlan]] = [
+        [TrainingPlan(steps_per_call=size) for size in sizes if size > 1]
+    ]
+    refused = []
+    if settings.compilation.enabled:
+        xla = TrainingPlan(steps_per_call=sizes[-1], xla=True)
+        if loop.line.overrides_train_step(model):
+            reason = "the model has its own train_step, which cannot be split"
+            refused.append(TrialRecord(plan=xla, status="failed", reason=reason))
+        else:
+            found.append([xla])
+    return [tuple(plans) for plans in found if plans], refused
+

@@ -1,0 +1,40 @@
+"""What makes one `fit` another: a plan that was found for one says nothing of the other."""
+
+import hashlib
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
+from tfx_perf.training.loop import Loop
+
+_DIGEST_LENGTH = 16  # hexadecimal digits
+
+
+def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
+    """Returns the parts of the key by name; reads one batch and creates the model's variables.
+
+    Args:
+        call: a `fit` that `eligibility.obstacle` does not object to.
+        loop: the loop that would run it.
+
+    Raises:
+        UserError: there are no data.
+    """
+    model, data = call.model, call.arguments["x"]
+    batch = batches.first_batch(data)
+    loop.line.build(model, batch)  # a subclassed model does not know its parameters before
+    strategy = model.distribute_strategy
+    return {
+        "keras": loop.line.package,
+        "element_spec": _digest(data.element_spec),
+        "batch_size": str(batches.batch_size_of(batch)),
+        "parameter_count": str(sum(int(tf.size(weight)) for weight in model.trainable_weights)),
+        "optimizer": type(model.optimizer).__name__,
+        "strategy": f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas",
+    }
+
+
+def _digest(spec: Any) -> str:
+    return hashlib.sha256(str(spec).encode()).hexdigest()[:_DIGEST_LENGTH]

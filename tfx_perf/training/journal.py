@@ -1,0 +1,124 @@
+"""Journal: what is needed to run a training step again that failed half-way."""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.training.base_line import KerasLine, Tensors
+
+_NUMBERS = itertools.count()
+_HOST = "CPU:0"  # where iterators put their batches; what else is noted is small
+
+
+class _Shelf:
+    """Keeps tensors between graph calls, by reference: a queue made of TensorFlow's `Stage`."""
+
+    def __init__(self) -> None:
+        self._name = f"tfx_perf_journal_{next(_NUMBERS)}"
+        self._dtypes = [tf.bool]
+
+    def put(self, tensors: list[tf.Tensor]) -> tf.Operation:
+        self._dtypes = [tensor.dtype for tensor in tensors]
+        with tf.device(_HOST):
+            return tf.raw_ops.Stage(values=tensors, shared_name=self._name)
+
+    def take(self) -> list[tf.Tensor]:
+        with tf.device(_HOST):
+            return tf.raw_ops.Unstage(dtypes=self._dtypes, shared_name=self._name)
+
+    def clear(self) -> None:
+        with tf.device(_HOST):
+            tf.raw_ops.StageClear(dtypes=self._dtypes, shared_name=self._name)
+
+    def size(self) -> int:
+        with tf.device(_HOST):
+            return int(tf.raw_ops.StageSize(dtypes=self._dtypes, shared_name=self._name))
+
+
+class Journal:
+    """Notes in the graph what a step is about to change, until it has been changed.
+
+    A step writes down its batch and the small variables that change before the optimizer's
+    turn (metrics, moving averages, seeds), computes its gradients and all metrics, crosses the
+    batch out, applies the gradients, crosses out the rest and ticks the step off. So after an
+    error the batch stands in the journal if, and only if, weights and optimizer are untouched.
+
+    Nothing is copied: the tensors are only kept alive, and a variable that is assigned while
+    its old value is kept gets a new buffer.
+    """
+
+    def __init__(self, model: Any, line: KerasLine) -> None:
+        """Makes an empty journal, for steps in one replica."""
+        self._model = model
+        self._line = line
+        self._variables: list[Any] = []
+        self._spec: Any = None
+        self._batch, self._state, self._ticks = _Shelf(), _Shelf(), _Shelf()
+
+    def begin_call(self) -> None:
+        """Forgets the ticks of the call before; to be traced at a call's start."""
+        self._ticks.clear()
+
+    def begin(self, batch: Tensors) -> Tensors:
+        """Writes the step's batch down; to be traced before the step.
+
+        Returns:
+            The batch, for the step to use: it is there only once it is written down.
+        """
+        self._variables = self._line.transient_state(self._model)
+        self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
+        state = [tf.convert_to_tensor(variable) for variable in self._variables]
+        notes = [
+            self._batch.put(tf.nest.flatten(batch, expand_composites=True)),
+            self._state.put([tf.constant(True), *state]),  # never empty
+        ]
+        with tf.control_dependencies(notes):
+            return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
+
+    @contextlib.contextmanager
+    def applying(self, results: Tensors) -> Iterator[None]:
+        """Wraps the tracing of the optimizer's turn.
+
+        Args:
+            results: everything that is computed before: nothing is applied until it is there.
+        """
+        graph = tf.compat.v1.get_default_graph()
+        computed = [t for t in tf.nest.flatten(results, expand_composites=True) if t is not None]
+        with tf.control_dependencies(computed):
+            crossed_out = self._batch.take()
+        with tf.control_dependencies(crossed_out):
+            before = len(graph.get_operations())
+            yield
+            added = graph.get_operations()[before:]
+        with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
+            self._state.take()
+            self._ticks.put([tf.constant(True)])
+
+    @property
+    def applied_steps(self) -> int:
+        """How many steps of the last call are complete."""
+        return self._ticks.size()
+
+    def take_back(self) -> Tensors | None:
+        """Undoes the step that failed.
+
+        Returns:
+            Its batch; None if no step was under way.
+
+        Raises:
+            HalfAppliedError: the optimizer had begun.
+        """
+        if not self._state.size():
+            return None
+        _, *values = self._state.take()
+        if not self._batch.size():
+            raise errors.HalfAppliedError(
+                "A step failed while the optimizer applied its gradients; go back to a checkpoint."
+            )
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(value)
+        return tf.nest.pack_sequence_as(self._spec, self._batch.take(), expand_composites=True)

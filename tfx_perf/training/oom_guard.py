@@ -1,0 +1,170 @@
+"""OomGuard: goes on with smaller slices where a training step runs out of memory."""
+
+import dataclasses
+import gc
+import logging
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.formatting import format_bytes
+from tfx_perf.memory import breakdown, peak
+from tfx_perf.training import meters
+from tfx_perf.training.slices import row_count
+from tfx_perf.training.steps import Logs, MultiStep
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass
+class _Peaks:
+    """The peaks of the device's allocator, in bytes; 0 where it counts none."""
+
+    device: str = dataclasses.field(default_factory=peak.device_name)
+    highest: int = 0  # ever seen: so much there has been
+
+    def _info(self) -> dict[str, int]:
+        try:
+            return tf.config.experimental.get_memory_info(self.device)
+        except ValueError:  # an allocator without statistics
+            return {"current": 0, "peak": 0}
+
+    def restart(self) -> None:
+        self.highest = max(self.highest, self._info()["peak"])
+        if self.highest:
+            meters.restart_peak(self.device)
+
+    def allow_twice_the_slice(self) -> bool:
+        """Whether what a step takes on top of what stays would fit if it doubled."""
+        info = self._info()
+        return 0 < 2 * info["peak"] - info["current"] <= self.highest
+
+
+class OomGuard:
+    """A train function that survives `ResourceExhaustedError`.
+
+    The batch of the step that failed is run again with twice as many micro-batches, if need be
+    down to single rows; then the call goes on. The optimizer gets the gradient of the whole
+    batch every time, so that neither batch size nor loss curve change. The approach is
+    Composer's automatic micro-batching.
+
+    After `retry_steps` steps the larger slices are tried once more, if the allocator's peak
+    says that they would fit now; if they do not, they are not tried again.
+
+    Attributes:
+        oom_count: how many steps ran out of memory.
+    """
+
+    def __init__(self, function: MultiStep, model: Any, *, retry_steps: int = 100) -> None:
+        """Wraps a train function.
+
+        Args:
+            function: it must keep a journal.
+            model: the one that it trains.
+            retry_steps: steps after which larger slices are tried again.
+        """
+        self.oom_count = 0
+        self._function = function
+        self._model = model
+        self._retry_steps = retry_steps
+        self._fewest = function.micro_batches
+        self._steps_since = 0
+        self._may_return = True
+        self._returning = False
+        self._first_call = True
+        self._peaks = _Peaks()
+
+    @property
+    def micro_batches(self) -> int:
+        """Into how many slices batches are cut now."""
+        return self._function.micro_batches
+
+    def __call__(self, iterator: Any) -> Logs:
+        """Runs the steps of the next call; see `run`."""
+        return self.run(iterator, self._function.take())
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs what `MultiStep.run` would run: at least one step.
+
+        Raises:
+            UserError: a single row does not fit.
+            HalfAppliedError: memory ran out while the optimizer applied gradients.
+        """
+        if self.micro_batches > self._fewest:
+            self._consider_returning()
+        left = max(1, steps)
+        while left:
+            # In the first call tf_keras makes its metrics, which the journal must know before.
+            steps = 1 if self._first_call else left
+            self._first_call = False
+            logs, done = self._attempt(iterator, steps)
+            left -= done
+            self._steps_since += done
+        return logs
+
+    def _attempt(self, iterator: Any, steps: int) -> tuple[Logs, int]:
+        """Returns the last logs and how many of the steps are done: one more than failed."""
+        try:
+            return self._function.run(iterator, steps), steps
+        except tf.errors.ResourceExhaustedError as error:
+            done = self._function.journal.applied_steps
+            batch = self._function.journal.take_back()
+            if batch is None:  # something else is exhausted, e.g. the disk under a cache
+                raise
+            message = error.message
+        # Out of the except clause, so that the error's traceback keeps nothing alive.
+        self._function.count(done)
+        while True:
+            self._halve(batch, message)
+            try:
+                return self._function.run_batch(batch), done + 1
+            except tf.errors.ResourceExhaustedError as error:
+                self._function.journal.take_back()
+                message = error.message
+
+    def _halve(self, batch: Any, message: str) -> None:
+        """Doubles the number of slices after an error."""
+        self.oom_count += 1
+        gc.collect()
+        self._peaks.restart()
+        rows = int(row_count(batch))
+        if self.micro_batches >= rows:
+            raise errors.UserError(self._explanation(batch, rows))
+        self._may_return = self._may_return and not self._returning
+        self._returning = False
+        self._steps_since = 0
+        self._function.micro_batches = min(2 * self.micro_batches, rows)
+        _LOGGER.warning(
+            "Out of memory (%s); the batch is run again in %d micro-batches.",
+            next((line for line in message.splitlines() if "OOM" in line), "no details").strip(),
+            self.micro_batches,
+        )
+
+    def _consider_returning(self) -> None:
+        if self._steps_since < self._retry_steps:
+            return
+        self._returning = False  # if it was tried, it went well
+        fits = self._may_return and self._peaks.allow_twice_the_slice()
+        self._peaks.restart()  # a window that has ended, with whatever was in memory then
+        self._steps_since = 0
+        if fits:
+            self._returning = True
+            self._function.micro_batches = max(self._fewest, self.micro_batches // 2)
+            _LOGGER.info("Memory allows %d micro-batches again.", self.micro_batches)
+
+    def _explanation(self, batch: Any, rows: int) -> str:
+        state = breakdown.state_sizes(self._model)
+        parts = {
+            "weights": state.weights_bytes,
+            "optimizer state": state.optimizer_state_bytes,
+            "gradients": state.gradients_bytes,
+            "one row of the batch": breakdown.tensor_bytes(batch) / rows,
+        }
+        if self._peaks.highest:
+            parts[f"peak of {self._peaks.device}"] = self._peaks.highest
+        sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+        return (
+            "Expected enough memory for a training step on one row. "
+            f"Received: {sizes}. Take a smaller model or input, or a device with more memory."
+        )

@@ -1,0 +1,46 @@
+"""What a training plan depends on: with the same key, trials would find the same."""
+
+from tfx_perf import config
+from tfx_perf.hardware import identity
+
+# How long to try, from which seed, and what to save, is not what to find.
+_IRRELEVANT = {
+    "trial_budget_seconds",
+    "seed",
+    "checkpoint_folder",
+    "checkpoint_steps",
+    "checkpoint_seconds",
+    "loss_upper_bound",
+    "recovery_max_trials",
+}
+
+
+def plan_key(
+    settings: config.PerfConfig,
+    *,
+    code: str,
+    hyperparameters: str,
+    data: str,
+    input_candidate: str,
+) -> dict[str, str]:
+    """Returns the parts of the key that are known before the training code is run.
+
+    The model, its optimizer and its batches are known only when the code calls `fit`; see
+    `fit_key`.
+
+    Args:
+        settings: the sections `training` and `compilation` count.
+        code: digest of the training code and its arguments.
+        hyperparameters: digest of those that a Tuner found; empty if there are none.
+        data: digest of the data's schema; what the data contain does not count.
+        input_candidate: name of the tuned input; empty if it is not tuned.
+    """
+    return {
+        "code": code,
+        "hyperparameters": hyperparameters,
+        "data": data,
+        "input": input_candidate,
+        **identity.identity("keras", "tf-keras"),
+        "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
+        "compilation": settings.compilation.model_dump_json(),
+    }

@@ -1,0 +1,27 @@
+"""Why a model's batches cannot be trained in slices."""
+
+from typing import Any
+
+from tfx_perf.training.base_line import KerasLine
+
+
+def slicing_obstacle(model: Any, line: KerasLine) -> str | None:
+    """Returns why the gradient of a batch cannot be summed over slices, None if it can.
+
+    A user's own `compute_loss` is taken to be a mean over the rows, as Keras' losses are.
+
+    Args:
+        model: compiled and built.
+        line: the model's.
+    """
+    if line.overrides_train_step(model):
+        return "the model has its own train_step"
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        return "micro-batches on several replicas are not supported yet"
+    if not model.trainable_variables:
+        return "the model has nothing to train"
+    if not line.averages_loss(model):
+        return "a loss is not the mean over the rows of the batch"
+    if line.recurrent_states(model):
+        return "a stateful layer remembers each row of the batch"
+    return None

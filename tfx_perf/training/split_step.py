@@ -1,0 +1,128 @@
+"""SplitStep: one training step in parts, so that it can be compiled, sliced and repeated."""
+
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.training import slices
+from tfx_perf.training.base_line import KerasLine, Tensors
+from tfx_perf.training.gradient_sum import Gradients, GradientSum
+from tfx_perf.training.journal import Journal
+from tfx_perf.training.quick_function import QuickFunction
+
+Logs = dict[str, Any]
+
+
+class SplitStep:
+    """What Keras' own `train_step` does, in replica context.
+
+    The parts: gradients of the (scaled) loss, metrics, one application by the optimizer. The
+    metrics come before the application, so that nothing but the optimizer is left to do when
+    the weights begin to change.
+    """
+
+    def __init__(self, model: Any, line: KerasLine, *, xla: bool, journal: Journal | None) -> None:
+        """Prepares a step.
+
+        Args:
+            model: compiled; its `train_step` is Keras' own.
+            line: the model's.
+            xla: compile forward and backward pass. The optimizer stays outside, the one
+                placement that is legal under every strategy, because `merge_call` cannot cross
+                a nested `tf.function`.
+            journal: where to note what a repetition needs; None if none is wanted.
+        """
+        self._model = model
+        self._line = line
+        self._journal = journal
+        self._compute = self._forward_backward
+        if xla:
+            self._compute = QuickFunction(
+                self._forward_backward, jit_compile=True, reduce_retracing=True
+            )
+        self._slice = QuickFunction(self._one_slice, reduce_retracing=True)
+
+    def run(self, batch: Tensors, micro_batches: tf.Tensor | None = None) -> Logs:
+        """Trains on one batch.
+
+        Args:
+            batch: an element of the training data.
+            micro_batches: into how many slices to cut it, a scalar of int32; one for each
+                row if there are fewer rows. None: the batch is not cut.
+
+        Returns:
+            The results of the metrics.
+        """
+        if self._journal is not None:
+            batch = self._journal.begin(batch)
+        if micro_batches is None:
+            gradients, logs = self._of_batch(batch, share=None, counts_as=None)
+        else:
+            gradients, logs = self._of_slices(batch, micro_batches)
+        if self._journal is None:
+            self._line.apply(self._model, gradients)
+            return logs
+        with self._journal.applying((gradients, logs)):
+            self._line.apply(self._model, gradients)
+        return logs
+
+    def _forward_backward(
+        self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
+    ) -> tuple[Gradients, Tensors]:
+        model, line = self._model, self._line
+        with tf.GradientTape() as tape:
+            y_pred = line.forward(model, x)
+            loss = line.loss(model, x, y, y_pred, weight, counts_as=counts_as)
+            if share is not None:
+                loss = loss * tf.cast(share, loss.dtype)
+            loss = line.scaled(model, loss)
+        return tape.gradient(loss, model.trainable_variables), y_pred
+
+    def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
+        x, y, weight = self._line.unpack(batch)
+        gradients, y_pred = self._compute(x, y, weight, share, counts_as)
+        return gradients, self._line.metrics(self._model, x, y, y_pred, weight)
+
+    def _one_slice(
+        self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor
+    ) -> tuple[Gradients, Logs]:
+        return self._of_batch(batch, share, counts_as)
+
+    def _of_slices(self, batch: Tensors, pieces: tf.Tensor) -> tuple[Gradients, Logs]:
+        """Returns the batch's gradients, summed over slices that run one after the other.
+
+        A mean over the batch is the sum of its slices' means, each weighted by its share of
+        the rows; sample weights do not change that, because Keras divides by the number of
+        rows, not by the weights' sum. Losses that do not depend on the rows (regularizers)
+        count once, because the shares add up to 1.
+        """
+        rows = slices.row_count(batch)
+        pieces = tf.maximum(1, tf.minimum(pieces, rows))
+        known_size = _static_row_count(batch) or 1
+
+        def piece(index: tf.Tensor) -> tuple[Gradients, Logs]:
+            begin, size = slices.bounds(rows, pieces=pieces, index=index)
+            share = tf.cast(size / rows, tf.float32)
+            return self._slice(slices.rows(batch, begin, size), share, share * known_size)
+
+        # The first stands before the loop, because the loop needs to know the structures.
+        first, logs = piece(tf.constant(0))
+        total = GradientSum(first, terms=pieces)
+
+        def body(index: tf.Tensor, state: Any, _: Logs) -> tuple[tf.Tensor, Any, Logs]:
+            gradients, logs = piece(index)
+            return index + 1, total.add(state, gradients, index=index), logs
+
+        _, state, logs = tf.while_loop(
+            lambda index, *_: index < pieces,
+            body,
+            [tf.constant(1), total.start, logs],
+            parallel_iterations=1,  # more would need the memory of several slices
+        )
+        return total.result(state), logs
+
+
+def _static_row_count(batch: Tensors) -> int | None:
+    """Returns how many rows the batch has if that is known while tracing."""
+    tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
+    return next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)

@@ -1,0 +1,40 @@
+"""Task: what a guard has to know of the training that it guards."""
+
+import dataclasses
+from typing import Any
+
+from tfx_perf.config import TrainingConfig
+from tfx_perf.training.base_line import KerasLine
+from tfx_perf.training.checkpoint_store import CheckpointStore
+from tfx_perf.training.plan import TrainingPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One `fit` that is guarded.
+
+    Attributes:
+        model: the compiled model.
+        line: the model's.
+        epochs: number of the last epoch.
+        initial_epoch: number of the first.
+        epoch_length: steps of an epoch, None if unknown.
+        plan: how the steps are run.
+        fingerprint: goes into the checkpoints.
+        store: where these go.
+        is_lasting: whether the store outlives the process; else only the start is saved.
+        settings: when to save and what to watch.
+        watches: whether NaN and Inf are an error.
+    """
+
+    model: Any
+    line: KerasLine
+    epochs: int
+    initial_epoch: int
+    epoch_length: int | None
+    plan: TrainingPlan
+    fingerprint: dict[str, str]
+    store: CheckpointStore
+    is_lasting: bool
+    settings: TrainingConfig
+    watches: bool

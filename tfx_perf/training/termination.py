@@ -1,0 +1,59 @@
+"""Termination: SIGTERM waits until the state of the training is on disk."""
+
+import signal
+import threading
+from types import FrameType, TracebackType
+
+
+class Termination:
+    """A context in which SIGTERM is noted instead of ending the process.
+
+    Only the main thread can do that; in another one SIGTERM stays what it was.
+
+    Attributes:
+        requested: whether SIGTERM has come.
+
+    Example:
+        >>> with Termination() as termination:
+        ...     work()
+        ...     if termination.requested:
+        ...         save()
+        ...         termination.go_on()
+    """
+
+    def __init__(self) -> None:
+        """Changes nothing yet."""
+        self.requested = False
+        self._previous: object = None
+        self._is_installed = False
+
+    def __enter__(self) -> "Termination":
+        """Takes SIGTERM over."""
+        if threading.current_thread() is threading.main_thread():
+            self._previous = signal.signal(signal.SIGTERM, self._note)
+            self._is_installed = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Gives SIGTERM back; one that has come in the meantime takes effect."""
+        if not self._is_installed:
+            return
+        # None: the handler was not installed from Python and cannot be put back.
+        signal.signal(signal.SIGTERM, self._previous or signal.SIG_DFL)
+        self._is_installed = False
+        if self.requested:
+            self.requested = False
+            signal.raise_signal(signal.SIGTERM)
+
+    def go_on(self) -> None:
+        """Lets the SIGTERM that has come do what it would have done: mostly end the process."""
+        self.__exit__(None, None, None)
+        self.__enter__()
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.requested = True

@@ -1,0 +1,29 @@
+"""TrialRecord: how one plan did in the trials."""
+
+from typing import Literal
+
+from tfx_perf import records, statistics
+from tfx_perf.training.plan import TrainingPlan
+
+
+class TrialRecord(records.Record):
+    """One plan that was tried.
+
+    Attributes:
+        plan: the plan.
+        status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
+            did not reach plain fit's loss; `failed` raised, crashed or ran out of time.
+        reason: one sentence.
+        loss: mean training loss over the steps of the equivalence check.
+        compile_time_seconds: tracing and compiling, XLA included.
+        step_time: seconds per step, median over the blocks.
+        speedup: plain fit's step time over this one's, in interleaved pairs.
+    """
+
+    plan: TrainingPlan
+    status: Literal["reference", "chosen", "slower", "different", "failed"]
+    reason: str
+    loss: float | None = None
+    compile_time_seconds: float | None = None
+    step_time: statistics.Interval | None = None
+    speedup: statistics.Interval | None = None
