@@ -36,7 +36,7 @@ def train(package, *, limit_mib, steps, scenario):
 
 def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
     package = keras.__name__
-    found, log = train(package, limit_mib=52, steps=5, scenario="short")
+    found, log = train(package, limit_mib=44, steps=5, scenario="short")
     assert found["oom_count"] >= 1  # how often depends on what TensorFlow runs at once
     assert found["micro_batches"] == 2 ** found["oom_count"]
     assert f"the batch is run again in {found['micro_batches']} micro-batches" in log
