@@ -1,10 +1,12 @@
 """Runs a function in a process of its own, which may crash, hang or be killed.
 
 The child is a fresh interpreter (a fork would inherit TensorFlow's threads in a broken state)
-with the parent's import path and Keras line, in a process group of its own.
+with the parent's import path and Keras line, in a process group of its own. It ends with its
+parent, however that ends.
 """
 
 import contextlib
+import ctypes
 import importlib
 import json
 import os
@@ -18,6 +20,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_perf import errors
+
+_PR_SET_PDEATHSIG = 1
 
 
 def run_in_child(
@@ -47,7 +51,11 @@ def run_in_child(
     """
     with tempfile.TemporaryDirectory() as folder, open(log_path, "wb") as log:
         request, response = pathlib.Path(folder, "request"), pathlib.Path(folder, "response")
-        request.write_text(json.dumps({"target": target, "arguments": dict(arguments)}))
+        request.write_text(
+            json.dumps(
+                {"target": target, "arguments": dict(arguments), "parent": os.getpid()}
+            )
+        )
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(request), str(response)],
             stdin=subprocess.DEVNULL,
@@ -101,10 +109,19 @@ def _ending(return_code: int) -> str:
     return f"ended the process with exit code {return_code}"
 
 
+def _end_with(parent: int) -> None:
+    """Has the kernel kill this process when its parent ends, see prctl(2); Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had ended before
+        sys.exit("The parent is gone.")
+
+
 def _main(request_path: str, response_path: str) -> None:
+    request = json.loads(pathlib.Path(request_path).read_text())
+    _end_with(request["parent"])
     with contextlib.suppress(OSError):  # if memory runs out, it shall not be the parent's end
         pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
-    request = json.loads(pathlib.Path(request_path).read_text())
     module, _, name = request["target"].partition(":")
     try:
         function = getattr(importlib.import_module(module), name)

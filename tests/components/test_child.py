@@ -25,6 +25,10 @@ def hang(pid_file):
     open(pid_file, "w").write(str(started.pid))
     time.sleep(600)
 
+def stay(pid_file):
+    open(pid_file, "w").write(str(os.getpid()))
+    time.sleep(600)
+
 def die(number):
     os.kill(os.getpid(), number)
 
@@ -74,11 +78,37 @@ def test_timeout_kills_all_that_the_child_started(run, tmp_path):
     with pytest.raises(errors.MeasurementError, match="did not end within 4 seconds") as caught:
         run("hang", timeout_seconds=4, pid_file=str(pid_file))
     assert str(tmp_path / "log") in str(caught.value)
-    status = pathlib.Path("/proc", pid_file.read_text(), "status")
+    wait_for_the_end_of(pid_file.read_text())
+
+
+def wait_for_the_end_of(pid):
+    status = pathlib.Path("/proc", pid, "status")
     deadline = time.monotonic() + 10
     while status.exists() and "State:\tZ" not in status.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+@pytest.mark.usefixtures("run")
+def test_child_ends_with_its_parent(tmp_path):
+    pid_file = tmp_path / "pid"
+    script = (
+        "from tfx_perf.components import child; import sys;"
+        "child.run_in_child('child_cases:stay', {'pid_file': sys.argv[1]}, timeout_seconds=600,"
+        " log_path=sys.argv[2])"
+    )
+    path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(pid_file), str(tmp_path / "log")],
+        env={**os.environ, "PYTHONPATH": path},
+    )
+    deadline = time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    parent.kill()
+    parent.wait()
+    wait_for_the_end_of(pid_file.read_text())
 
 
 @pytest.mark.parametrize(
