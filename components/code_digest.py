@@ -1,18 +1,16 @@
 """Digests of the user's code: an import path stays the same when the code is edited."""
 
-import hashlib
 import importlib.util
 import os
 import pathlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tfx.dsl.io import fileio
 from tfx.types import standard_component_specs
 
-from tfx_perf import errors
+from tfx_perf import errors, fingerprint
 
-_DIGEST_LENGTH = 16  # hexadecimal digits
 # What else decides on the training step, beside the code.
 _ARGUMENTS = (
     standard_component_specs.TRAIN_ARGS_KEY,
@@ -38,7 +36,7 @@ def source_digest(function: str) -> str:
         )
     folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
     files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-    return digest(file.read_bytes() for file in files or [pathlib.Path(spec.origin)])
+    return fingerprint.digest(*(file.read_bytes() for file in files or [pathlib.Path(spec.origin)]))
 
 
 def training_digest(exec_properties: Mapping[str, Any]) -> str:
@@ -61,18 +59,10 @@ def training_digest(exec_properties: Mapping[str, Any]) -> str:
                 f"Expected an existing module file. Received: module_file={module_file}."
             )
         with fileio.open(module_file, "rb") as file:
-            code = digest([file.read()])
+            code = fingerprint.digest(file.read())
     elif run_fn:
         code = source_digest(run_fn)
     else:
         return ""
     arguments = [str(exec_properties.get(key)) for key in _ARGUMENTS]
-    return digest(part.encode() for part in [str(run_fn), code, *arguments])
-
-
-def digest(parts: Iterable[bytes]) -> str:
-    """Returns a short digest of the parts, joined."""
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(part)
-    return found.hexdigest()[:_DIGEST_LENGTH]
+    return fingerprint.digest(*(part.encode() for part in [str(run_fn), code, *arguments]))

@@ -16,14 +16,17 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def row_count(batch: Any) -> tf.Tensor:
-    """Returns the number of rows of a batch, by its first tensor; int64 scalar.
+    """Returns the number of rows of a batch, by its first tensor that is no scalar; int64 scalar.
 
     Args:
-        batch: nested structure of dense, ragged or sparse tensors.
+        batch: nested structure of dense, ragged or sparse tensors, or None.
+
+    Raises:
+        ValueError: there is no such tensor.
     """
-    value = tf.nest.flatten(batch)[0]
-    if isinstance(value, tf.SparseTensor):
-        return value.dense_shape[0]
-    if isinstance(value, tf.RaggedTensor):
-        return value.nrows(out_type=tf.int64)
-    return tf.shape(value, out_type=tf.int64)[0]
+    for value in tf.nest.flatten(batch):
+        if isinstance(value, tf.RaggedTensor):
+            return value.nrows(out_type=tf.int64)
+        if value is not None and value.shape.rank != 0:
+            return tf.shape(value, out_type=tf.int64)[0]  # of a sparse tensor, its dense shape
+    raise ValueError("a batch of nothing but scalars has no rows")

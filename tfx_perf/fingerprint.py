@@ -7,9 +7,24 @@ runs whose environments agree in every field are compared. Likewise a plan is us
 only where every part of its key agrees.
 """
 
+import hashlib
 from collections.abc import Mapping
 
 ABSENT = "(not recorded)"
+
+_DIGEST_LENGTH = 16  # hexadecimal digits
+
+
+def digest(*parts: bytes) -> str:
+    """Returns 16 hexadecimal digits for bytes, as a value that is too long to be compared whole.
+
+    Args:
+        *parts: as if concatenated.
+    """
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(part)
+    return found.hexdigest()[:_DIGEST_LENGTH]
 
 
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:

@@ -1,6 +1,5 @@
 """Where OptimizedTrainer keeps the checkpoints of a training that may be interrupted."""
 
-import hashlib
 import json
 import pathlib
 from typing import Any
@@ -8,8 +7,9 @@ from typing import Any
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
+from tfx_perf import fingerprint
+
 _FOLDER = "training_checkpoints"
-_DIGITS = 16  # of the digest in the folder's name
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
 
@@ -42,6 +42,6 @@ def folder_for(
         if key not in _IRRELEVANT_INPUTS
     }
     given = json.dumps([inputs, exec_properties], sort_keys=True, default=str)
-    name = hashlib.sha256(given.encode()).hexdigest()[:_DIGITS]
+    name = fingerprint.digest(given.encode())
     # <node>/.system/stateful_working_dir/<execution's index>
     return str(pathlib.Path(working).parents[1] / _FOLDER / name)

@@ -7,7 +7,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_perf import config, errors
+from tfx_perf import config, errors, fingerprint
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.components.optimized_trainer import attempts, previous
@@ -62,7 +62,7 @@ def _schema_digest(input_dict: _Artifacts) -> str:
         )
     except errors.UserError:  # a module that knows its data needs none
         return ""
-    return code_digest.digest([schema.SerializeToString(deterministic=True)])
+    return fingerprint.digest(schema.SerializeToString(deterministic=True))
 
 
 def _hyperparameters(input_dict: _Artifacts) -> str:
@@ -72,4 +72,4 @@ def _hyperparameters(input_dict: _Artifacts) -> str:
         return ""
     path = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(items))
     with fileio.open(path, "rb") as file:
-        return code_digest.digest([file.read()])
+        return fingerprint.digest(file.read())

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import tensorflow as tf
 
 from tfx_perf import config as perf_config
+from tfx_perf import fingerprint
 from tfx_perf.hardware import identity
 from tfx_perf.input import source as source_lib
 
 _SAMPLED_BYTES = 64 * 2**10
-_DIGEST_LENGTH = 16  # hexadecimal digits
 
 
 def plan_key(
@@ -28,8 +28,10 @@ def plan_key(
         training_digest: of the code that consumes the data; empty if there is none.
     """
     return {
-        "data": _digest(_fingerprints(source.files)),
-        "features": _digest([str(source.element_spec), str(source.options.label_key)]),
+        "data": fingerprint.digest("\n".join(_fingerprints(source.files)).encode()),
+        "features": fingerprint.digest(
+            f"{source.element_spec}\n{source.options.label_key}".encode()
+        ),
         **identity.identity("tfx-bsl"),
         "settings": config.model_dump_json(),
         "training": training_digest,
@@ -49,7 +51,3 @@ def _fingerprint(path: str) -> str:
         file.seek(max(0, size_bytes - _SAMPLED_BYTES))
         digest.update(file.read(_SAMPLED_BYTES))
     return f"{os.path.basename(path)} {size_bytes} {digest.hexdigest()}"
-
-
-def _digest(parts: Iterable[str]) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGEST_LENGTH]

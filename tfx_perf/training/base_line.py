@@ -59,14 +59,27 @@ class KerasLine(abc.ABC):
 
     def state(self, model: Any) -> list[tf.Variable]:
         """Returns every variable that a training step may change, metrics excepted."""
-        optimizer = model.optimizer.variables
-        scale = getattr(model.optimizer, "_loss_scale", None)  # tf_keras leaves it out
         return [
             *model.variables,
-            *(optimizer() if callable(optimizer) else optimizer),
-            *getattr(scale, "_weights", {}).values(),
+            *self.optimizer_variables(model),
             *self.recurrent_states(model),
         ]
+
+    def optimizer_variables(self, model: Any) -> list[tf.Variable]:
+        """Returns the optimizer's variables, also what tf_keras does not list (loss scale)."""
+        listed = model.optimizer.variables
+        held = tf.train.TrackableView(model.optimizer).descendants()
+        found = {}
+        for variable in [
+            *(listed() if callable(listed) else listed),
+            *(item for item in held if isinstance(item, tf.Variable)),
+        ]:
+            found.setdefault(id(getattr(variable, "_value", variable)), variable)  # Keras 3 wraps
+        return list(found.values())
+
+    def metric_variables(self, model: Any) -> list[tf.Variable]:
+        """Returns the variables of the model's metrics."""
+        return [variable for metric in model.metrics for variable in metric.variables]
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
         """Returns what stateful layers remember, which Keras does not count among variables."""
@@ -85,8 +98,7 @@ class KerasLine(abc.ABC):
         They are the metrics' and, because nobody can tell which of them change, all that
         are not trained: moving averages, seeds.
         """
-        metrics = [variable for metric in model.metrics for variable in metric.variables]
-        return [*metrics, *model.non_trainable_variables]
+        return [*self.metric_variables(model), *model.non_trainable_variables]
 
     def averages_loss(self, model: Any) -> bool:
         """Whether every loss given to `compile` is a mean over the rows of the batch."""
@@ -148,9 +160,10 @@ class KerasLine(abc.ABC):
     def scaled(self, model: Any, loss: Any) -> Any:
         """Returns the loss that the gradient is taken of: scaled if the optimizer wants it."""
 
-    @abc.abstractmethod
     def apply(self, model: Any, gradients: list[Any]) -> None:
         """Applies the gradients of the scaled loss, one for each trainable variable."""
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
 
     @abc.abstractmethod
     def metrics(

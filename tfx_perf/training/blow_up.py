@@ -128,9 +128,7 @@ class Examination:
             tensors += [*_named("output", y_pred), *_named("loss", loss)]
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
                 tensors += _named("gradient", gradient, _name(variable))
-            model.optimizer.apply_gradients(
-                zip(gradients, model.trainable_variables, strict=True)
-            )
+            line.apply(model, gradients)
             logs = line.metrics(model, x, y, y_pred, weight)
         for variable in model.trainable_variables:
             tensors += _named("weight", tf.convert_to_tensor(variable), _name(variable))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.training import fused_update
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trial_record import TrialRecord
@@ -37,13 +38,16 @@ def families(
     """
     longest = min(longest_call(step_seconds), loop.train_length)
     sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
+    own_step = loop.line.overrides_train_step(model)
+    # Not a choice of its own: it computes the same and was never the slower one.
+    fused = not own_step and fused_update.is_possible(model.optimizer, loop.line)
     found: list[Sequence[TrainingPlan]] = [
-        [TrainingPlan(steps_per_call=size) for size in sizes if size > 1]
+        [TrainingPlan(steps_per_call=size, fused_update=fused) for size in sizes if size > 1]
     ]
     refused = []
     if settings.compilation.enabled:
-        xla = TrainingPlan(steps_per_call=sizes[-1], xla=True)
-        if loop.line.overrides_train_step(model):
+        xla = TrainingPlan(steps_per_call=sizes[-1], xla=True, fused_update=fused)
+        if own_step:
             reason = "the model has its own train_step, which cannot be split"
             refused.append(TrialRecord(plan=xla, status="failed", reason=reason))
         else:

@@ -1,15 +1,11 @@
 """What makes one `fit` another: a plan that was found for one says nothing of the other."""
 
-import hashlib
-from typing import Any
-
 import tensorflow as tf
 
+from tfx_perf import fingerprint
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop
-
-_DIGEST_LENGTH = 16  # hexadecimal digits
 
 
 def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
@@ -28,13 +24,9 @@ def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
     strategy = model.distribute_strategy
     return {
         "keras": loop.line.package,
-        "element_spec": _digest(data.element_spec),
+        "element_spec": fingerprint.digest(str(data.element_spec).encode()),
         "batch_size": str(batches.batch_size_of(batch)),
         "parameter_count": str(sum(int(tf.size(weight)) for weight in model.trainable_weights)),
         "optimizer": type(model.optimizer).__name__,
         "strategy": f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas",
     }
-
-
-def _digest(spec: Any) -> str:
-    return hashlib.sha256(str(spec).encode()).hexdigest()[:_DIGEST_LENGTH]

@@ -65,11 +65,6 @@ class Keras3(KerasLine):
         return model.optimizer.scale_loss(loss)
 
     @override
-    def apply(self, model: Any, gradients: list[Any]) -> None:
-        variables = model.trainable_variables
-        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
-
-    @override
     def metrics(
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:

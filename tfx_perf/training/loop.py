@@ -46,7 +46,7 @@ class Loop:
         self._model = call.model
         self.line = keras_line.line_of(call.model)
         self._epochs = Epochs(self._model, self.line)
-        self._train: dict[bool, steps.MultiStep] = {}
+        self._train: dict[TrainingPlan, steps.MultiStep] = {}
         self.oom_guard: OomGuard | None = None
 
     @property
@@ -228,10 +228,17 @@ class Loop:
         return slicing_obstacle(self._model, self.line)
 
     def _train_function(self, plan: TrainingPlan) -> steps.MultiStep:
-        if plan.xla not in self._train:
+        traced = plan.model_copy(update={"steps_per_call": 1, "micro_batches": 1})
+        if traced not in self._train:
             journal = None if self._slicing_obstacle else Journal(self._model, self.line)
-            self._train[plan.xla] = steps.MultiStep(
-                steps.train_step(self._model, self.line, xla=plan.xla, journal=journal),
+            self._train[traced] = steps.MultiStep(
+                steps.train_step(
+                    self._model,
+                    self.line,
+                    xla=plan.xla,
+                    fused_update=plan.fused_update,
+                    journal=journal,
+                ),
                 strategy=self._model.distribute_strategy,
                 countdown=self._epochs.training,
                 reduction=self.line.reduction,
@@ -244,7 +251,7 @@ class Loop:
                 f"micro_batches={plan.micro_batches}, but {self._slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
-        function = self._train[plan.xla]
+        function = self._train[traced]
         function.steps_per_call = plan.steps_per_call
         function.micro_batches = plan.micro_batches
         return function

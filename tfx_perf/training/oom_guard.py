@@ -8,10 +8,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.datasets import row_count
 from tfx_perf.formatting import format_bytes
 from tfx_perf.memory import breakdown, peak
 from tfx_perf.training import meters
-from tfx_perf.training.slices import row_count
 from tfx_perf.training.steps import Logs, MultiStep
 
 _LOGGER = logging.getLogger(__name__)

@@ -15,6 +15,7 @@ class TrainingPlan(records.Record):
         xla: compile forward and backward pass with XLA.
         micro_batches: slices of each batch that are run one after the other, their gradients
             summed; what the optimizer gets is the whole batch's gradient.
+        fused_update: have one kernel update each variable; see `fused_update`.
 
     Example:
         >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
@@ -26,6 +27,7 @@ class TrainingPlan(records.Record):
     steps_per_call: pydantic.PositiveInt | None = None
     xla: bool = False
     micro_batches: pydantic.PositiveInt = 1
+    fused_update: bool = False
 
     @property
     def is_plain_fit(self) -> bool:
@@ -37,7 +39,8 @@ class TrainingPlan(records.Record):
             return "plain fit"
         steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
         slices = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        return f"{steps} per call" + (", XLA" if self.xla else "") + slices
+        xla = ", XLA" if self.xla else ""
+        return f"{steps} per call{xla}{slices}" + (", fused update" if self.fused_update else "")
 
 
 PLAIN_FIT = TrainingPlan()

@@ -7,23 +7,6 @@ import tensorflow as tf
 Tensors = Any  # a nested structure of dense, sparse and ragged tensors
 
 
-def row_count(batch: Tensors) -> tf.Tensor:
-    """Returns how many rows the batch has: a scalar, int32.
-
-    Args:
-        batch: its first tensor that is not a scalar is looked at.
-
-    Raises:
-        ValueError: there is none.
-    """
-    for tensor in tf.nest.flatten(batch):
-        if isinstance(tensor, tf.RaggedTensor):
-            return tensor.nrows(tf.int32)
-        if tensor is not None and tensor.shape.rank != 0:
-            return tf.shape(tensor, tf.int32)[0]
-    raise ValueError("a batch of nothing but scalars has no rows")
-
-
 def rows(batch: Tensors, begin: tf.Tensor, size: tf.Tensor) -> Tensors:
     """Returns `size` rows from `begin` on of everything in the batch; scalars stay as they are.
 

@@ -1,9 +1,12 @@
 """SplitStep: one training step in parts, so that it can be compiled, sliced and repeated."""
 
+import contextlib
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import datasets
+from tfx_perf.training import fused_update as fused_update_lib
 from tfx_perf.training import slices
 from tfx_perf.training.base_line import KerasLine, Tensors
 from tfx_perf.training.gradient_sum import Gradients, GradientSum
@@ -21,7 +24,15 @@ class SplitStep:
     the weights begin to change.
     """
 
-    def __init__(self, model: Any, line: KerasLine, *, xla: bool, journal: Journal | None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        line: KerasLine,
+        *,
+        xla: bool,
+        fused_update: bool = False,
+        journal: Journal | None = None,
+    ) -> None:
         """Prepares a step.
 
         Args:
@@ -30,10 +41,12 @@ class SplitStep:
             xla: compile forward and backward pass. The optimizer stays outside, the one
                 placement that is legal under every strategy, because `merge_call` cannot cross
                 a nested `tf.function`.
+            fused_update: have one kernel update each variable.
             journal: where to note what a repetition needs; None if none is wanted.
         """
         self._model = model
         self._line = line
+        self._fused_update = fused_update
         self._journal = journal
         self._compute = self._forward_backward
         if xla:
@@ -60,11 +73,19 @@ class SplitStep:
         else:
             gradients, logs = self._of_slices(batch, micro_batches)
         if self._journal is None:
-            self._line.apply(self._model, gradients)
+            self._apply(gradients)
             return logs
         with self._journal.applying((gradients, logs)):
-            self._line.apply(self._model, gradients)
+            self._apply(gradients)
         return logs
+
+    def _apply(self, gradients: Gradients) -> None:
+        model, line = self._model, self._line
+        fused = contextlib.nullcontext()
+        if self._fused_update:
+            fused = fused_update_lib.fused(model.optimizer, line)
+        with fused:
+            line.apply(model, gradients)
 
     def _forward_backward(
         self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
@@ -96,7 +117,7 @@ class SplitStep:
         rows, not by the weights' sum. Losses that do not depend on the rows (regularizers)
         count once, because the shares add up to 1.
         """
-        rows = slices.row_count(batch)
+        rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
         known_size = _static_row_count(batch) or 1
 

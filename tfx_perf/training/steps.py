@@ -46,14 +46,19 @@ class Countdown:
 
 
 def train_step(
-    model: Any, line: KerasLine, *, xla: bool, journal: Journal | None = None
+    model: Any,
+    line: KerasLine,
+    *,
+    xla: bool,
+    fused_update: bool = False,
+    journal: Journal | None = None,
 ) -> Step:
     """Returns the function that trains on one batch in replica context.
 
-    With XLA or a journal it is `SplitStep.run`, else the model's own `train_step`.
+    With XLA, a fused update or a journal it is `SplitStep.run`, else the model's own `train_step`.
     """
-    if xla or journal is not None:
-        return SplitStep(model, line, xla=xla, journal=journal).run
+    if xla or fused_update or journal is not None:
+        return SplitStep(model, line, xla=xla, fused_update=fused_update, journal=journal).run
     return model.train_step
 
 

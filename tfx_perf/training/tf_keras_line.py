@@ -54,10 +54,7 @@ class TfKeras(KerasLine):
     @override
     def apply(self, model: Any, gradients: list[Any]) -> None:
         unscale = getattr(model.optimizer, "get_unscaled_gradients", None)
-        if unscale:
-            gradients = unscale(gradients)
-        variables = model.trainable_variables
-        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        super().apply(model, unscale(gradients) if unscale else gradients)
 
     @override
     def metrics(

@@ -1,11 +1,11 @@
 """What a checkpoint must agree in with the training that goes on from it."""
 
-import hashlib
 import json
 from typing import Any
 
 import numpy as np
 
+from tfx_perf import fingerprint
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
 
@@ -21,7 +21,7 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
     }
     return {
         "keras": loop.line.package,
-        "variables": f"{len(shapes)} of {hashlib.sha256(str(shapes).encode()).hexdigest()[:16]}",
+        "variables": f"{len(shapes)} of {fingerprint.digest(str(shapes).encode())}",
         "optimizer": type(model.optimizer).__name__,
         **optimizer,
         "batch": str(arguments["x"].element_spec),

@@ -65,7 +65,8 @@ class TrainingState:
 
     def has_bad_weights(self) -> bool:
         """Whether NaN or Inf stands in the trainable variables or in the optimizer's."""
-        variables = [*self._model.trainable_variables, *_variables_of(self._model.optimizer)]
+        optimizer = self._line.optimizer_variables(self._model)
+        variables = [*self._model.trainable_variables, *optimizer]
         return any(
             tf.as_dtype(variable.dtype).is_floating
             and not bool(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))))
@@ -76,8 +77,7 @@ class TrainingState:
         """Returns every variable that a step may change, under a name that does not change."""
         groups = {
             "state": self._line.state(self._model),
-            "optimizer": _variables_of(self._model.optimizer),
-            "metric": [v for metric in self._model.metrics for v in metric.variables],
+            "metric": self._line.metric_variables(self._model),
             "random": [*_of_random_layers(self._model), *_global_states()],
             "counter": [v for v in self._line.step_counters(self._model)[:1] if v is not None],
         }
@@ -89,12 +89,6 @@ class TrainingState:
                     seen.add(identity)
                     named[f"{group}/{index}"] = variable
         return named
-
-
-def _variables_of(trackable: Any) -> list[tf.Variable]:
-    """Returns the variables that the optimizer holds, also those it does not list (tf_keras)."""
-    descendants = tf.train.TrackableView(trackable).descendants()
-    return [item for item in descendants if isinstance(item, tf.Variable)]
 
 
 def _of_random_layers(model: Any) -> list[tf.Variable]:
