@@ -18,6 +18,7 @@ _COMPARED = (
     "step_time_seconds",
     "time_to_first_step_seconds",
     "fit_time_seconds",
+    "trial_time_seconds",
     "compile_time_seconds",
     "peak_memory_bytes",
     "mfu_ratio",

@@ -1,0 +1,95 @@
+"""`python -m benchmarks.training`: see `--help`."""
+
+import pathlib
+
+import click
+
+from benchmarks.training import results, run, targets
+from benchmarks.training.workloads import NAMES, WORKLOADS
+from tfx_perf import errors, formatting
+from tfx_perf.hardware import host, versions
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_PATH = click.Path(path_type=pathlib.Path)
+_PACKAGES = ("tensorflow", "keras", "tf-keras", "tfx")
+_QUICK = 0.05
+_LINE = "{:24} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}  {}"
+
+
+@click.command()
+@click.option("--workload", "names", type=click.Choice(NAMES), multiple=True, default=NAMES)
+@click.option("--line", "lines", type=click.Choice(results.LINES), multiple=True,
+              default=results.LINES, help="Keras line.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Trainings of each kind in a cell, in turns.")  # fmt: skip
+@click.option("--quick", is_flag=True, help="Few steps: to see whether it runs.")
+@click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data", help="Folder for data sets.")
+@click.option("--json", "json_path", type=_PATH, show_default="in --data",
+              help="Where to write the figures.")  # fmt: skip
+@click.option("--add", is_flag=True, help="Keep the other cells that are in the JSON file.")
+def main(
+    names: tuple[str, ...],
+    lines: tuple[str, ...],
+    *,
+    rounds: int,
+    quick: bool,
+    data: pathlib.Path,
+    json_path: pathlib.Path | None,
+    add: bool,
+) -> None:
+    """Compares OptimizedTrainer with TFX's stock Trainer, and its plan with every other one."""
+    json_path = json_path or data / "training_benchmark.json"
+    settings = run.Settings(data_folder=data, rounds=rounds, scale=_QUICK if quick else 1.0)
+    cells = [results.Cell(workload=name, line=line) for name in names for line in lines]
+    before = results.BenchmarkRecord.read(json_path) if add and json_path.exists() else None
+    kept = [result for result in before.cells if result.cell not in cells] if before else []
+    found, gaps = [], []
+    for name in dict.fromkeys(names):
+        if name in WORKLOADS:
+            click.echo(f"{name}: {WORKLOADS[name].description}, batch {WORKLOADS[name].batch_size}")
+    click.echo(
+        "Stock step time over ours; whole: the component with its trials. tuned: with InputTuner.\n"
+    )
+    click.echo(
+        _LINE.format("", "ours", "tuned", "whole", "pay back", "plan only", "regret", "plan")
+    )
+    for cell in cells:
+        try:
+            found.append(run.measure(cell, settings))
+            click.echo(_row(found[-1]))
+        except (errors.UserError, errors.MeasurementError) as error:
+            gaps.append(f"{cell}: {error}")
+            click.echo(gaps[-1])
+        record = results.BenchmarkRecord(
+            host=f"{host.cpu_model()}, {host.cpu_count()} CPUs",
+            versions=versions.installed(*_PACKAGES),
+            rounds=rounds,
+            cells=(*kept, *found),
+            gaps=tuple(gaps),
+            verdicts=targets.verdicts((*kept, *found)),
+        )
+        record.write(json_path)  # after every cell: the whole takes an hour
+    click.echo("\n" + "\n".join(record.verdicts) + f"\n\nWrote {json_path}")
+
+
+def _row(result: results.CellResult) -> str:
+    ours = results.OPTIMIZED if results.OPTIMIZED in result.runs else results.TUNED
+    steps, regret = result.pay_back_steps(ours), result.regret
+    return _LINE.format(
+        str(result.cell),
+        _ratio(result.steady_ratio(results.OPTIMIZED)),
+        _ratio(result.steady_ratio(results.TUNED)),
+        _ratio(result.whole_ratio(ours)),
+        "never" if steps is None else f"{steps:.0f}",
+        f"{regret.speedups[regret.chosen].value:.2f}" if regret else formatting.MISSING,
+        f"{regret.regret_ratio:.1%}" if regret else formatting.MISSING,
+        regret.chosen if regret else result.runs[ours][-1].plan,
+    )
+
+
+def _ratio(value: float | None) -> str:
+    return formatting.MISSING if value is None else f"{value:.3g}"
+
+
+if __name__ == "__main__":
+    main()

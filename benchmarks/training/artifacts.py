@@ -1,0 +1,77 @@
+"""What a Trainer component would be given: artifacts and execution properties."""
+
+import json
+import pathlib
+from typing import Any
+
+from google.protobuf import text_format
+from tfx.components.util import examples_utils
+from tfx.proto import example_gen_pb2
+from tfx.types import artifact, artifact_utils, standard_artifacts
+
+from benchmarks.input import layout, results
+from benchmarks.training.workloads import Workload
+from tfx_perf.components import types
+
+_SHARDS = 12
+
+
+class Artifacts:
+    """Inputs, outputs and properties of one training."""
+
+    def __init__(self, workload: Workload, *, data_folder: str, folder: str) -> None:
+        """Writes the data if they are not there, and the schema.
+
+        Args:
+            workload: the training.
+            data_folder: where data sets are kept.
+            folder: an empty one, for everything else.
+
+        Raises:
+            UserError: the data set is not on this machine.
+        """
+        self._folder = pathlib.Path(folder)
+        files = layout.Layouts(workload.data_set, pathlib.Path(data_folder))
+        examples = standard_artifacts.Examples()
+        examples.uri = files.examples_uri(shards=_SHARDS, compression=results.GZIP)
+        examples.split_names = artifact_utils.encode_split_names([layout.SPLIT])
+        examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+        schema = self._made(standard_artifacts.Schema(), "schema")
+        pathlib.Path(schema.uri, "schema.pbtxt").write_text(
+            text_format.MessageToString(files.schema())
+        )
+        self.schema = files.schema()
+        self.inputs = {"examples": [examples], "schema": [schema]}
+        self.outputs = {
+            "model": [self._made(standard_artifacts.Model(), "model")],
+            "model_run": [self._made(standard_artifacts.ModelRun(), "model_run")],
+            "perf_metrics": [self._made(types.PerfMetrics(), "perf_metrics")],
+        }
+        self._workload = workload
+
+    def properties(self, *, steps: int, config: str) -> dict[str, Any]:
+        """Returns the execution properties.
+
+        Args:
+            steps: of the training.
+            config: a `PerfConfig` as JSON.
+        """
+        splits = [layout.SPLIT]
+        return {
+            "run_fn": self._workload.run_fn,
+            "train_args": json.dumps({"num_steps": steps, "splits": splits}),
+            "eval_args": json.dumps({"num_steps": 1, "splits": splits}),
+            "custom_config": json.dumps({"batch_size": self._workload.batch_size}),
+            "config": config,
+        }
+
+    def add_input_plan(self) -> pathlib.Path:
+        """Adds InputTuner's artifact to the inputs; returns its folder, still empty."""
+        plan = self._made(types.InputPlan(), "input_plan")
+        self.inputs["input_plan"] = [plan]
+        return pathlib.Path(plan.uri)
+
+    def _made(self, item: artifact.Artifact, name: str) -> artifact.Artifact:
+        item.uri = str(self._folder / name)
+        pathlib.Path(item.uri).mkdir()
+        return item

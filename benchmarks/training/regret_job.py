@@ -1,0 +1,102 @@
+"""All plans of one training, measured in turns in one process."""
+
+import itertools
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from benchmarks.training import results
+from benchmarks.training.artifacts import Artifacts
+from benchmarks.training.workloads import WORKLOADS
+from tfx_perf import config, interception, statistics
+from tfx_perf.components import trainer_args
+from tfx_perf.memory import batches
+from tfx_perf.training import choosing, fused_update
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.turns import Schedule
+
+_STEPS_PER_CALL = (1, 10, 50)
+_LONGEST_CALL_SECONDS = 0.5
+# A plan that takes so many times as long as the best one is not measured to the end.
+_HOPELESS = 1.5
+_FEWEST_ROUNDS = 2
+
+
+def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
+    """Chooses a plan by trials, measures all plans, and returns a `results.Regret`.
+
+    Args:
+        workload: a key of `WORKLOADS`.
+        rounds: blocks of each plan.
+        data_folder: where data sets are kept.
+
+    Raises:
+        UserError: the data are not on this machine.
+    """
+    settings = config.PerfConfig()
+    with tempfile.TemporaryDirectory() as folder:
+        given = Artifacts(WORKLOADS[workload], data_folder=data_folder, folder=folder)
+        properties = given.properties(steps=1000, config=settings.to_json())
+        arguments = trainer_args.fn_args(given.inputs, given.outputs, properties)
+        run_fn = trainer_args.load_run_fn(properties)
+
+        def measured(call: interception.FitCall) -> results.Regret:
+            loop = Loop(call)
+            chosen = choosing.by_trials(call, loop, settings=settings).plan
+            return _regret(call, loop, chosen, rounds=rounds)
+
+        found = interception.capture_fit(lambda: run_fn(arguments), measured)
+    return found.model_dump(mode="json")
+
+
+def _regret(
+    call: interception.FitCall, loop: Loop, chosen: TrainingPlan, *, rounds: int
+) -> results.Regret:
+    data = call.arguments["x"]
+    loop.line.build(call.model, batches.first_batch(data))
+    blocks: dict[TrainingPlan, list[float]] = {}
+
+    def schedule() -> Schedule:
+        step_seconds = yield loop.turn(PLAIN_FIT)
+        plans = dict.fromkeys([PLAIN_FIT, *_fixed_plans(call, loop, step_seconds), chosen])
+        blocks.update({plan: [] for plan in plans})
+        for plan in plans:
+            yield loop.turn(plan)  # traces and compiles
+        running = list(plans)
+        for index in range(rounds):
+            for plan in running:
+                blocks[plan].append((yield loop.turn(plan)))
+            if index + 1 == _FEWEST_ROUNDS:
+                best = min(np.median(own) for own in blocks.values())
+                kept = (PLAIN_FIT, chosen)
+                running = [
+                    plan
+                    for plan in running
+                    if plan in kept or np.median(blocks[plan]) < _HOPELESS * best
+                ]
+
+    loop.take_turns(schedule(), data)
+    complete = {plan: own for plan, own in blocks.items() if len(own) == rounds}
+    best = min(complete, key=lambda plan: np.median(complete[plan]))
+    return results.Regret(
+        speedups={
+            str(plan): statistics.ratio_interval(blocks[PLAIN_FIT][: len(own)], own)
+            for plan, own in blocks.items()
+        },
+        chosen=str(chosen),
+        best=str(best),
+        regret_ratio=statistics.ratio_interval(blocks[chosen], blocks[best]).value - 1,
+    )
+
+
+def _fixed_plans(
+    call: interception.FitCall, loop: Loop, step_seconds: float
+) -> list[TrainingPlan]:
+    fused = (False, True) if fused_update.is_possible(call.model.optimizer, loop.line) else (False,)
+    return [
+        TrainingPlan(steps_per_call=steps, xla=xla, fused_update=one_kernel)
+        for xla, one_kernel, steps in itertools.product((False, True), fused, _STEPS_PER_CALL)
+        if steps == 1 or steps * step_seconds <= _LONGEST_CALL_SECONDS
+    ]

@@ -1,0 +1,1 @@
+"""Training modules as users of TFX write them; they know nothing of tfx-perf."""

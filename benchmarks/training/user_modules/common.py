@@ -1,0 +1,56 @@
+"""What the modules share: reading the examples, training, saving."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow_metadata.proto.v0 import schema_pb2
+from tfx.components.trainer.fn_args_utils import FnArgs
+from tfx.utils import io_utils
+from tfx_bsl.public import tfxio
+
+LABEL_KEY = "label"
+
+_PIXELS = (28, 28, 1)
+_WORDS, VOCABULARY = 64, 5000
+
+
+def train(fn_args: FnArgs, model: tf.keras.Model, decode: Callable[..., Any]) -> None:
+    """Trains the model and saves it.
+
+    Args:
+        fn_args: of `run_fn`; `custom_config` has the `batch_size`.
+        model: gives logits.
+        decode: maps features and label as they are read to what the model takes.
+    """
+    schema = io_utils.parse_pbtxt_file(fn_args.schema_path, schema_pb2.Schema())
+    options = tfxio.TensorFlowDatasetOptions(
+        batch_size=fn_args.custom_config["batch_size"], label_key=LABEL_KEY
+    )
+    data = fn_args.data_accessor.tf_dataset_factory(fn_args.train_files, options, schema)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(tf.keras.optimizers.Adam(1e-4), loss, metrics=["accuracy"])
+    model.fit(data.repeat().map(decode), steps_per_epoch=fn_args.train_steps, verbose=0)
+    tf.saved_model.save(model, fn_args.serving_model_dir)
+
+
+def image(features: dict[str, Any], label: Any) -> tuple[tf.Tensor, Any]:
+    """Returns the pixels, [batch, 28, 28, 1] of 0 to 1, and the label."""
+    pixels = tf.io.decode_raw(features["image"][:, 0], tf.uint8)
+    return tf.cast(tf.reshape(pixels, [-1, *_PIXELS]), tf.float32) / 255, label
+
+
+def flat_image(features: dict[str, Any], label: Any) -> tuple[tf.Tensor, Any]:
+    """Returns the pixels, [batch, 784] of 0 to 1, and the label."""
+    pixels, label = image(features, label)
+    return tf.reshape(pixels, [-1, 784]), label
+
+
+def words(features: dict[str, Any], label: Any) -> tuple[tf.Tensor, Any]:
+    """Returns the first words as numbers, [batch, 64], padded with 0, and the label."""
+    text = features["words"]
+    hashed = tf.strings.to_hash_bucket_fast(text.values, VOCABULARY - 1) + 1
+    numbers = tf.sparse.to_dense(tf.SparseTensor(text.indices, hashed, text.dense_shape))
+    first = numbers[:, :_WORDS]
+    padded = tf.pad(first, [[0, 0], [0, _WORDS - tf.shape(first)[1]]])
+    return tf.ensure_shape(padded, [None, _WORDS]), label
