@@ -5,7 +5,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import formatting, records, statistics
+from tfx_perf import formatting, statistics
+from tfx_perf.advice import Advice
 from tfx_perf.hardware import host
 from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import source as source_lib
@@ -22,20 +23,6 @@ _UNUSED_SHARE = 0.05  # of the input's time
 _TINY_BATCH = 64
 _DROPPED_SHARE = 0.05  # of the examples
 _NOISE = 0.2  # half width of an interval over its value
-
-
-class Advice(records.Record):
-    """A warning.
-
-    Attributes:
-        code: what it is about: `one_gzip_file`, `few_files`, `skewed_files`,
-            `small_shuffle_buffer`, `unused_features`, `tiny_batch`, `dropped_examples` or
-            `noisy_machine`.
-        message: what was measured and what to do, in a sentence.
-    """
-
-    code: str
-    message: str
 
 
 def advise(

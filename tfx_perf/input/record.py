@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import pydantic
 
 from tfx_perf import records, statistics
-from tfx_perf.input import advice as advice_lib
+from tfx_perf.advice import Advice
 from tfx_perf.input import copy_trial as copy_trial_lib
 from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import final as final_lib
@@ -103,7 +103,7 @@ class TuningRecord(records.Record):
     compression: str
     tuning_time_seconds: float
     diagnosis: diagnosis_lib.Diagnosis | None = None
-    advice: tuple[advice_lib.Advice, ...] = ()
+    advice: tuple[Advice, ...] = ()
     final: final_lib.FinalComparison | None = None
     copy_trial: copy_trial_lib.CopyTrial | None = None
     statistics: statistics_comparison.StatisticsComparison | None = None

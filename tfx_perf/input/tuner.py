@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfx_perf import config as perf_config
+from tfx_perf.advice import Advice
 from tfx_perf.input import advice, copy_trial, diagnose, page_cache
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
@@ -167,7 +168,7 @@ def _advice(
     diagnosis: diagnosis_lib.Diagnosis,
     *,
     example_count: int | None,
-) -> tuple[advice.Advice, ...]:
+) -> tuple[Advice, ...]:
     rates = (outcome.examples_per_second for outcome in search.outcomes.values())
     shuffle = search.outcomes[record_lib.DEFAULT].shuffle
     return advice.advise(

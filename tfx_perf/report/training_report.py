@@ -46,6 +46,12 @@ def report_on(record: TrainingRecord) -> page.Report:
             note="Every plan first trains the same steps from the same weights and must reach "
             "plain fit's loss.",
         )
+    if record.advice:
+        report.add_table(
+            "Advice",
+            columns=["about", "what was measured, and what to do"],
+            rows=[(item.code.replace("_", " "), item.message) for item in record.advice],
+        )
     if record.step_times:
         report.add_figure(
             "Steps",

@@ -1,23 +1,21 @@
 """Runs `fit` with a plan: Keras' shell around our train and test functions."""
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors
 from tfx_perf.interception import FitCall
-from tfx_perf.training import keras_line, steps
+from tfx_perf.training import keras_line
 from tfx_perf.training.epochs import Epochs
 from tfx_perf.training.fit_arguments import callback_list, length_of
 from tfx_perf.training.guard import Guard, Run
-from tfx_perf.training.journal import Journal
 from tfx_perf.training.oom_guard import OomGuard
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.train_functions import TrainFunctions
 from tfx_perf.training.turns import Schedule, Turn, Turns
 
 _ENDLESS = 10**9
@@ -33,11 +31,10 @@ _ON_TRIAL = {
 class Loop:
     """Trains one model with any plan; compiled functions are kept between runs.
 
-    Plans that differ only in `steps_per_call` share one traced function.
-
     Attributes:
         line: the model's Keras line.
         oom_guard: of the last `fit`; None if it ran without one.
+        speed_watch: likewise.
     """
 
     def __init__(self, call: FitCall) -> None:
@@ -46,8 +43,11 @@ class Loop:
         self._model = call.model
         self.line = keras_line.line_of(call.model)
         self._epochs = Epochs(self._model, self.line)
-        self._train: dict[TrainingPlan, steps.MultiStep] = {}
+        self._functions = TrainFunctions(
+            call.model, self.line, countdown=self._epochs.training
+        )
         self.oom_guard: OomGuard | None = None
+        self.speed_watch: SpeedWatch | None = None
 
     @property
     def train_length(self) -> int | None:
@@ -58,14 +58,23 @@ class Loop:
     @property
     def users_steps_per_call(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
-        return self.line.get_steps_per_execution(self._model)
+        return self._functions.users_steps_per_call
+
+    def trace_count(self, plan: TrainingPlan) -> int | None:
+        """Returns how often a plan's steps were traced; None for plain `fit`."""
+        return None if plan.is_plain_fit else self._functions.of(plan).trace_count
 
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         return self._timed(self._call.arguments, lambda: self.users_steps_per_call)
 
     def fit(
-        self, plan: TrainingPlan, *, guard: Guard | None = None, run: Run | None = None
+        self,
+        plan: TrainingPlan,
+        *,
+        guard: Guard | None = None,
+        run: Run | None = None,
+        promise: Promise | None = None,
     ) -> tuple[Any, StepTimer]:
         """Runs the user's `fit` with the plan.
 
@@ -73,12 +82,13 @@ class Loop:
             plan: how to run the steps.
             guard: saves and watches the training.
             run: runs the steps in the place of Keras' own function, if the plan is plain `fit`.
+            promise: what the plan must keep; None if nothing is known.
 
         Returns:
             The History, and the timer that watched.
         """
         if guard is None:
-            return self._planned(plan, {}, survives_oom=True)
+            return self._planned(plan, {}, survives_oom=True, promise=promise)
         arguments = self._call.arguments
         first, last = guard.callbacks()
         callbacks = [first, *callback_list(arguments["callbacks"]), last]
@@ -86,7 +96,9 @@ class Loop:
         with guard.running():
             if plan.is_plain_fit:
                 return self._plain(guard, overrides, run=run)
-            return self._planned(plan, overrides, survives_oom=True, guard=guard)
+            return self._planned(
+                plan, overrides, survives_oom=True, guard=guard, promise=promise
+            )
 
     def try_out(
         self,
@@ -122,10 +134,10 @@ class Loop:
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
-            function, count = self._keras_functions[0], self.users_steps_per_call
+            function, count = self._functions.keras[0], self.users_steps_per_call
         else:
             count = plan.steps_per_call
-            function = functools.partial(self._train_function(plan).run, steps=count)
+            function = functools.partial(self._functions.of(plan).run, steps=count)
         if iterator is None:
             return Turn(function, count)
         return Turn(lambda _: function(iterator), count)
@@ -153,9 +165,9 @@ class Loop:
         # Keras 3 runs whole calls, whatever is left of the epoch.
         length = None if self.line.overcounts else self.train_length
         callbacks = [self._epochs.counting(length), *overrides["callbacks"]]
-        train, test = self._keras_functions
+        train, test = self._functions.keras
         run = run or (lambda iterator, steps: train(iterator))
-        with self._installed(guard.around(run, lambda: countdown.take(per_call)), test):
+        with self._functions.installed(guard.around(run, lambda: countdown.take(per_call)), test):
             arguments = {**self._call.arguments, **overrides, "callbacks": callbacks}
             self._make_endless(arguments)
             return self._timed(arguments, lambda: guard.last_call_steps, history=guard.history)
@@ -168,23 +180,29 @@ class Loop:
         stop_when: Callable[[StepTimer], bool] | None = None,
         survives_oom: bool = False,
         guard: Guard | None = None,
+        promise: Promise | None = None,
     ) -> tuple[Any, StepTimer]:
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit:
-            with self._installed(*self._keras_functions):
+            with self._functions.installed(*self._functions.keras):
                 return self._timed(arguments, lambda: self.users_steps_per_call, stop_when)
         first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
         arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
         self._make_endless(arguments)
-        multi_step = function = self._train_function(plan)
-        self.oom_guard = None
+        multi_step = function = self._functions.of(plan)
+        self.oom_guard = self.speed_watch = None
         if survives_oom and function.journal is not None:
             function = self.oom_guard = OomGuard(function, self._model)
+        run = function.run
+        if promise is not None and self.users_steps_per_call == 1:
+            self.speed_watch = SpeedWatch(run, self._functions.plain_step(), promise=promise)
+            run = self.speed_watch.run
         steps_in_call, history = lambda: self._epochs.training.last_call_steps, None
+        function = functools.partial(_call, run, multi_step.take)
         if guard is not None:
-            function = guard.around(function.run, multi_step.take)
+            function = guard.around(run, multi_step.take)
             steps_in_call, history = lambda: guard.last_call_steps, guard.history
-        with self._installed(function, None):
+        with self._functions.installed(function, None):
             self.line.set_steps_per_execution(self._model, plan.steps_per_call)
             return self._timed(arguments, steps_in_call, stop_when, history=history)
 
@@ -208,50 +226,7 @@ class Loop:
             callbacks.append(history)
         return self._call.proceed(**{**arguments, "callbacks": callbacks}), timer
 
-    @functools.cached_property
-    def _keras_functions(self) -> tuple[keras_line.Function, keras_line.Function]:
-        return self.line.keras_functions(self._model)
 
-    @contextlib.contextmanager
-    def _installed(self, train_function: Any, test_function: Any) -> Iterator[None]:
-        """Puts functions in the place of Keras', and afterwards lets Keras make its own."""
-        model, users_steps = self._model, self.users_steps_per_call
-        model.train_function, model.test_function = train_function, test_function
-        try:
-            yield
-        finally:
-            model.train_function = model.test_function = None
-            self.line.set_steps_per_execution(model, users_steps)
-
-    @functools.cached_property
-    def _slicing_obstacle(self) -> str | None:
-        return slicing_obstacle(self._model, self.line)
-
-    def _train_function(self, plan: TrainingPlan) -> steps.MultiStep:
-        traced = plan.model_copy(update={"steps_per_call": 1, "micro_batches": 1})
-        if traced not in self._train:
-            journal = None if self._slicing_obstacle else Journal(self._model, self.line)
-            self._train[traced] = steps.MultiStep(
-                steps.train_step(
-                    self._model,
-                    self.line,
-                    xla=plan.xla,
-                    fused_update=plan.fused_update,
-                    journal=journal,
-                ),
-                strategy=self._model.distribute_strategy,
-                countdown=self._epochs.training,
-                reduction=self.line.reduction,
-                counter=self.line.step_counters(self._model)[0],
-                journal=journal,
-            )
-        if plan.micro_batches > 1 and self._slicing_obstacle:
-            raise errors.UserError(
-                f"Expected a model that can train in micro-batches. Received: "
-                f"micro_batches={plan.micro_batches}, but {self._slicing_obstacle}. "
-                "Train with micro_batches=1."
-            )
-        function = self._train[traced]
-        function.steps_per_call = plan.steps_per_call
-        function.micro_batches = plan.micro_batches
-        return function
+def _call(run: Run, take: Callable[[], int], iterator: Any) -> dict[str, Any]:
+    """Has the signature of Keras' train function."""
+    return run(iterator, take())

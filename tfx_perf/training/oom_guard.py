@@ -80,10 +80,6 @@ class OomGuard:
         """Into how many slices batches are cut now."""
         return self._function.micro_batches
 
-    def __call__(self, iterator: Any) -> Logs:
-        """Runs the steps of the next call; see `run`."""
-        return self.run(iterator, self._function.take())
-
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs what `MultiStep.run` would run: at least one step.
 

@@ -25,6 +25,11 @@ class QuickFunction:
         self._converted: Callable[..., Any] | None = tf.function(function, **options)
         self._compiled = tf.function(function, **{**options, "autograph": False})
 
+    @property
+    def trace_count(self) -> int:
+        """How often the function was traced."""
+        return self._compiled.experimental_get_tracing_count()
+
     def __call__(self, *args: Any) -> Any:
         """Calls the compiled function, which is traced if need be."""
         try:

@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from tfx_perf import statistics
+from tfx_perf.advice import Advice
 from tfx_perf.training.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
@@ -20,6 +21,7 @@ class TrainingRecord(PlanChoice):
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         peak_source: where the peak FLOP/s comes from.
+        advice: what the figures give reason to change.
         notes: what happened on the way, and what could not be measured and why.
 
     The others are those of `PlanChoice`, and catalogue metrics of the same name.
@@ -32,11 +34,15 @@ class TrainingRecord(PlanChoice):
     step_time: statistics.Interval | None
     mean_step_time_seconds: float | None
     step_time_p90_seconds: float | None
+    step_time_p99_seconds: float | None = None
     step_times: tuple[tuple[int, float], ...]
     global_batch_size: int | None
     parameter_count: int
     train_step_count: int
+    setup_time_seconds: float | None = None
     time_to_first_step_seconds: float | None
+    trace_count: int | None = None
+    garbage_collection_seconds: float | None = None
     compile_time_seconds: float
     fit_time_seconds: float
     peak_memory_bytes: int | None
@@ -45,6 +51,7 @@ class TrainingRecord(PlanChoice):
     peak_flops_per_second: float | None = None
     peak_source: str | None = None
     losses: dict[str, tuple[float, ...]]
+    advice: tuple[Advice, ...] = ()
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
@@ -63,12 +70,16 @@ class TrainingRecord(PlanChoice):
             "step_time_low_seconds": self.step_time.low if self.step_time else None,
             "step_time_high_seconds": self.step_time.high if self.step_time else None,
             "step_time_p90_seconds": self.step_time_p90_seconds,
+            "step_time_p99_seconds": self.step_time_p99_seconds,
             "examples_per_second": (
                 self.global_batch_size / mean if self.global_batch_size and mean else None
             ),
+            "setup_time_seconds": self.setup_time_seconds,
             "time_to_first_step_seconds": self.time_to_first_step_seconds,
             "compile_time_seconds": self.compile_time_seconds,
             "compile_share_ratio": self.compile_time_seconds / self.fit_time_seconds,
+            "trace_count": self.trace_count,
+            "garbage_collection_seconds": self.garbage_collection_seconds,
             "fit_time_seconds": self.fit_time_seconds,
             "trial_time_seconds": self.trial_time_seconds,
             "peak_memory_bytes": self.peak_memory_bytes,

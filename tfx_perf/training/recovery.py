@@ -20,6 +20,7 @@ from tfx_perf.training.fit_arguments import callback_list
 from tfx_perf.training.guard import Guard
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.speed_watch import Promise
 from tfx_perf.training.task import Task
 from tfx_perf.training.timer import StepTimer
 
@@ -81,18 +82,19 @@ class Recovery:
         """The step to go on from; None if there is no training to go on with."""
         return self._resume[1].step if self._resume else None
 
-    def fit(self, plan: TrainingPlan) -> Outcome:
+    def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> Outcome:
         """Runs `fit`.
 
         Args:
             plan: how to run the steps.
+            promise: what the plan must keep; None if nothing is known.
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
                 last good state with everything off that may cause it.
         """
         try:
-            return self._fit(plan)
+            return self._fit(plan, promise)
         except (BlowUp, errors.UserError):
             raise
         except Exception:
@@ -102,13 +104,13 @@ class Recovery:
             if self._temporary:
                 self._temporary.cleanup()
 
-    def _fit(self, plan: TrainingPlan) -> Outcome:
+    def _fit(self, plan: TrainingPlan, promise: Promise | None) -> Outcome:
         resumed_step, notes, seconds = self.step, [], 0.0
         trials_left = self._settings.recovery_max_trials
         while True:
             guard = self._guard(plan, has_trained=trials_left < self._settings.recovery_max_trials)
             try:
-                history, timer = self._loop.fit(plan, guard=guard)
+                history, timer = self._loop.fit(plan, guard=guard, promise=promise)
             except BlowUp as blow_up:
                 self._resume = self._store.latest()
                 better = _safer(plan) if self._resume and trials_left else None

@@ -63,10 +63,7 @@ def train_step(
 
 
 class MultiStep:
-    """Runs `step` several times on an iterator in one graph call.
-
-    Called as Keras calls its train function: with the iterator, returning the last logs.
-    """
+    """Runs `step` several times on an iterator in one graph call."""
 
     def __init__(
         self,
@@ -102,6 +99,11 @@ class MultiStep:
     def __call__(self, iterator: Any) -> Logs:
         """Runs up to `steps_per_call` steps; raises OutOfRangeError if the data ends before."""
         return self.run(iterator, self.take())
+
+    @property
+    def trace_count(self) -> int:
+        """How often the steps were traced: once for each shape of the batches, or so."""
+        return self._function.trace_count
 
     def take(self) -> int:
         """Returns how many steps the next call is to run, and counts them as run."""

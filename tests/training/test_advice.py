@@ -1,0 +1,84 @@
+"""Advice follows from figures, and none is given without a reason."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import dense, regression
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import advice, session
+from tfx_perf.training.quick_function import QuickFunction
+
+
+def trained(keras, data, **arguments):
+    settings = PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
+    training = session.TrainingSession(settings)
+    with interception.intercepting_fit(training.fit):
+        dense(keras).fit(data, verbose=0, **arguments)
+    return training.record
+
+
+@pytest.fixture
+def record(keras):
+    """A real training, as if it had been long."""
+    found = trained(keras, regression())
+    steps = {"step_time_p99_seconds": found.step_time.value, "garbage_collection_seconds": 0.0}
+    return found.model_copy(update={**steps, "fit_time_seconds": 1e6})
+
+
+def codes(record, data=None):
+    return [item.code for item in advice.advise(record, data)]
+
+
+def test_a_training_without_faults_needs_none(record):
+    assert codes(record, regression()) == []
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"input_wait_ratio": 0.3}, ["input_bound"]),
+        ({"trace_count": 3}, ["many_shapes"]),
+        ({"trial_time_seconds": 3e5}, ["long_trials"]),
+        ({"compile_time_seconds": 3e5}, ["long_compilation"]),
+        ({"step_time_p99_seconds": 1e3}, ["uneven_steps"]),
+        ({"garbage_collection_seconds": 1e5}, ["garbage_collection"]),
+    ],
+)
+def test_each_figure_has_its_advice(record, fields, expected):
+    assert codes(record.model_copy(update=fields), regression()) == expected
+
+
+def from_python():
+    return tf.data.Dataset.from_generator(
+        lambda: iter([1.0]), output_signature=tf.TensorSpec([], tf.float32)
+    )
+
+
+def through_python():
+    add = lambda value: tf.numpy_function(np.square, [value], tf.float32)  # noqa: E731
+    return tf.data.Dataset.from_tensors(1.0).map(add).prefetch(1)
+
+
+@pytest.mark.parametrize("data", [from_python, through_python])
+def test_python_in_the_input_counts_if_training_waits(record, data):
+    waiting = record.model_copy(update={"input_wait_ratio": 0.3})
+    assert codes(waiting, data()) == ["input_bound", "python_in_input"]
+    assert codes(record, data()) == []
+
+
+def test_the_record_has_what_the_advice_goes_by(keras):
+    record = trained(keras, regression(), epochs=3)
+    assert record.setup_time_seconds > 0
+    assert record.step_time_p99_seconds >= record.step_time_p90_seconds
+    assert record.garbage_collection_seconds >= 0
+    figures = record.figures()
+    assert figures["setup_time_seconds"] == record.setup_time_seconds
+
+
+def test_traces_are_counted():
+    function = QuickFunction(lambda x: x + x, reduce_retracing=True)
+    for dtype in (tf.float32, tf.float64, tf.int32, tf.float32):
+        function(tf.zeros(2, dtype))
+    assert function.trace_count == 3

@@ -1,0 +1,74 @@
+"""A plan that turns out slower than plain `fit` is left, and nothing else changes."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same, captured
+
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.speed_watch import Promise
+
+STEPS = 60
+XLA = TrainingPlan(steps_per_call=1, xla=True)
+
+
+def convolution(keras):
+    """A model that XLA makes several times slower on a CPU."""
+    keras.utils.set_random_seed(1)
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((28, 28, 8)),
+            layers.Conv2D(16, 5, activation="relu"),
+            layers.Conv2D(16, 5, activation="relu"),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile("sgd", "mse")
+    images = np.random.default_rng(1).normal(size=(16, 28, 28, 8)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((images, images[:, 0, 0, :1])).batch(16).repeat()
+    return model, data
+
+
+@pytest.fixture
+def loop_and_weights(keras):
+    model, data = convolution(keras)
+    call = captured(model, data, epochs=1, steps_per_epoch=STEPS)
+    before = Snapshot(model)
+    call.proceed()
+    expected = Snapshot(model)
+    before.restore()
+    model.train_function = model.test_function = None
+    return Loop(call), model, expected
+
+
+@pytest.mark.skipif(
+    bool(tf.config.list_physical_devices("GPU")), reason="there XLA is not slower"
+)
+def test_a_slow_plan_is_left(loop_and_weights):
+    loop, model, expected = loop_and_weights
+    _, timer = loop.fit(XLA, promise=Promise(step_seconds=1e-6, margin=0.02))
+    assert "left for plain steps" in loop.speed_watch.note
+    steps = [seconds for _, seconds in timer.series()]
+    assert np.median(steps[-15:]) < 0.8 * np.median(steps[5:20])
+    assert timer.step_count == STEPS
+    assert_same(Snapshot(model), expected, rtol=1e-4)
+
+
+def test_a_plan_stays_where_plain_steps_are_no_faster(loop_and_weights):
+    loop, model, expected = loop_and_weights
+    # As if the machine had become slower since the trials: for both.
+    loop.fit(TrainingPlan(steps_per_call=1), promise=Promise(step_seconds=1e-6, margin=0.5))
+    assert loop.speed_watch.note is None
+    assert_same(Snapshot(model), expected, rtol=1e-4)
+
+
+def test_a_kept_promise_costs_no_plain_step(loop_and_weights):
+    loop, model, expected = loop_and_weights
+    plain_steps = []
+    loop._functions.keras = (plain_steps.append, None)
+    loop.fit(TrainingPlan(steps_per_call=1), promise=Promise(step_seconds=60.0, margin=0.02))
+    assert not plain_steps
+    assert_same(Snapshot(model), expected, rtol=1e-4)

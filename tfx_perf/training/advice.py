@@ -1,0 +1,90 @@
+"""What the figures of a training give reason to change."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import formatting
+from tfx_perf.advice import Advice
+from tfx_perf.training.record import TrainingRecord
+
+_WAIT_SHARE = 0.1  # of a step
+_START_SHARE = 0.2  # of fit
+_PAUSE_SHARE = 0.02  # of fit
+_FEW_TRACES = 2  # the first one, and one for a smaller last batch
+_TAIL = 5.0  # 99th percentile over the median
+_PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
+
+
+def advise(record: TrainingRecord, data: Any) -> tuple[Advice, ...]:
+    """Returns what the user should change; nothing if the figures give no reason.
+
+    Args:
+        record: of the training.
+        data: the `x` of its `fit`.
+    """
+    return tuple(Advice(code=code, message=text) for code, text in _found(record, data))
+
+
+def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
+    figures = {key: value or 0.0 for key, value in record.figures().items()}
+    shown = {key: formatting.format_value(key, value) for key, value in figures.items()}
+    waits = figures["input_wait_ratio"] > _WAIT_SHARE
+    if waits:
+        yield (
+            "input_bound",
+            f"{shown['input_wait_ratio']} of a step waits for the input: tune it with InputTuner "
+            "and give its input_plan to OptimizedTrainer.",
+        )
+    python = _python_ops(data)
+    if waits and python:
+        yield (
+            "python_in_input",
+            f"The input runs Python code for every element ({', '.join(python)}), one at a time: "
+            "write it with TensorFlow's operations, or do it once, in Transform.",
+        )
+    if figures["trace_count"] > _FEW_TRACES:
+        yield (
+            "many_shapes",
+            f"The step was traced {shown['trace_count']} times, because batches come in different "
+            "shapes or types: drop the last batch if it is smaller, pad to a few fixed lengths.",
+        )
+    if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
+        yield (
+            "long_trials",
+            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials: with "
+            "previous_metrics=latest_metrics(...) the next run uses this plan again.",
+        )
+    elif figures["compile_share_ratio"] > _START_SHARE:
+        yield (
+            "long_compilation",
+            f"{shown['compile_share_ratio']} of fit was tracing and compiling: it pays only in a "
+            "longer training.",
+        )
+    if figures["step_time_p99_seconds"] > _TAIL * (figures["step_time_seconds"] or 1e9):
+        yield (
+            "uneven_steps",
+            f"One step in a hundred takes {shown['step_time_p99_seconds']} or more, the median "
+            f"{shown['step_time_seconds']}: look for callbacks, checkpoints and input that comes "
+            "in bursts.",
+        )
+    if figures["garbage_collection_seconds"] > _PAUSE_SHARE * record.fit_time_seconds:
+        yield (
+            "garbage_collection",
+            f"Python's garbage collector took {shown['garbage_collection_seconds']}: callbacks "
+            "that keep objects, or build many, are the usual cause.",
+        )
+
+
+def _python_ops(data: Any) -> list[str]:
+    """Returns the operations in a dataset's graph that call Python."""
+    if not isinstance(data, tf.data.Dataset):
+        return []
+    try:
+        graph = tf.compat.v1.GraphDef.FromString(data._as_serialized_graph().numpy())
+    except (tf.errors.OpError, AttributeError, ValueError):  # it cannot be written down
+        return []
+    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
+    used = {node.op for node in nodes}
+    return [name for name in _PYTHON_OPS if name in used]

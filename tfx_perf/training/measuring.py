@@ -1,0 +1,109 @@
+"""Makes the record of a training that has ended."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import statistics
+from tfx_perf.hardware import devices
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
+from tfx_perf.training import advice, meters
+from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.recovery import Outcome
+from tfx_perf.training.timer import StepTimer, percentile
+from tfx_perf.training.trial_record import TrialRecord
+
+_PLOTTED_STEPS = 400
+
+
+def measured(
+    call: FitCall,
+    result: PlanChoice,
+    outcome: Outcome,
+    *,
+    loop: Loop,
+    is_traced: bool,
+    started: float,
+    **seconds: float | None,
+) -> TrainingRecord:
+    """Returns the record, with advice.
+
+    Args:
+        call: the `fit`.
+        result: the choice of the plan that was used in the end.
+        outcome: how the training ended.
+        loop: the loop that ran it.
+        is_traced: whether the trials were made in this process, so that `fit` did not trace.
+        started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
+        **seconds: fields of the record that somebody else measured.
+    """
+    timer, history, oom_guard = outcome.timer, outcome.history, loop.oom_guard
+    # Before anything else of ours takes memory.
+    peak_memory_bytes, peak_rss_bytes = meters.peak_memory_bytes(), meters.peak_rss_bytes()
+    steady = timer.steady_seconds()
+    batch = batches.peek(call)
+    flops = meters.count_flops(call.model, batch)
+    series = timer.series()
+    stride = max(1, len(series) // _PLOTTED_STEPS)
+    parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
+    batch_size = None if batch is None else batches.batch_size_of(batch)
+    record = TrainingRecord(
+        **dict(result),
+        jit_compile=bool(getattr(call.model, "jit_compile", False)),
+        environment={
+            **devices.describe(),
+            "strategy": type(call.model.distribute_strategy).__name__,
+            "global_batch_size": str(batch_size),
+            "parameter_count": str(parameters),
+            "flops_per_step": str(flops.per_step),
+        },
+        step_time=statistics.median_interval(steady) if steady else None,
+        mean_step_time_seconds=float(np.mean(steady)) if steady else None,
+        step_time_p90_seconds=percentile(steady, 90),
+        step_time_p99_seconds=percentile(steady, 99),
+        trace_count=loop.trace_count(outcome.plan),
+        step_times=tuple(series[::stride]),
+        global_batch_size=batch_size,
+        parameter_count=parameters,
+        train_step_count=timer.step_count,
+        time_to_first_step_seconds=(
+            timer.first_call_end - started if timer.first_call_end else None
+        ),
+        compile_time_seconds=_compile_seconds(
+            result.trials if is_traced else (), result.plan, timer
+        ),
+        peak_memory_bytes=peak_memory_bytes,
+        peak_rss_bytes=peak_rss_bytes,
+        flops_per_step=flops.per_step,
+        peak_flops_per_second=flops.peak_per_second,
+        peak_source=flops.peak_source,
+        losses={
+            name: tuple(map(float, values))
+            for name, values in history.history.items()
+            if name.endswith("loss")
+        },
+        notes=(*outcome.notes, *filter(None, [flops.note])),
+        oom_count=oom_guard.oom_count if oom_guard else 0,
+        micro_batches=oom_guard.micro_batches if oom_guard else 1,
+        resumed_step=outcome.resumed_step,
+        checkpoint_time_seconds=outcome.checkpoint_time_seconds,
+        **seconds,
+    )
+    return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
+
+
+def _compile_seconds(
+    trials: Sequence[TrialRecord], plan: TrainingPlan, timer: StepTimer
+) -> float:
+    """Returns what tracing and compiling the used functions cost, in trials here or in fit."""
+    for record in trials:
+        if record.plan == plan and record.compile_time_seconds is not None:
+            return record.compile_time_seconds
+    steady = timer.steady_seconds()
+    ordinary = timer.first_call_steps * (percentile(steady, 50) or 0.0)
+    return max(0.0, timer.first_call_seconds - ordinary)

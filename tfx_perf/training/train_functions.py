@@ -1,0 +1,111 @@
+"""TrainFunctions: Keras' own train function and ours, made once for each model."""
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+from tfx_perf import errors
+from tfx_perf.training import steps
+from tfx_perf.training.base_line import Function, KerasLine
+from tfx_perf.training.journal import Journal
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.slicing_obstacle import slicing_obstacle
+
+
+class TrainFunctions:
+    """The functions that may stand in `model.train_function`.
+
+    Plans that differ only in `steps_per_call` and `micro_batches` share one traced function.
+    """
+
+    def __init__(self, model: Any, line: KerasLine, *, countdown: steps.Countdown) -> None:
+        """Makes none yet.
+
+        Args:
+            model: a compiled model.
+            line: the model's.
+            countdown: says how many steps the epoch still has.
+        """
+        self._model = model
+        self._line = line
+        self._countdown = countdown
+        self._made: dict[TrainingPlan, steps.MultiStep] = {}
+
+    @property
+    def users_steps_per_call(self) -> int:
+        """The `steps_per_execution` of the user's `compile`, or of the plan that is installed."""
+        return self._line.get_steps_per_execution(self._model)
+
+    @functools.cached_property
+    def keras(self) -> tuple[Function, Function]:
+        """Keras' own functions for training and evaluation."""
+        return self._line.keras_functions(self._model)
+
+    @functools.cached_property
+    def _slicing_obstacle(self) -> str | None:
+        return slicing_obstacle(self._model, self._line)
+
+    def of(self, plan: TrainingPlan) -> steps.MultiStep:
+        """Returns the function that runs a plan's steps.
+
+        Raises:
+            UserError: the model cannot be trained in micro-batches.
+        """
+        if plan.micro_batches > 1 and self._slicing_obstacle:
+            raise errors.UserError(
+                f"Expected a model that can train in micro-batches. Received: "
+                f"micro_batches={plan.micro_batches}, but {self._slicing_obstacle}. "
+                "Train with micro_batches=1."
+            )
+        traced = plan.model_copy(update={"steps_per_call": 1, "micro_batches": 1})
+        if traced not in self._made:
+            self._made[traced] = self._make(traced)
+        function = self._made[traced]
+        function.steps_per_call = plan.steps_per_call
+        function.micro_batches = plan.micro_batches
+        return function
+
+    def plain_step(self) -> Function:
+        """Returns Keras' own step for use while a plan is installed; the user's is one a call."""
+        train, traced = self.keras[0], False
+
+        def step(iterator: Any) -> dict[str, Any]:
+            nonlocal traced
+            if traced:
+                return train(iterator)
+            traced = True  # in here; from then on the number of steps is part of the graph
+            planned = self.users_steps_per_call
+            self._line.set_steps_per_execution(self._model, 1)
+            try:
+                return train(iterator)
+            finally:
+                self._line.set_steps_per_execution(self._model, planned)
+
+        return step
+
+    @contextlib.contextmanager
+    def installed(self, train_function: Any, test_function: Any) -> Iterator[None]:
+        """Puts functions in the place of Keras', and afterwards lets Keras make its own."""
+        model, users_steps = self._model, self.users_steps_per_call
+        model.train_function, model.test_function = train_function, test_function
+        try:
+            yield
+        finally:
+            model.train_function = model.test_function = None
+            self._line.set_steps_per_execution(model, users_steps)
+
+    def _make(self, plan: TrainingPlan) -> steps.MultiStep:
+        model, line = self._model, self._line
+        journal = None if self._slicing_obstacle else Journal(model, line)
+        step = steps.train_step(
+            model, line, xla=plan.xla, fused_update=plan.fused_update, journal=journal
+        )
+        return steps.MultiStep(
+            step,
+            strategy=model.distribute_strategy,
+            countdown=self._countdown,
+            reduction=line.reduction,
+            counter=line.step_counters(model)[0],
+            journal=journal,
+        )
