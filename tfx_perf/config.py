@@ -13,7 +13,7 @@ tensorflow_optimization:
 import json
 import pathlib
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 import yaml
@@ -75,6 +75,7 @@ class TrainingConfig(_Section):
         loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
+        precision: Keras' global dtype policy while the user's code runs; None leaves it.
         checkpoint_folder: local folder where an interrupted training is found again; None:
             OptimizedTrainer's own working folder, and none outside of it.
         checkpoint_steps: steps between two checkpoints; 0 or null: not by steps.
@@ -89,6 +90,7 @@ class TrainingConfig(_Section):
     loss_tolerance: _Positive = 0.01
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
     checkpoint_folder: str | None = None
     checkpoint_steps: Annotated[int, pydantic.Field(ge=0)] | None = 1000
     checkpoint_seconds: Annotated[float, pydantic.Field(ge=0)] | None = 300.0

@@ -13,7 +13,7 @@ from tfx_perf import config, interception
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans
 from tfx_perf.report import training_report
-from tfx_perf.training import record, session
+from tfx_perf.training import precision, record, session
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -57,7 +57,10 @@ class Executor(base_executor.BaseExecutor):
         training = session.TrainingSession(
             settings.model_copy(update={"training": kept}), given=given
         )
-        with interception.intercepting_fit(training.fit):
+        with (
+            precision.policy(settings.training.precision),
+            interception.intercepting_fit(training.fit),
+        ):
             run_fn(arguments)
         if not fileio.exists(arguments.serving_model_dir):
             raise RuntimeError(

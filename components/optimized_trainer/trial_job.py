@@ -11,7 +11,7 @@ from tfx.utils import json_utils
 
 from tfx_perf import config, errors, interception
 from tfx_perf.components import trainer_args
-from tfx_perf.training import choice, choosing
+from tfx_perf.training import choice, choosing, precision
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.progress import TrialProgress
 from tfx_perf.training.trial_record import TrialRecord
@@ -70,7 +70,8 @@ def choose_plan(
         )
 
     try:
-        found = interception.capture_fit(lambda: run_fn(arguments), choose)
+        with precision.policy(training.precision):
+            found = interception.capture_fit(lambda: run_fn(arguments), choose)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         found = choice.plain(str(error))
     found.write(pathlib.Path(folder, CHOICE_FILE))

@@ -9,7 +9,7 @@ from tfx_perf import statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.training import advice, meters
+from tfx_perf.training import advice, meters, precision
 from tfx_perf.training.choice import PlanChoice
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
@@ -48,6 +48,7 @@ def measured(
     steady = timer.steady_seconds()
     batch = batches.peek(call)
     flops = meters.count_flops(call.model, batch)
+    imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
     series = timer.series()
     stride = max(1, len(series) // _PLOTTED_STEPS)
     parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
@@ -57,6 +58,7 @@ def measured(
         jit_compile=bool(getattr(call.model, "jit_compile", False)),
         environment={
             **devices.describe(),
+            "precision": precision.of(call.model),
             "strategy": type(call.model.distribute_strategy).__name__,
             "global_batch_size": str(batch_size),
             "parameter_count": str(parameters),
@@ -87,7 +89,7 @@ def measured(
             for name, values in history.history.items()
             if name.endswith("loss")
         },
-        notes=(*outcome.notes, *filter(None, [flops.note])),
+        notes=(*outcome.notes, *imprecise, *filter(None, [flops.note])),
         oom_count=oom_guard.oom_count if oom_guard else 0,
         micro_batches=oom_guard.micro_batches if oom_guard else 1,
         resumed_step=outcome.resumed_step,

@@ -1,0 +1,44 @@
+"""Mixed precision by one setting, on an unmodified module."""
+
+import importlib
+
+import pytest
+import tensorflow as tf
+import training_cases
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    return training_cases.Trainer(tmp_path)
+
+
+def policies():
+    return [
+        importlib.import_module(f"{package}.mixed_precision").global_policy().name
+        for package in ("keras", "tf_keras")
+    ]
+
+
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+@pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
+def test_the_model_computes_in_it_and_keeps_its_weights(trainer, line, name):
+    trainer.run(
+        module={"line": line}, precision=name, trial_budget_seconds=20, steps_per_call=(10,)
+    )
+    record = trainer.record
+    assert record.environment["precision"] == name
+    assert {trial.status for trial in record.trials} & {"chosen", "slower"}
+    assert record.losses["loss"][-1] < 2.0
+    narrow = name.removeprefix("mixed_")
+    assert any(f"outputs are {narrow}" in note for note in record.notes)
+    saved = next(trainer.folder.rglob("saved_model.pb")).parent / "variables" / "variables"
+    dtypes = tf.train.load_checkpoint(str(saved)).get_variable_to_dtype_map().values()
+    assert tf.float32 in dtypes
+    assert not {tf.bfloat16, tf.float16} & set(dtypes)
+    assert policies() == ["float32", "float32"]  # as it was
+
+
+def test_without_the_setting_nothing_is_said(trainer):
+    trainer.run(trial_budget_seconds=0)
+    assert trainer.record.environment["precision"] == "float32"
+    assert not any("outputs are" in note or "this CPU" in note for note in trainer.record.notes)

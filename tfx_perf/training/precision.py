@@ -1,0 +1,82 @@
+"""The precision that a model computes in, set before the user's code builds it."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.hardware import devices, host
+from tfx_perf.training.base_line import KerasLine
+
+_PACKAGES = ("keras", "tf_keras")
+# What makes a narrow type faster than float32 on a CPU; without it each operation converts.
+_CPU_FEATURES = {
+    "mixed_bfloat16": {"amx_bf16", "avx512_bf16", "bf16"},
+    "mixed_float16": {"avx512_fp16", "asimdhp"},
+}
+
+
+@contextlib.contextmanager
+def policy(name: str | None) -> Iterator[None]:
+    """Sets the global dtype policy of both Keras lines for as long as the context lasts.
+
+    Weights stay float32, and under `mixed_float16` `compile` wraps the optimizer in one that
+    scales the loss: both are Keras' doing.
+
+    Args:
+        name: e.g. `mixed_bfloat16`; None leaves the user's.
+    """
+    modules = [importlib.import_module(f"{package}.mixed_precision") for package in _PACKAGES]
+    before = [module.global_policy() for module in modules]
+    if name is not None:
+        for module in modules:
+            module.set_global_policy(name)
+    try:
+        yield
+    finally:
+        if name is not None:
+            for module, own in zip(modules, before, strict=True):
+                module.set_global_policy(own)
+
+
+def of(model: Any) -> str:
+    """Returns the name of the model's dtype policy, e.g. `mixed_bfloat16`."""
+    own = getattr(model, "dtype_policy", None)
+    return getattr(own, "name", None) or str(own)
+
+
+def notes(model: Any, batch: Any, line: KerasLine) -> list[str]:
+    """Returns what is wrong with a model's precision, a sentence each.
+
+    Args:
+        model: a built model.
+        batch: one element of its training data.
+        line: the model's.
+    """
+    name = of(model)
+    if not name.startswith("mixed_"):
+        return []
+    found = []
+    narrow = sorted({dtype.name for dtype in _output_dtypes(model, batch, line)} - {"float32"})
+    if narrow:
+        found.append(
+            f"the model's outputs are {', '.join(narrow)}: give the last layer dtype='float32', "
+            "so that softmax and loss do not lose digits"
+        )
+    needed = _CPU_FEATURES.get(name, set())
+    on_cpu = {device.device_type for device in devices.accelerators()} == {"CPU"}
+    if on_cpu and not needed & set(host.cpu_features()):
+        found.append(
+            f"this CPU does not compute in {name.removeprefix('mixed_')}, so that {name} is slower "
+            f"than float32 on it (it would take one of {', '.join(sorted(needed))})"
+        )
+    return found
+
+
+def _output_dtypes(model: Any, batch: Any, line: KerasLine) -> list[tf.DType]:
+    x = tf.nest.map_structure(tf.type_spec_from_value, line.unpack(batch)[0])
+    traced = tf.function(lambda x: line.forward(model, x), autograph=False)
+    outputs = traced.get_concrete_function(x).structured_outputs
+    return [output.dtype for output in tf.nest.flatten(outputs)]
