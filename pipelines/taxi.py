@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 
-import tensorflow as tf
 import tensorflow_model_analysis as tfma
 from absl import logging
 from tfx import v1 as tfx
@@ -23,7 +22,7 @@ from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import local_runner
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
-from tfx_perf.training import session
+from tfx_perf.training import keras_line, session
 
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1
@@ -70,7 +69,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
         exec_properties: dict[str, object],
     ) -> None:
         """Trains as TFX does and writes the figures into the folder of `model_run`."""
-        tf.keras.utils.set_random_seed(SEED)
+        keras_line.set_random_seed(SEED)
         observer = session.TrainingSession(
             PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
         )

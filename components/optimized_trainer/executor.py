@@ -4,7 +4,6 @@ import logging
 import pathlib
 from typing import Any
 
-import tensorflow as tf
 from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
@@ -13,7 +12,7 @@ from tfx_perf import config, interception
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans
 from tfx_perf.report import training_report
-from tfx_perf.training import precision, record, session
+from tfx_perf.training import keras_line, precision, record, session
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -49,7 +48,7 @@ class Executor(base_executor.BaseExecutor):
             input_dict, exec_properties, settings=settings, log_folder=pathlib.Path(target.uri)
         )
         if settings.training.seed is not None:
-            tf.keras.utils.set_random_seed(settings.training.seed)
+            keras_line.set_random_seed(settings.training.seed)
         folder = settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )

@@ -6,12 +6,11 @@ import pathlib
 import signal
 from typing import Any
 
-import tensorflow as tf
 from tfx.utils import json_utils
 
 from tfx_perf import config, errors, interception
 from tfx_perf.components import trainer_args
-from tfx_perf.training import choice, choosing, precision
+from tfx_perf.training import choice, choosing, keras_line, precision
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.progress import TrialProgress
 from tfx_perf.training.trial_record import TrialRecord
@@ -57,7 +56,7 @@ def choose_plan(
     )
     run_fn = trainer_args.load_run_fn(exec_properties)
     if training.seed is not None:
-        tf.keras.utils.set_random_seed(training.seed)
+        keras_line.set_random_seed(training.seed)
 
     def choose(call: interception.FitCall) -> choice.PlanChoice:
         _end_after(limit_seconds(budget_seconds))

@@ -1,5 +1,6 @@
 """OptimizedTrainer's wiring, and its executor on artifacts in temporary folders."""
 
+import importlib
 import json
 import pathlib
 
@@ -59,10 +60,12 @@ def test_the_tuned_input_is_what_fit_gets(trainer):
     assert trainer.record.global_batch_size == 10
 
 
-def test_the_seed_makes_two_trainings_equal(trainer):
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_the_seed_makes_two_trainings_equal(trainer, line):
     losses = []
-    for _ in range(2):
-        trainer.run(seed=5, trial_budget_seconds=0)
+    for before in (1, 2):
+        importlib.import_module(line).utils.set_random_seed(before)  # as other code may have
+        trainer.run(module={"line": line}, seed=5, trial_budget_seconds=0)
         losses.append(trainer.record.losses["loss"])
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 

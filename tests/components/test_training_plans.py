@@ -59,9 +59,9 @@ def test_a_crash_costs_only_the_plan_that_crashed(tmp_path):
     )
     record, folder = trainer.record, pathlib.Path(trainer.perf_metrics.uri)
     trials = {str(trial.plan): trial for trial in record.trials}
-    xla = trials["10 steps per call, XLA"]
+    xla = trials["10 steps per call, XLA, fused update"]
     assert (xla.status, xla.reason) == ("failed", "its process crashed (SIGABRT)")
-    assert trials["10 steps per call"].step_time and trials["plain fit"].step_time
+    assert trials["10 steps per call, fused update"].step_time and trials["plain fit"].step_time
     assert len(trials) == 3
     assert record.is_settled
     assert record.train_step_count == 120

@@ -109,9 +109,11 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     monkeypatch.setattr(families, "_LONG_CALL_SECONDS", 10.0)
     monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
     call, watched = small(keras), []
-    ten = TrainingPlan(steps_per_call=10)
+    ten = TrainingPlan(steps_per_call=10, fused_update=True)
     xla = TrialRecord(
-        plan=TrainingPlan(steps_per_call=50, xla=True), status="failed", reason="it crashed"
+        plan=TrainingPlan(steps_per_call=50, xla=True, fused_update=True),
+        status="failed",
+        reason="it crashed",
     )
     found = choosing.by_trials(
         call,
