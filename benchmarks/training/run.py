@@ -16,6 +16,7 @@ from tfx_perf.components import child
 
 _TIMEOUT_SECONDS = 900
 _TAXI_STEPS = 5000
+_COMMAND = pathlib.Path(sys.executable).with_name("tfx-perf")
 _REGRET_ROUNDS = 6
 
 
@@ -95,7 +96,7 @@ def _taxi(cell: results.Cell, settings: Settings) -> results.CellResult:
 def _demo(line: str, *, batch_size: int, steps: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         command = [
-            sys.executable, "-m", "tfx_perf.cli.main", "demo", "--json", "--output", folder,
+            str(_COMMAND), "demo", "--json", "--output", folder,
             "--batch-size", str(batch_size), "--steps", str(steps),
         ]  # fmt: skip
         done = subprocess.run(
