@@ -22,7 +22,8 @@ from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import local_runner
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
-from tfx_perf.training import keras_line, session
+from tfx_perf.training import session
+from tfx_perf.training.lines import keras_line
 
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1

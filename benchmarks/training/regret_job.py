@@ -12,10 +12,11 @@ from benchmarks.training.workloads import WORKLOADS
 from tfx_perf import config, interception, statistics
 from tfx_perf.components import trainer_args
 from tfx_perf.memory import batches
-from tfx_perf.training import choosing, fused_update
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.turns import Schedule
+from tfx_perf.training.step import fused_update
+from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials.turns import Schedule
 
 _STEPS_PER_CALL = (1, 10, 50)
 _LONGEST_CALL_SECONDS = 0.5

@@ -12,9 +12,9 @@ from tfx.utils import json_utils
 from tfx_perf import errors
 from tfx_perf.components import child
 from tfx_perf.components.optimized_trainer import trial_job
-from tfx_perf.training import choice
-from tfx_perf.training.progress import TrialProgress
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials import choice
+from tfx_perf.training.trials.progress import TrialProgress
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 _TARGET = f"{trial_job.__name__}:choose_plan"
 _LOG_FILES = "trials.log", "trials-again.log"

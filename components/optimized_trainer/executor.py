@@ -12,7 +12,8 @@ from tfx_perf import config, interception
 from tfx_perf.components import artifacts, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans
 from tfx_perf.report import training_report
-from tfx_perf.training import keras_line, precision, record, session
+from tfx_perf.training import precision, record, session
+from tfx_perf.training.lines import keras_line
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -11,8 +11,8 @@ from tfx_perf import config, errors, fingerprint
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.components.optimized_trainer import attempts, previous
-from tfx_perf.training import plan_key
-from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training.trials import plan_key
+from tfx_perf.training.trials.choice import PlanChoice
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 

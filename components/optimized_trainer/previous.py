@@ -8,7 +8,7 @@ from tfx.types import artifact
 from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
 from tfx_perf.training import record
-from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice
 
 _LOGGER = logging.getLogger(__name__)
 

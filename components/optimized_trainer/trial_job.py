@@ -10,10 +10,12 @@ from tfx.utils import json_utils
 
 from tfx_perf import config, errors, interception
 from tfx_perf.components import trainer_args
-from tfx_perf.training import choice, choosing, keras_line, precision
+from tfx_perf.training import precision
+from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.progress import TrialProgress
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials import choice, choosing
+from tfx_perf.training.trials.progress import TrialProgress
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
 

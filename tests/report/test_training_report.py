@@ -7,7 +7,7 @@ from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
 TRIALS = (

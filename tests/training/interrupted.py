@@ -123,10 +123,11 @@ def _train(
 
     from tfx_perf import interception
     from tfx_perf.config import PerfConfig
-    from tfx_perf.training import meters, saver
-    from tfx_perf.training.choice import PlanChoice
+    from tfx_perf.training import meters
     from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.recovery import saver
     from tfx_perf.training.session import TrainingSession
+    from tfx_perf.training.trials.choice import PlanChoice
 
     saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     meters.count_flops = lambda model, batch: meters.Flops(None, None, None)  # takes a second

@@ -14,9 +14,9 @@ from model_cases import captured
 from tfx_perf import errors
 from tfx_perf.config import TrainingConfig
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.oom_guard import OomGuard
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery import Recovery
+from tfx_perf.training.recovery.recovery import Recovery
+from tfx_perf.training.step.oom_guard import OomGuard
 
 ROWS, BATCHES, MIB = 2048, 12, 2**20
 

@@ -8,7 +8,7 @@ from model_cases import dense, regression
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import advice, session
-from tfx_perf.training.quick_function import QuickFunction
+from tfx_perf.training.step.quick_function import QuickFunction
 
 
 def trained(keras, data, **arguments):

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from tfx_perf.training.checkpoint import Checkpoint
-from tfx_perf.training.checkpoint_store import KEPT, CheckpointStore
 from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.recovery.checkpoint_store import KEPT, CheckpointStore
 
 
 def save(store, step, text="state"):

@@ -5,13 +5,13 @@ import pytest
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import choosing, equivalence, families, plan_key, turns
-from tfx_perf.training.choice import PlanChoice, plain
-from tfx_perf.training.fit_key import fit_key
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials import choosing, equivalence, families, plan_key, turns
+from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 FIVE = TrainingPlan(steps_per_call=5)
 

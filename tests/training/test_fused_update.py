@@ -5,9 +5,10 @@ import pytest
 import tensorflow as tf
 from test_numerics import assert_equal_to_plain_fit
 
-from tfx_perf.training import fused_update, keras_line
+from tfx_perf.training.lines import keras_line
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.split_step import SplitStep
+from tfx_perf.training.step import fused_update
+from tfx_perf.training.step.split_step import SplitStep
 
 FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
 FUSED_XLA_SLICED = TrainingPlan(steps_per_call=7, xla=True, micro_batches=3, fused_update=True)

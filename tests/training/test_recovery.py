@@ -12,10 +12,12 @@ from model_cases import Snapshot, assert_same, captured
 
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import meters, saver, steps
-from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.recovery import saver
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import steps
+from tfx_perf.training.trials.choice import PlanChoice
 
 PLAN = TrainingPlan(steps_per_call=4)
 

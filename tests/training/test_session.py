@@ -9,9 +9,11 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import families, measuring, steps, turns
+from tfx_perf.training import measuring
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import steps
+from tfx_perf.training.trials import families, turns
 
 
 @pytest.fixture(autouse=True)

@@ -6,8 +6,9 @@ import model_cases
 import numpy as np
 import pytest
 
-from tfx_perf.training import meters, turns
+from tfx_perf.training import meters
 from tfx_perf.training.timer import StepTimer, percentile
+from tfx_perf.training.trials import turns
 
 
 class Clock:

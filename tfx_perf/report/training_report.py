@@ -3,7 +3,7 @@
 from tfx_perf import formatting, metrics
 from tfx_perf.report import page, plots
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 
 def report_on(record: TrainingRecord) -> page.Report:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from tfx_perf.training import steps
-from tfx_perf.training.base_line import KerasLine
 from tfx_perf.training.fit_arguments import length_of
+from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.step import steps
 
 
 class Epochs:

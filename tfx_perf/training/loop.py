@@ -7,16 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training import keras_line
 from tfx_perf.training.epochs import Epochs
 from tfx_perf.training.fit_arguments import callback_list, length_of
-from tfx_perf.training.guard import Guard, Run
-from tfx_perf.training.oom_guard import OomGuard
+from tfx_perf.training.lines import keras_line
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery.guard import Guard, Run
 from tfx_perf.training.speed_watch import Promise, SpeedWatch
+from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.train_functions import TrainFunctions
-from tfx_perf.training.turns import Schedule, Turn, Turns
+from tfx_perf.training.trials.turns import Schedule, Turn, Turns
 
 _ENDLESS = 10**9
 _ON_TRIAL = {

@@ -10,13 +10,13 @@ from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.training import advice, meters, precision
-from tfx_perf.training.choice import PlanChoice
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import Outcome
+from tfx_perf.training.recovery.recovery import Outcome
 from tfx_perf.training.timer import StepTimer, percentile
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 _PLOTTED_STEPS = 400
 

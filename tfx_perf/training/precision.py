@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
-from tfx_perf.training.base_line import KerasLine
+from tfx_perf.training.lines.base_line import KerasLine
 
 _PACKAGES = ("keras", "tf_keras")
 # What makes a narrow type faster than float32 on a CPU; without it each operation converts.

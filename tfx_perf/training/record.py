@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfx_perf import statistics
 from tfx_perf.advice import Advice
-from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
 

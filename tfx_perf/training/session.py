@@ -8,14 +8,15 @@ from typing import Any
 
 from tfx_perf import config
 from tfx_perf.interception import FitCall
-from tfx_perf.training import choosing, collector, measuring, meters
-from tfx_perf.training.checkpoint_store import CheckpointStore
-from tfx_perf.training.choice import PlanChoice
+from tfx_perf.training import collector, measuring, meters
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import Outcome, Recovery
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.recovery import Outcome, Recovery
 from tfx_perf.training.speed_watch import Promise
+from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials.choice import PlanChoice
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from tfx_perf import errors
-from tfx_perf.training import steps
-from tfx_perf.training.base_line import Function, KerasLine
-from tfx_perf.training.journal import Journal
+from tfx_perf.training.lines.base_line import Function, KerasLine
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.step import steps
+from tfx_perf.training.step.journal import Journal
+from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 
 
 class TrainFunctions:

@@ -4,7 +4,7 @@ import dataclasses
 
 from tfx_perf import statistics
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 
 @dataclasses.dataclass

@@ -15,7 +15,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from tfx_perf.training.base_line import KerasLine
+from tfx_perf.training.lines.base_line import KerasLine
 
 _DTYPES = (tf.float32, tf.float64)
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors
-from tfx_perf.training.base_line import KerasLine, Tensors
+from tfx_perf.training.lines.base_line import KerasLine, Tensors
 
 
 class Keras3(KerasLine):

@@ -3,9 +3,9 @@
 import importlib
 from typing import Any
 
-from tfx_perf.training.base_line import Function, KerasLine
-from tfx_perf.training.keras3_line import Keras3
-from tfx_perf.training.tf_keras_line import TfKeras
+from tfx_perf.training.lines.base_line import Function, KerasLine
+from tfx_perf.training.lines.keras3_line import Keras3
+from tfx_perf.training.lines.tf_keras_line import TfKeras
 
 __all__ = ["Function", "KerasLine", "line_of", "set_random_seed"]
 

@@ -4,9 +4,9 @@ import dataclasses
 from typing import Any
 
 from tfx_perf.config import TrainingConfig
-from tfx_perf.training.base_line import KerasLine
-from tfx_perf.training.checkpoint_store import CheckpointStore
+from tfx_perf.training.lines.base_line import KerasLine
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 
 
 @dataclasses.dataclass(frozen=True)

@@ -10,8 +10,8 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import stateful_random_ops
 
-from tfx_perf.training.base_line import KerasLine
-from tfx_perf.training.callback_state import CallbackState
+from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.recovery.callback_state import CallbackState
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
 

@@ -12,7 +12,7 @@ from tfx_perf.datasets import row_count
 from tfx_perf.formatting import format_bytes
 from tfx_perf.memory import breakdown, peak
 from tfx_perf.training import meters
-from tfx_perf.training.steps import Logs, MultiStep
+from tfx_perf.training.step.steps import Logs, MultiStep
 
 _LOGGER = logging.getLogger(__name__)
 

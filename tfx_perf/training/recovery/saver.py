@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from tfx_perf.training.checkpoint import Checkpoint
-from tfx_perf.training.task import Task
+from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.recovery.task import Task
 
 # Training goes on for this many times what a save took before there is another.
 _SAVE_SHARE = 50

@@ -7,8 +7,8 @@ from unittest import mock
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf.training.base_line import Function, KerasLine, Tensors
-from tfx_perf.training.quick_function import QuickFunction
+from tfx_perf.training.lines.base_line import Function, KerasLine, Tensors
+from tfx_perf.training.step.quick_function import QuickFunction
 
 
 class TfKeras(KerasLine):

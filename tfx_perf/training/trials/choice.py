@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from tfx_perf import records
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 
 class PlanChoice(records.Record):

@@ -6,12 +6,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import datasets
-from tfx_perf.training import fused_update as fused_update_lib
-from tfx_perf.training import slices
-from tfx_perf.training.base_line import KerasLine, Tensors
-from tfx_perf.training.gradient_sum import Gradients, GradientSum
-from tfx_perf.training.journal import Journal
-from tfx_perf.training.quick_function import QuickFunction
+from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.training.step import fused_update as fused_update_lib
+from tfx_perf.training.step import slices
+from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
+from tfx_perf.training.step.journal import Journal
+from tfx_perf.training.step.quick_function import QuickFunction
 
 Logs = dict[str, Any]
 

@@ -16,15 +16,15 @@ import tensorflow as tf
 from tfx_perf import datasets
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.training import families
-from tfx_perf.training.choice import PlanChoice, plain
-from tfx_perf.training.contender import Contender
-from tfx_perf.training.equivalence import EquivalenceCheck
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.progress import TrialProgress
-from tfx_perf.training.trial_record import TrialRecord
-from tfx_perf.training.turns import Schedule
+from tfx_perf.training.trials import families
+from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.equivalence import EquivalenceCheck
+from tfx_perf.training.trials.progress import TrialProgress
+from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.turns import Schedule
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
 # The share of the remaining budget that the check of one plan may take.

@@ -11,17 +11,18 @@ import tensorflow as tf
 from tfx_perf import errors, fingerprint
 from tfx_perf.config import TrainingConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.training import eligibility, training_fingerprint
-from tfx_perf.training.blow_up import BlowUp, Examination
-from tfx_perf.training.callback_state import CallbackState
-from tfx_perf.training.checkpoint import Checkpoint
-from tfx_perf.training.checkpoint_store import CheckpointStore
+from tfx_perf.training import eligibility
 from tfx_perf.training.fit_arguments import callback_list
-from tfx_perf.training.guard import Guard
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.recovery import training_fingerprint
+from tfx_perf.training.recovery.blow_up import BlowUp, Examination
+from tfx_perf.training.recovery.callback_state import CallbackState
+from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.guard import Guard
+from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.speed_watch import Promise
-from tfx_perf.training.task import Task
 from tfx_perf.training.timer import StepTimer
 
 _LOGGER = logging.getLogger(__name__)

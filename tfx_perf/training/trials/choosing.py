@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 from tfx_perf import fingerprint
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.training import choice
 from tfx_perf.training.eligibility import obstacle
-from tfx_perf.training.equivalence import in_one_line
-from tfx_perf.training.fit_key import fit_key
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.progress import TrialProgress
-from tfx_perf.training.trial_record import TrialRecord
-from tfx_perf.training.trials import Trials
+from tfx_perf.training.trials import choice
+from tfx_perf.training.trials.equivalence import in_one_line
+from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.progress import TrialProgress
+from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.trials import Trials
 
 _LOGGER = logging.getLogger(__name__)
 

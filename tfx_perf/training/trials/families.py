@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import fused_update
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.step import fused_update
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.base_line import KerasLine
-from tfx_perf.training.quick_function import QuickFunction
+from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.step.quick_function import QuickFunction
 
 Logs = dict[str, Any]
 

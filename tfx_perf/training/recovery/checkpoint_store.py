@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Callable
 
 from tfx_perf import errors
-from tfx_perf.training.checkpoint import Checkpoint
+from tfx_perf.training.recovery.checkpoint import Checkpoint
 
 KEPT = 3
 _MANIFEST = "manifest.json"

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tfx_perf import datasets
 from tfx_perf.memory import breakdown
-from tfx_perf.training.contender import Contender
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.timer import StepTimer
-from tfx_perf.training.trial_record import TrialRecord
+from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.trial_record import TrialRecord
 
 # Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30

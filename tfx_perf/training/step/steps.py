@@ -9,10 +9,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.base_line import KerasLine
-from tfx_perf.training.journal import Journal
-from tfx_perf.training.quick_function import QuickFunction
-from tfx_perf.training.split_step import SplitStep
+from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.step.journal import Journal
+from tfx_perf.training.step.quick_function import QuickFunction
+from tfx_perf.training.step.split_step import SplitStep
 
 Logs = dict[str, Any]
 Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number of slices

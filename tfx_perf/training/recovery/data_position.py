@@ -10,7 +10,7 @@ from unittest import mock
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
-from tfx_perf.training.checkpoint import Checkpoint
+from tfx_perf.training.recovery.checkpoint import Checkpoint
 
 _FILE = "data"
 # A larger state (shuffle buffers, data cached in memory) is not written again and again.

@@ -8,16 +8,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.base_line import Function
-from tfx_perf.training.blow_up import BlowUp
-from tfx_perf.training.callback_state import CallbackState
-from tfx_perf.training.checkpoint import Checkpoint
-from tfx_perf.training.data_position import DataPosition, saveable_iterators
-from tfx_perf.training.random_layers import saveable_random_layers
-from tfx_perf.training.saver import Saver
-from tfx_perf.training.task import Task
-from tfx_perf.training.termination import Termination
-from tfx_perf.training.training_state import TrainingState
+from tfx_perf.training.lines.base_line import Function
+from tfx_perf.training.recovery.blow_up import BlowUp
+from tfx_perf.training.recovery.callback_state import CallbackState
+from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.recovery.data_position import DataPosition, saveable_iterators
+from tfx_perf.training.recovery.random_layers import saveable_random_layers
+from tfx_perf.training.recovery.saver import Saver
+from tfx_perf.training.recovery.task import Task
+from tfx_perf.training.recovery.termination import Termination
+from tfx_perf.training.recovery.training_state import TrainingState
 
 Logs = dict[str, Any]
 Run = Callable[[Any, int], Logs]  # takes Keras' iterator and a number of steps

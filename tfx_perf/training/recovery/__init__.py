@@ -1,0 +1,1 @@
+"""Trainings that go on after a kill, NaN or out-of-memory."""
