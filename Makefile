@@ -4,6 +4,7 @@
 #   make test     the tests
 #   make lint     the linter
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
+#   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
 #   make lock     resolve requirements.lock again, after a change of setup.py
 #   make clean    remove what the set-up made (results of the demo stay)
 #
@@ -21,7 +22,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint benchmark-input lock clean setup
+.PHONY: demo test lint benchmark-input benchmark-training lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -36,6 +37,9 @@ lint: setup
 # For Fashion-MNIST install Debian's package dataset-fashion-mnist before; else it is skipped.
 benchmark-input: setup
 	$(BIN)/python -m benchmarks.input --json docs/input_benchmark.json
+
+benchmark-training: setup
+	$(BIN)/python -m benchmarks.training --json docs/training_benchmark.json
 
 setup: $(INSTALLED)
 

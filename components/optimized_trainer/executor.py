@@ -44,15 +44,17 @@ class Executor(base_executor.BaseExecutor):
         run_fn = trainer_args.load_run_fn(exec_properties)
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
-        # Before this process touches a device or reads data, so that the child has all of them.
-        given = plans.plan_for(
-            input_dict, exec_properties, settings=settings, log_folder=pathlib.Path(target.uri)
-        )
-        if settings.training.seed is not None:
-            keras_line.set_random_seed(settings.training.seed)
         folder = settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
+        given = None  # the plan stands in the checkpoint
+        if not session.is_interrupted(folder):
+            # Before this process touches a device or reads data: the child has all of them.
+            given = plans.plan_for(
+                input_dict, exec_properties, settings=settings, log_folder=pathlib.Path(target.uri)
+            )
+        if settings.training.seed is not None:
+            keras_line.set_random_seed(settings.training.seed)
         kept = settings.training.model_copy(update={"checkpoint_folder": folder})
         training = session.TrainingSession(
             settings.model_copy(update={"training": kept}), given=given

@@ -113,7 +113,7 @@ class TrainingSession:
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
         if folder:
-            folder = os.path.join(folder, f"fit-{len(self._folders)}")
+            folder = _folder_of(folder, len(self._folders))
             self._folders.append(folder)
         return Recovery(call, loop, settings=settings, folder=folder), ()
 
@@ -133,3 +133,18 @@ class TrainingSession:
             return None
         margin = self._settings.training.margin
         return Promise(step_seconds=trials[0].step_time.value, margin=margin)
+
+
+def is_interrupted(checkpoint_folder: str | None) -> bool:
+    """Returns whether a training, most likely, will go on from a checkpoint there.
+
+    Args:
+        checkpoint_folder: of the settings; None if there is none.
+    """
+    if checkpoint_folder is None:
+        return False
+    return CheckpointStore(_folder_of(checkpoint_folder, 0)).latest() is not None
+
+
+def _folder_of(checkpoint_folder: str, fit_index: int) -> str:
+    return os.path.join(checkpoint_folder, f"fit-{fit_index}")

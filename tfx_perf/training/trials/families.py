@@ -42,7 +42,11 @@ def families(
     # Not a choice of its own: it computes the same and was never the slower one.
     fused = not own_step and fused_update.is_possible(model.optimizer, loop.line)
     found: list[Sequence[TrainingPlan]] = [
-        [TrainingPlan(steps_per_call=size, fused_update=fused) for size in sizes if size > 1]
+        [
+            TrainingPlan(steps_per_call=size, fused_update=fused)
+            for size in sizes
+            if size > 1 or fused  # else it would be plain fit over again
+        ]
     ]
     refused = []
     if settings.compilation.enabled:
