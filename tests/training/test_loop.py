@@ -34,6 +34,8 @@ def compare(call, plans, *, step_count):
 
 @pytest.mark.parametrize("name", CASES)
 def test_every_plan_gives_what_plain_fit_gives(keras, name):
+    # With weights of its own each time, XLA's rounding now and then turns a ReLU over.
+    keras.utils.set_random_seed(3)
     case = CASES[name]
     data = case.data()
     call = captured(case.build(keras), data, validation_data=data.take(4), **case.arguments)
