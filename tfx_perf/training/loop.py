@@ -87,6 +87,7 @@ class Loop:
         Returns:
             The History, and the timer that watched.
         """
+        self.oom_guard = self.speed_watch = None
         if guard is None:
             return self._planned(plan, {}, survives_oom=True, promise=promise)
         arguments = self._call.arguments
@@ -190,7 +191,6 @@ class Loop:
         arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
         self._make_endless(arguments)
         multi_step = function = self._functions.of(plan)
-        self.oom_guard = self.speed_watch = None
         if survives_oom and function.journal is not None:
             function = self.oom_guard = OomGuard(function, self._model)
         run = function.run

@@ -90,7 +90,7 @@ def measured(
             if name.endswith("loss")
         },
         notes=(*outcome.notes, *imprecise, *filter(None, [flops.note])),
-        oom_count=oom_guard.oom_count if oom_guard else 0,
+        oom_count=outcome.oom_count + (oom_guard.oom_count if oom_guard else 0),
         micro_batches=oom_guard.micro_batches if oom_guard else 1,
         resumed_step=outcome.resumed_step,
         checkpoint_time_seconds=outcome.checkpoint_time_seconds,

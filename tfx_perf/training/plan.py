@@ -29,6 +29,12 @@ class TrainingPlan(records.Record):
     micro_batches: pydantic.PositiveInt = 1
     fused_update: bool = False
 
+    @pydantic.model_validator(mode="after")
+    def _plain_fit_is_plain(self) -> "TrainingPlan":
+        if self.is_plain_fit and (self.xla or self.micro_batches > 1 or self.fused_update):
+            raise ValueError("steps_per_call is needed to change anything else about the steps")
+        return self
+
     @property
     def is_plain_fit(self) -> bool:
         """Whether this is Keras' own `fit`, untouched."""

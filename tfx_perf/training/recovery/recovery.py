@@ -40,6 +40,7 @@ class Outcome:
         resumed_step: the step that the training went on from after another process had ended;
             None if it began here.
         checkpoint_time_seconds: what saving took.
+        oom_count: steps that ran out of memory before the last rollback, that one included.
     """
 
     history: Any
@@ -48,6 +49,7 @@ class Outcome:
     notes: tuple[str, ...] = ()
     resumed_step: int | None = None
     checkpoint_time_seconds: float = 0.0
+    oom_count: int = 0
 
 
 class Recovery:
@@ -106,7 +108,7 @@ class Recovery:
                 self._temporary.cleanup()
 
     def _fit(self, plan: TrainingPlan, promise: Promise | None) -> Outcome:
-        resumed_step, notes, seconds = self.step, [], 0.0
+        resumed_step, notes, seconds, oom_count = self.step, [], 0.0, 0
         trials_left = self._settings.recovery_max_trials
         while True:
             guard = self._guard(plan, has_trained=trials_left < self._settings.recovery_max_trials)
@@ -124,12 +126,17 @@ class Recovery:
                 if better is None:
                     raise
                 what = "Out of memory"
+                oom_count += 1
             else:
                 notes += guard.notes
                 seconds += guard.saver.seconds
-                return Outcome(history, timer, plan, tuple(notes), resumed_step, seconds)
+                return Outcome(
+                    history, timer, plan, tuple(notes), resumed_step, seconds, oom_count
+                )
             # Out of the except clauses, so that no traceback keeps tensors alive.
             seconds += guard.saver.seconds
+            if self._loop.oom_guard:
+                oom_count += self._loop.oom_guard.oom_count
             notes.append(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
             _LOGGER.warning(notes[-1])
             plan, trials_left = better, trials_left - 1
