@@ -27,6 +27,8 @@ from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.turns import Schedule
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
+# A small gain takes many blocks to tell from noise. They are worth it in a long training.
+_MOST_ROUNDS = 60
 # The share of the remaining budget that the check of one plan may take.
 _CHECK_SHARE = 0.25
 
@@ -54,12 +56,14 @@ class Trials:
             known: outcomes of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
         """
+        arguments = call.arguments
+        self._epoch_count = arguments["epochs"] - arguments["initial_epoch"]
         self._model = call.model
         self._loop = loop
         self._settings = settings
         self._watch = watch
         self._finished = list(known)
-        self._data = datasets.without_autotune(call.arguments["x"].repeat())
+        self._data = datasets.without_autotune(arguments["x"].repeat())
         self._began = self._deadline = 0.0
         self._ran_out_of_time = False
         self._input_wait: float | None = None
@@ -137,7 +141,11 @@ class Trials:
         # The checks read from memory; on the real data a step may take longer.
         self._shorten(contenders, step_seconds=(yield self._loop.turn(PLAIN_FIT)))
         turns = [self._loop.turn(contender.plan) for contender in contenders]
-        for round_index in range(_MAX_ROUNDS):
+        began = time.perf_counter()
+        for round_index in range(_MOST_ROUNDS):
+            spent_seconds = time.perf_counter() - began
+            if round_index >= _MAX_ROUNDS and not self._may_pay(contenders, spent_seconds):
+                break
             for contender, turn in zip(contenders, turns, strict=True):
                 self._try([contender.plan])
                 contender.blocks.append((yield turn))
@@ -166,6 +174,14 @@ class Trials:
             plan = other.plan.model_copy(update={"steps_per_call": steps})
             by_plan.setdefault(plan, dataclasses.replace(other, plan=plan))
         contenders[:] = [reference, *by_plan.values()]
+
+    def _may_pay(self, contenders: list[Contender], spent_seconds: float) -> bool:
+        """Whether the best plan, if it is what it seems, saves more than telling has cost."""
+        reference, *others = (float(np.median(contender.blocks)) for contender in contenders)
+        saved_seconds = reference - min(others)
+        steps = self._epoch_count * self._loop.train_length
+        is_enough = saved_seconds > self._settings.training.margin * reference
+        return is_enough and saved_seconds * steps > spent_seconds
 
     def _fastest(self, contenders: list[Contender]) -> Contender | None:
         """Returns the plan with the largest speed-up, None unless it surely beats plain fit."""
