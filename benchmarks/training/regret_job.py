@@ -23,6 +23,7 @@ _LONGEST_CALL_SECONDS = 0.5
 # A plan that takes so many times as long as the best one is not measured to the end.
 _HOPELESS = 1.5
 _FEWEST_ROUNDS = 2
+_STEPS = 20_000  # the trials take more time for a long training
 
 
 def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
@@ -39,7 +40,7 @@ def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
     settings = config.PerfConfig()
     with tempfile.TemporaryDirectory() as folder:
         given = Artifacts(WORKLOADS[workload], data_folder=data_folder, folder=folder)
-        properties = given.properties(steps=1000, config=settings.to_json())
+        properties = given.properties(steps=_STEPS, config=settings.to_json())
         arguments = trainer_args.fn_args(given.inputs, given.outputs, properties)
         run_fn = trainer_args.load_run_fn(properties)
 
