@@ -10,8 +10,10 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing, equivalence, families, plan_key, turns
 from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.trials import Trials
 
 FIVE = TrainingPlan(steps_per_call=5)
 
@@ -139,3 +141,19 @@ def test_trials_without_enough_time_are_not_settled(keras):
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert found.plan.is_plain_fit
     assert not found.is_settled
+
+
+@pytest.mark.parametrize(
+    ("steps", "gain", "spent_seconds", "goes_on"),
+    [(100_000, 0.1, 10.0, True), (1000, 0.1, 10.0, False), (100_000, 0.01, 10.0, False)],
+)
+def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_seconds, goes_on):
+    call = captured(
+        model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
+    )
+    trials = Trials(call, Loop(call), settings=settings_with(margin=0.02))
+    plain, faster = (
+        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
+        for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
+    )
+    assert trials._may_pay([plain, faster], spent_seconds) is goes_on
