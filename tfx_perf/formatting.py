@@ -38,6 +38,8 @@ def format_bytes(value: float) -> str:
 
 def format_seconds(value: float) -> str:
     """Returns a duration from microseconds to hours, e.g. `3.21 ms` or `2 min 05 s`."""
+    if not value:
+        return "0 s"
     if abs(value) < 1e-3:
         return f"{_short(value * 1e6)} µs"
     if abs(value) < 1:

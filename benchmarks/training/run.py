@@ -13,6 +13,7 @@ from benchmarks.training import results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
 from tfx_perf import errors
 from tfx_perf.components import child
+from tfx_perf.training.plan import PLAIN_FIT
 
 _TIMEOUT_SECONDS = 900
 _TAXI_STEPS = 5000
@@ -84,7 +85,8 @@ def _taxi(cell: results.Cell, settings: Settings) -> results.CellResult:
     for _ in range(settings.rounds):
         demo = _demo(cell.line, batch_size=batch_size, steps=steps)
         for kind, key in ((results.STOCK, "stock"), (results.TUNED, "optimized")):
-            runs[kind].append(_taxi_run(demo[key], plan=demo["plan"], batch_size=batch_size))
+            plan = demo["plan"] if kind == results.TUNED else str(PLAIN_FIT)
+            runs[kind].append(_taxi_run(demo[key], plan=plan, batch_size=batch_size))
     return results.CellResult(
         cell=cell,
         steps=steps,
