@@ -50,11 +50,16 @@ class CallbackState:
         self.history.epoch = saved["epochs"]
         self.history.history.clear()
         self.history.history.update(saved["history"])
+        # By their classes: the code may have got another callback, or lost one, in between.
+        unclaimed = list(enumerate(saved["classes"]))
         with np.load(folder / _ARRAYS) as arrays:
-            for index, (callback, values) in enumerate(
-                zip(self._callbacks, saved["attributes"], strict=True)
-            ):
-                for name, value in values.items():
+            for callback in self._callbacks:
+                of_class = [pair for pair in unclaimed if pair[1] == type(callback).__name__]
+                if not of_class:
+                    continue
+                unclaimed.remove(of_class[0])
+                index = of_class[0][0]
+                for name, value in saved["attributes"][index].items():
                     setattr(callback, name, value)
                 for name, count in saved["arrays"][index].items():
                     kept = [arrays[f"{index}/{name}/{item}"] for item in range(count)]
@@ -78,6 +83,7 @@ class CallbackState:
         document = {
             "epochs": getattr(self.history, "epoch", []),
             "history": self.history.history,
+            "classes": [type(callback).__name__ for callback in self._callbacks],
             "attributes": attributes,
             "arrays": counts,
         }
