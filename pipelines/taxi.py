@@ -71,10 +71,8 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
     ) -> None:
         """Trains as TFX does and writes the figures into the folder of `model_run`."""
         keras_line.set_random_seed(SEED)
-        observer = session.TrainingSession(
-            PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
-        )
-        with interception.intercepting_fit(observer.fit):
+        observer = session.TrainingSession(PerfConfig())
+        with interception.intercepting_fit(observer.observe):
             super().Do(input_dict, output_dict, exec_properties)
         folder = pathlib.Path(artifact_utils.get_single_uri(output_dict["model_run"]))
         observer.record.write(folder / STOCK_FILE)

@@ -299,3 +299,16 @@ def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     history = session.fit(captured(model_cases.dense(keras), model_cases.regression()))
     assert len(history.history["loss"]) == 2
     assert session.record is None
+
+
+def test_what_is_only_observed_is_not_guarded(keras, tmp_path):
+    call = small(keras, steps_per_epoch=30)
+    before = Snapshot(call.model)
+    expected = call.proceed()
+    before.restore()
+    session = session_with(checkpoint_folder=str(tmp_path / "kept"))
+    assert_same_history(session.observe(call), expected)
+    assert session.record.train_step_count == 60
+    assert session.record.plan.is_plain_fit
+    assert not session.record.trials
+    assert not (tmp_path / "kept").exists()

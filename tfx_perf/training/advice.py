@@ -37,8 +37,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"{shown['input_wait_ratio']} of a step waits for the input: tune it with InputTuner "
             "and give its input_plan to OptimizedTrainer.",
         )
-    python = _python_ops(data)
-    if waits and python:
+    python = _python_ops(data) if waits else []  # the graph may hold all of the data
+    if python:
         yield (
             "python_in_input",
             f"The input runs Python code for every element ({', '.join(python)}), one at a time: "

@@ -28,17 +28,18 @@ def policy(name: str | None) -> Iterator[None]:
     Args:
         name: e.g. `mixed_bfloat16`; None leaves the user's.
     """
+    if name is None:  # without importing the Keras line that is not used
+        yield
+        return
     modules = [importlib.import_module(f"{package}.mixed_precision") for package in _PACKAGES]
     before = [module.global_policy() for module in modules]
-    if name is not None:
-        for module in modules:
-            module.set_global_policy(name)
+    for module in modules:
+        module.set_global_policy(name)
     try:
         yield
     finally:
-        if name is not None:
-            for module, own in zip(modules, before, strict=True):
-                module.set_global_policy(own)
+        for module, own in zip(modules, before, strict=True):
+            module.set_global_policy(own)
 
 
 def of(model: Any) -> str:

@@ -16,7 +16,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.recovery import Outcome, Recovery
 from tfx_perf.training.speed_watch import Promise
 from tfx_perf.training.trials import choosing
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, plain
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -52,6 +52,17 @@ class TrainingSession:
         """The `fit` with the most steps; None before the first."""
         return max(self._records, key=lambda record: record.train_step_count, default=None)
 
+    def observe(self, call: FitCall) -> Any:
+        """Carries out `call` as it is, timed by a callback; returns Keras' History."""
+        started = time.perf_counter()
+        loop = Loop(call)
+        meters.reset_peak_memory()
+        result = plain("only observed")
+        outcome = Outcome(*loop.observe(), plan=result.plan)
+        seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
+        self._record(call, result, outcome, loop=loop, **seconds)
+        return outcome.history
+
     def fit(self, call: FitCall) -> Any:
         """Carries out `call` and measures it; returns Keras' History."""
         started = time.perf_counter()
@@ -80,23 +91,30 @@ class TrainingSession:
         if left:  # the next run had better try again
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
             result = result.model_copy(update={"is_settled": False})
+        self._record(
+            call,
+            result.model_copy(update={"plan": outcome.plan}),
+            outcome,
+            loop=loop,
+            started=started,
+            fit_time_seconds=fit_seconds,
+            setup_time_seconds=setup_seconds,
+            garbage_collection_seconds=pauses.seconds,
+        )
+        return outcome.history
+
+    def _record(
+        self, call: FitCall, result: PlanChoice, outcome: Outcome, **measured: Any
+    ) -> None:
+        """Adds the record of a training; without one if it cannot be made."""
         try:
             record = measuring.measured(
-                call,
-                result.model_copy(update={"plan": outcome.plan}),
-                outcome,
-                loop=loop,
-                is_traced=self._given is None,
-                started=started,
-                fit_time_seconds=fit_seconds,
-                setup_time_seconds=setup_seconds,
-                garbage_collection_seconds=pauses.seconds,
+                call, result, outcome, is_traced=self._given is None, **measured
             )
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
         else:
             self._records.append(record)
-        return outcome.history
 
     def close(self) -> None:
         """Removes the checkpoints, once what was trained is safe: another run begins anew."""
