@@ -6,11 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
-from tfx.components.util import examples_utils
-from tfx.proto import example_gen_pb2
-from tfx.types import artifact, artifact_utils, standard_artifacts
 
-from benchmarks.input import layout, pipelines, results, user_code
+from benchmarks.input import examples, layout, pipelines, results, user_code
 from benchmarks.input.workloads import WORKLOADS, workload
 from tfx_perf import config
 from tfx_perf.components.input_tuner import parsers, sources
@@ -85,7 +82,9 @@ class _Job:
         self._workload = WORKLOADS[cell.workload]
         self.files = layout.Layouts(self._workload, data_folder, max_rows=max_rows)
         self._examples = [
-            _artifact(self.files.examples_uri(shards=cell.shards, compression=cell.compression))
+            examples.artifact_of(
+                self.files.examples_uri(shards=cell.shards, compression=cell.compression)
+            )
         ]
         self.source = sources.record_source(
             self._examples,
@@ -126,15 +125,6 @@ class _Job:
         """Reads an epoch, after which a cache is complete; later iterators share it."""
         measure.take_only(cached)(self.files.row_count() // self.code.batch_size + 1)
         return cached
-
-
-def _artifact(uri: str) -> artifact.Artifact:
-    """Returns the folder as the artifact that a TFX component would be given."""
-    examples = standard_artifacts.Examples()
-    examples.uri = uri
-    examples.split_names = artifact_utils.encode_split_names([layout.SPLIT])
-    examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
-    return examples
 
 
 def _warm_up(files: tuple[str, ...]) -> None:

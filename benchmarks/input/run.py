@@ -5,10 +5,11 @@ import pathlib
 import time
 from collections.abc import Sequence
 
+from benchmarks import machine
 from benchmarks.input import console, results, targets
-from tfx_perf import errors, formatting
+from tfx_perf import errors
 from tfx_perf.components import child
-from tfx_perf.hardware import host, versions
+from tfx_perf.hardware import versions
 
 _JOB = "benchmarks.input.cell_job:run"  # not imported here: it loads TensorFlow
 _CELL_TIMEOUT_SECONDS = 900
@@ -43,8 +44,8 @@ def run(cells: Sequence[results.Cell], settings: Settings) -> results.BenchmarkR
         settings: how.
     """
     started = time.monotonic()
-    machine = _machine()
-    print(console.heading(machine, cells, tuning_seconds=settings.tuning_seconds), flush=True)
+    host = machine.in_words()
+    print(console.heading(host, cells, tuning_seconds=settings.tuning_seconds), flush=True)
     found: list[results.CellResult] = []
     gaps: list[str] = []
     missing: set[str] = set()
@@ -70,7 +71,7 @@ def run(cells: Sequence[results.Cell], settings: Settings) -> results.BenchmarkR
     verdicts = targets.verdicts(found)
     print("", *verdicts, sep="\n")
     return results.BenchmarkRecord(
-        host=machine,
+        host=host,
         versions=versions.installed(*_PACKAGES),
         rounds=settings.rounds,
         tuning_seconds=settings.tuning_seconds,
@@ -117,8 +118,3 @@ def _measured(cell: results.Cell, settings: Settings) -> results.CellResult:
         log_path=logs / f"{str(cell).replace(' ', '-')}.log",
     )
     return results.CellResult.model_validate(values)
-
-
-def _machine() -> str:
-    memory = formatting.format_bytes(host.memory_limit_bytes())
-    return f"{host.cpu_model()}, {host.cpu_count()} CPUs, {memory} of memory"

@@ -4,10 +4,11 @@ import pathlib
 
 import click
 
+from benchmarks import machine
 from benchmarks.training import results, run, targets
 from benchmarks.training.workloads import NAMES, WORKLOADS
 from tfx_perf import errors, formatting
-from tfx_perf.hardware import host, versions
+from tfx_perf.hardware import versions
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PATH = click.Path(path_type=pathlib.Path)
@@ -61,7 +62,7 @@ def main(
             gaps.append(f"{cell}: {error}")
             click.echo(gaps[-1])
         record = results.BenchmarkRecord(
-            host=f"{host.cpu_model()}, {host.cpu_count()} CPUs",
+            host=machine.in_words(),
             versions=versions.installed(*_PACKAGES),
             rounds=rounds,
             cells=(*kept, *found),

@@ -5,11 +5,9 @@ import pathlib
 from typing import Any
 
 from google.protobuf import text_format
-from tfx.components.util import examples_utils
-from tfx.proto import example_gen_pb2
-from tfx.types import artifact, artifact_utils, standard_artifacts
+from tfx.types import artifact, standard_artifacts
 
-from benchmarks.input import layout, results
+from benchmarks.input import examples, layout, results
 from benchmarks.training.workloads import Workload
 from tfx_perf.components import types
 
@@ -32,16 +30,13 @@ class Artifacts:
         """
         self._folder = pathlib.Path(folder)
         files = layout.Layouts(workload.data_set, pathlib.Path(data_folder))
-        examples = standard_artifacts.Examples()
-        examples.uri = files.examples_uri(shards=_SHARDS, compression=results.GZIP)
-        examples.split_names = artifact_utils.encode_split_names([layout.SPLIT])
-        examples_utils.set_payload_format(examples, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
+        uri = files.examples_uri(shards=_SHARDS, compression=results.GZIP)
         schema = self._made(standard_artifacts.Schema(), "schema")
         pathlib.Path(schema.uri, "schema.pbtxt").write_text(
             text_format.MessageToString(files.schema())
         )
         self.schema = files.schema()
-        self.inputs = {"examples": [examples], "schema": [schema]}
+        self.inputs = {"examples": [examples.artifact_of(uri)], "schema": [schema]}
         self.outputs = {
             "model": [self._made(standard_artifacts.Model(), "model")],
             "model_run": [self._made(standard_artifacts.ModelRun(), "model_run")],

@@ -1,0 +1,10 @@
+"""The machine that a benchmark ran on."""
+
+from tfx_perf import formatting
+from tfx_perf.hardware import host
+
+
+def in_words() -> str:
+    """Returns processor, CPUs and memory."""
+    memory = formatting.format_bytes(host.memory_limit_bytes())
+    return f"{host.cpu_model()}, {host.cpu_count()} CPUs, {memory} of memory"
