@@ -142,6 +142,8 @@ class GateConfig(_Section):
         baseline_runs: how many blessed runs of each environment the ledger keeps.
         baseline_uri: folder that the ledger is also read from and written to, a local path
             or a URL such as `gs://bucket/folder`; for where there is no ML Metadata.
+        fail_pipeline: whether a refusal fails the component, and the pipeline with it. By
+            default the pipeline goes on and Pusher does not push.
     """
 
     limits: dict[str, Limit] = pydantic.Field(default_factory=dict)
@@ -154,6 +156,7 @@ class GateConfig(_Section):
     )
     baseline_runs: _PositiveInt = 8
     baseline_uri: str | None = None
+    fail_pipeline: bool = False
 
     @pydantic.field_validator("limits", "changes")
     @classmethod

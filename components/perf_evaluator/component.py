@@ -35,7 +35,8 @@ class PerfEvaluator(base_component.BaseComponent):
 
     The decision is a standard `InfraBlessing`. Give it to Pusher's `infra_blessing` beside
     Evaluator's `model_blessing`: Pusher pushes only what both have blessed. A refusal is a
-    result, not a failure: the pipeline goes on and nothing is pushed.
+    result, not a failure: the pipeline goes on and nothing is pushed. With
+    `gate.fail_pipeline` it is a failure: the error names a copy of the report.
 
     The blessed runs are kept in a `PerfLedger`, which each run resolves from those before,
     extends if it is blessed, and passes on. On the first run the resolver finds none; the

@@ -2,13 +2,14 @@
 
 import datetime
 import pathlib
+import shutil
 from typing import Any
 
 from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, metrics
+from tfx_perf import config, errors, metrics
 from tfx_perf.components import artifacts
 from tfx_perf.components.perf_evaluator import baseline
 from tfx_perf.gate import ledger as ledgers
@@ -48,6 +49,8 @@ class Executor(base_executor.BaseExecutor):
         Raises:
             UserError: an input or `baseline_uri` cannot be read, or a blessed run cannot be
                 written there; nothing is blessed and no ledger written.
+            RefusalError: the run is refused and `fail_pipeline` is set; a copy of the
+                evaluation is kept.
         """
         settings = config.PerfConfig.from_json(exec_properties["config"]).gate
         known = baseline.read(input_dict.get("ledger"), settings)
@@ -78,6 +81,9 @@ class Executor(base_executor.BaseExecutor):
             decision,
             model=artifact_utils.get_single_instance(input_dict["model"]),
         )
+        if settings.fail_pipeline and not decision.blessed:
+            report = _kept(pathlib.Path(evaluation.uri)) / artifacts.REPORT_FILE
+            raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
     def _candidate(self, input_dict: _Artifacts) -> Run:
         """Reads the run's figures from every input that has some."""
@@ -116,3 +122,13 @@ class Executor(base_executor.BaseExecutor):
             constants.ARTIFACT_PROPERTY_BLESSED_KEY,
             constants.BLESSED_VALUE if decision.blessed else constants.NOT_BLESSED_VALUE,
         )
+
+
+def _kept(evaluation: pathlib.Path) -> pathlib.Path:
+    """Copies the evaluation to where it outlasts the failed execution; returns the new folder.
+
+    TFX deletes the outputs of an execution that fails, `<root>/<node>/evaluation/<id>`.
+    """
+    kept = evaluation.parent.with_name("refused") / evaluation.name
+    shutil.copytree(evaluation, kept, dirs_exist_ok=True)
+    return kept

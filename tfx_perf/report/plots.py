@@ -112,3 +112,25 @@ def lines(
     if len(series) > 1:
         axes.legend(frameon=False)
     return _svg(drawing)
+
+
+def trend(points: Sequence[tuple[float, str]], *, kinds: Mapping[str, str], ylabel: str) -> str:
+    """Draws a figure over a row of runs, each run's dot in the colour of its kind.
+
+    Args:
+        points: value and kind, oldest first.
+        kinds: every kind to its colour; those that occur are explained.
+        ylabel: what the values are, with their unit.
+    """
+    drawing, axes = _axes(2.6)
+    values = [value for value, _ in points]
+    axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=1)
+    for kind, colour in kinds.items():
+        places = [place for place, (_, found) in enumerate(points, start=1) if found == kind]
+        if places:
+            axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.set_xlabel("runs, oldest first")
+    axes.set_ylabel(ylabel)
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
+    return _svg(drawing)
