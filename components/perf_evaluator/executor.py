@@ -1,6 +1,5 @@
 """Runs the gate on the artifacts of a pipeline run."""
 
-import datetime
 import pathlib
 from typing import Any
 
@@ -8,25 +7,17 @@ from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, errors, metrics
+from tfx_perf import config, errors
 from tfx_perf.components import artifacts
+from tfx_perf.components.perf_evaluator import candidate
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import record, verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.gate.run import Run
-from tfx_perf.input import record as input_record
-from tfx_perf.memory import record as memory_record
 from tfx_perf.report import gate_report
-from tfx_perf.training import record as training_record
 
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
-
-_OPTIONAL_RECORDS = {
-    "memory_profile": (memory_record.ProfileRecord, memory_record.FILE_NAME),
-    "input_plan": (input_record.TuningRecord, input_record.FILE_NAME),
-}
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -41,7 +32,7 @@ class Executor(base_executor.BaseExecutor):
 
         Args:
             input_dict: `model`, `perf_metrics` and, each possibly missing or empty,
-                `memory_profile`, `input_plan`, `ledger`.
+                `memory_profile`, `input_plan`, `model_evaluation`, `ledger`.
             output_dict: `blessing`, `evaluation`, `updated_ledger`.
             exec_properties: `config`, a `PerfConfig` as JSON.
 
@@ -50,7 +41,9 @@ class Executor(base_executor.BaseExecutor):
         """
         settings = config.PerfConfig.from_json(exec_properties["config"]).gate
         previous = _read_ledger(input_dict.get("ledger"))
-        decision = verdict.evaluate(self._candidate(input_dict), ledger=previous, settings=settings)
+        run_id = self._context.pipeline_run_id if self._context else None
+        judged = candidate.read(input_dict, settings=settings, run_id=run_id)
+        decision = verdict.evaluate(judged, ledger=previous, settings=settings)
 
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         artifacts.publish(
@@ -63,7 +56,7 @@ class Executor(base_executor.BaseExecutor):
         )
         updated = previous
         if decision.blessed:
-            updated = previous.append(decision.candidate, keep=settings.baseline_runs)
+            updated = previous.append(decision.candidate, keep=settings.kept_runs)
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
             updated,
@@ -75,23 +68,6 @@ class Executor(base_executor.BaseExecutor):
             artifact_utils.get_single_instance(output_dict["blessing"]),
             decision,
             model=artifact_utils.get_single_instance(input_dict["model"]),
-        )
-
-    def _candidate(self, input_dict: _Artifacts) -> Run:
-        """Reads the run's figures from every input that has some."""
-        source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-        path = pathlib.Path(source.uri) / training_record.FILE_NAME
-        training = training_record.TrainingRecord.read(path)
-        figures = training.figures()
-        for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
-            for item in input_dict.get(key) or []:
-                figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
-        run_id = self._context.pipeline_run_id if self._context else None
-        return Run(
-            run_id=run_id or source.uri,
-            time=datetime.datetime.now(datetime.timezone.utc),
-            environment=training.environment,
-            figures=metrics.checked(figures),
         )
 
     def _bless(

@@ -2,15 +2,14 @@
 
 import re
 
-from gate_runs import ELSEWHERE, run
+from gate_runs import ELSEWHERE, only, run
 
-from tfx_perf.config import GateConfig, Limit
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.report.gate_report import report_on
 
-SETTINGS = GateConfig(
-    limits={"mfu_ratio": Limit(min=0.1)}, changes={"step_time_seconds": 0.25, "train_loss": 0.1}
+SETTINGS = only(
+    mfu_ratio={"min": 0.1}, step_time_seconds={"margin": 0.25}, train_loss={"margin": 0.1}
 )
 
 
@@ -20,9 +19,9 @@ def test_the_page_leads_with_the_decision_and_draws_a_trend_for_each_compared_me
     record = evaluate(candidate, ledger=Ledger(entries=runs), settings=SETTINGS)
     html = report_on(record).render()
     assert not record.blessed
-    assert html.index("Refused by 1 of 3 rules") < html.index("<table>")
+    assert html.index("Refused by 1 of 3 checks") < html.index("<table>")
     assert html.count("<svg") == 2  # no blessed run has a train_loss
-    for text in ("20.0 ms", "+97.0%", "20.0 %", "regression", "not checked", "global_batch_size"):
+    for text in ("20.0 ms", "+97.0%", "20.0 %", "regression", "not compared", "global_batch_size"):
         assert text in html
     assert not re.search(r"(src|href)=.http|<script|<link", html)  # opens without a network
 

@@ -17,7 +17,7 @@ def report_on(record: GateRecord) -> page.Report:
     )
     report.add_table(
         "Rules",
-        columns=["metric", "rule", "value", "baseline", "change", "allowed", "verdict", "reason"],
+        columns=["metric", "kind", "value", "baseline", "change", "allowed", "verdict", "reason"],
         rows=[_row(outcome) for outcome in record.outcomes],
         note=(
             "The baseline is the median of the comparable blessed runs. From three runs on, only "
@@ -52,7 +52,7 @@ def _row(outcome: Outcome) -> list[str]:
     ]
     return [
         outcome.metric,
-        outcome.rule,
+        outcome.kind,
         shown(outcome.value),
         shown(outcome.baseline),
         formatting.MISSING if outcome.change is None else f"{outcome.change:+.1%}",
