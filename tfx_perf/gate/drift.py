@@ -67,7 +67,7 @@ def _spread(change: Change) -> float:
     if len(change.samples) == 1:
         return change.prediction.spread
     steps = np.median(np.abs(np.diff(change.samples)))
-    return max(change.host_factor * change.prior, float(steps) / _MEDIAN_DIFFERENCE)
+    return max(change.prior, float(steps) / _MEDIAN_DIFFERENCE)
 
 
 def _outcome(change: Change, *, anchor: float, name: str, runs: float, level: float) -> Outcome:
