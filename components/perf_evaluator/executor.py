@@ -14,7 +14,7 @@ from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import record, verdict
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.report import gate_report
+from tfx_perf.report import gate_junit, gate_markdown, gate_report
 
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
@@ -54,6 +54,11 @@ class Executor(base_executor.BaseExecutor):
             labels={"headline": decision.headline, "run_id": decision.candidate.run_id},
             page=gate_report.report_on(decision),
         )
+        for name, text in (
+            (gate_markdown.FILE_NAME, gate_markdown.markdown_of(decision)),
+            (gate_junit.FILE_NAME, gate_junit.junit_of(decision)),
+        ):
+            pathlib.Path(evaluation.uri, name).write_text(text, encoding="utf-8")
         updated = previous
         if decision.blessed:
             updated = previous.append(decision.candidate, keep=settings.kept_runs)

@@ -13,18 +13,20 @@ HERE = {"device_kind": "CPU", "global_batch_size": "64"}
 ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}
 
 
-def run(name, *, environment=HERE, evaluation=None, **figures):
+def run(name, *, minute=0, environment=HERE, evaluation=None, step_times=(), **figures):
     """Returns a run named `name` with the given figures."""
     time = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
     return Run(
-        run_id=name, time=time, environment=environment, figures=figures,
-        evaluation=evaluation or {},
+        run_id=name, time=time + datetime.timedelta(minutes=minute), environment=environment,
+        figures=figures, evaluation=evaluation or {}, step_times=step_times,
     )  # fmt: skip
 
 
 def ledger_of(key, values):
     """Returns a ledger whose runs have one figure."""
-    return Ledger(entries=tuple(run(f"r{i}", **{key: value}) for i, value in enumerate(values)))
+    return Ledger(
+        entries=tuple(run(f"r{i}", minute=i, **{key: value}) for i, value in enumerate(values))
+    )
 
 
 def only(**rules):

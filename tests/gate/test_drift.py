@@ -17,7 +17,7 @@ def ratchet(settings, *, step, count=80):
     """Returns how much slower than the first the last blessed run is, and what refused."""
     ledger, value = ledger_of(KEY, [1.0] * 8), 1.0
     for number in range(count):
-        candidate = run(f"new{number}", **{KEY: value * (1 + step)})
+        candidate = run(f"new{number}", minute=10 + number, **{KEY: value * (1 + step)})
         record = evaluate(candidate, ledger=ledger, settings=settings)
         if not record.blessed:
             return value - 1, [found.kind for found in record.outcomes if found.refuses]
