@@ -6,7 +6,7 @@ tensorflow_optimization:
   input: {time_budget_seconds: 60}
   training: {trial_budget_seconds: 120}
   memory: {batch_sizes: [64, 256]}
-  gate: {limits: {mfu_ratio: {min: 0.1}}, changes: {step_time_seconds: 0.1}}
+  gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {margin: 0.05}}}
 ```
 """
 
@@ -17,17 +17,15 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf import errors, metrics, validation
+from tfx_perf import errors, validation
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.section import Section as _Section
 
 _ROOT_KEY = "tensorflow_optimization"
 
 _Positive = Annotated[float, pydantic.Field(gt=0)]
 _PositiveInt = Annotated[int, pydantic.Field(gt=0)]
 _Share = Annotated[float, pydantic.Field(gt=0, le=1)]
-
-
-class _Section(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class CompilationConfig(_Section):
@@ -110,69 +108,6 @@ class MemoryConfig(_Section):
     batch_sizes: tuple[_PositiveInt, ...] = ()
     max_device_utilization: _Share = 0.85
     timeout_seconds: _Positive = 600.0
-
-
-class Limit(_Section):
-    """Absolute bounds of a metric, both inclusive.
-
-    Attributes:
-        min: refuse below.
-        max: refuse above.
-    """
-
-    min: float | None = None
-    max: float | None = None
-
-    @pydantic.model_validator(mode="after")
-    def _can_fire(self) -> "Limit":
-        if self.min is None and self.max is None:
-            raise ValueError("a limit needs min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError("min is above max, so that nothing can pass")
-        return self
-
-
-class GateConfig(_Section):
-    """PerfEvaluator.
-
-    Attributes:
-        limits: metric key to absolute bounds.
-        changes: metric key to the relative change for the worse that is still blessed,
-            e.g. 0.1 for 10 %; the direction comes from the catalogue.
-        baseline_runs: how many blessed runs of each environment the ledger keeps.
-        baseline_uri: folder that the ledger is also read from and written to, a local path
-            or a URL such as `gs://bucket/folder`; for where there is no ML Metadata.
-        fail_pipeline: whether a refusal fails the component, and the pipeline with it. By
-            default the pipeline goes on and Pusher does not push.
-    """
-
-    limits: dict[str, Limit] = pydantic.Field(default_factory=dict)
-    changes: dict[str, _Positive] = pydantic.Field(
-        default_factory=lambda: {
-            "step_time_seconds": 0.25,
-            "peak_memory_bytes": 0.10,
-            "train_loss": 0.10,
-        }
-    )
-    baseline_runs: _PositiveInt = 8
-    baseline_uri: str | None = None
-    fail_pipeline: bool = False
-
-    @pydantic.field_validator("limits", "changes")
-    @classmethod
-    def _known(cls, rules: dict[str, Any]) -> dict[str, Any]:
-        for key in rules:
-            if key not in metrics.CATALOGUE:
-                raise ValueError(f"unknown metric {key!r}; see tfx_perf.metrics.CATALOGUE")
-        return rules
-
-    @pydantic.field_validator("changes")
-    @classmethod
-    def _directed(cls, changes: dict[str, float]) -> dict[str, float]:
-        for key in changes:
-            if metrics.CATALOGUE[key].direction is metrics.Direction.NONE:
-                raise ValueError(f"metric {key!r} has no better direction, so it cannot regress")
-        return changes
 
 
 class PerfConfig(_Section):

@@ -61,8 +61,9 @@ def runs(folder: pathlib.Path) -> dict[str, metadata.Run]:
     first goes on from there and has no baseline, the second compares with it and has a limit
     that nothing keeps.
     """
-    gate = {"changes": {"step_time_seconds": 20.0}, "limits": {}}
-    impossible = {**gate, "limits": {"examples_per_second": {"min": 1e12}}}
+    step_time = {"step_time_seconds": {"margin": 20.0}}
+    gate = {"rules": step_time, "use_defaults": False}
+    impossible = {**gate, "rules": {**step_time, "examples_per_second": {"min": 1e12}}}
     obstacle = folder / "artifacts" / "OptimizedTrainer"
     obstacle.parent.mkdir()
     obstacle.touch()

@@ -12,7 +12,7 @@ import click
 import tfx_perf
 from tfx_perf import errors
 
-SUBCOMMANDS = ("bless", "compare", "demo", "doctor", "history", "unbless")
+SUBCOMMANDS = ("bless", "calibrate", "compare", "demo", "doctor", "history", "unbless")
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
 
