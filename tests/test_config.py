@@ -56,7 +56,7 @@ def test_yaml(tmp_path):
         ({"gate": {"limits": {"mfu_ratio": {}}}}, ["needs min, max or both"]),
         ({"gate": {"limits": {"mfu_ratio": {"min": 2, "max": 1}}}}, ["nothing can pass"]),
         ({"gate": {"changes": {"steps_per_call": 0.1}}}, ["no better direction"]),
-        (["a list"], ["Received: tensorflow_optimization=['a list']"]),
+        (["a list"], ["Received: settings=['a list']"]),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(values, words):

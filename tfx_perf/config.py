@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 
-from tfx_perf import errors, metrics
+from tfx_perf import errors, metrics, validation
 
 _ROOT_KEY = "tensorflow_optimization"
 
@@ -201,7 +200,9 @@ class PerfConfig(_Section):
         try:
             return cls.model_validate(values)
         except pydantic.ValidationError as error:
-            raise errors.UserError(_explain(error, source)) from error
+            raise errors.UserError(
+                validation.explain(error, model=cls, source=source)
+            ) from error
 
     @classmethod
     def of(cls, config: "PerfConfig | Mapping[str, Any] | None") -> "PerfConfig":
@@ -215,14 +216,7 @@ class PerfConfig(_Section):
         Raises:
             UserError: the file cannot be read, is not YAML, or holds a wrong setting.
         """
-        try:
-            values = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            reason = " ".join(str(error).split())
-            raise errors.UserError(
-                f"Expected a readable YAML file. Received: path={path} ({reason})."
-            ) from error
-        return cls.from_dict(values, source=str(path))
+        return cls.from_dict(validation.read_yaml(path), source=str(path))
 
     @classmethod
     def from_json(cls, text: str) -> "PerfConfig":
@@ -250,22 +244,3 @@ def check_one_module(*, module_file: str | None, run_fn: str | None) -> None:
             "Expected exactly one of module_file and run_fn. "
             f"Received: module_file={module_file!r}, run_fn={run_fn!r}."
         )
-
-
-def _explain(error: pydantic.ValidationError, source: str) -> str:
-    """Turns pydantic's first complaint into one line: where, expected, received."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or _ROOT_KEY
-    if first["type"] == "extra_forbidden":
-        known = ", ".join(_known_keys(first["loc"][:-1]))
-        return f"{source}: expected one of the keys {known}. Received: {where}={first['input']!r}."
-    expectation = first["msg"].removeprefix("Value error, ")
-    return f"{source}: wrong value, {expectation}. Received: {where}={first['input']!r}."
-
-
-def _known_keys(location: tuple[int | str, ...]) -> list[str]:
-    model: Any = PerfConfig
-    for part in location:
-        field = getattr(model, "model_fields", {}).get(part)
-        model = field.annotation if field else Limit
-    return sorted(model.model_fields)
