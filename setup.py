@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 # Top-level folders that are imported as ``tfx_perf.<folder>``.
-_MAPPED = ("components", "pipelines")
+_MAPPED = ("components", "kubeflow", "pipelines")
 
 
 def _packages() -> list[str]:
