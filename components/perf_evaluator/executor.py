@@ -8,11 +8,11 @@ from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, errors, metrics
+from tfx_perf import config, metrics
 from tfx_perf.components import artifacts
+from tfx_perf.components.perf_evaluator import baseline
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import record, verdict
-from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
@@ -46,11 +46,16 @@ class Executor(base_executor.BaseExecutor):
             exec_properties: `config`, a `PerfConfig` as JSON.
 
         Raises:
-            UserError: an input cannot be read; nothing is blessed and no ledger written.
+            UserError: an input or `baseline_uri` cannot be read, or a blessed run cannot be
+                written there; nothing is blessed and no ledger written.
         """
         settings = config.PerfConfig.from_json(exec_properties["config"]).gate
-        previous = _read_ledger(input_dict.get("ledger"))
-        decision = verdict.evaluate(self._candidate(input_dict), ledger=previous, settings=settings)
+        known = baseline.read(input_dict.get("ledger"), settings)
+        candidate = self._candidate(input_dict)
+        # A run that is tried again is not its own baseline.
+        decision = verdict.evaluate(
+            candidate, ledger=known.without([candidate.run_id]), settings=settings
+        )
 
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         artifacts.publish(
@@ -61,12 +66,9 @@ class Executor(base_executor.BaseExecutor):
             labels={"headline": decision.headline, "run_id": decision.candidate.run_id},
             page=gate_report.report_on(decision),
         )
-        updated = previous
-        if decision.blessed:
-            updated = previous.append(decision.candidate, keep=settings.baseline_runs)
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
-            updated,
+            baseline.extended(known, decision, settings),
             file_name=ledgers.FILE_NAME,
             figures={},
         )
@@ -114,16 +116,3 @@ class Executor(base_executor.BaseExecutor):
             constants.ARTIFACT_PROPERTY_BLESSED_KEY,
             constants.BLESSED_VALUE if decision.blessed else constants.NOT_BLESSED_VALUE,
         )
-
-
-def _read_ledger(resolved: list[artifact.Artifact] | None) -> Ledger:
-    """Reads the ledger of the run before; empty if the resolver found none."""
-    if not resolved:
-        return Ledger()
-    path = pathlib.Path(artifact_utils.get_single_instance(resolved).uri) / ledgers.FILE_NAME
-    try:
-        return Ledger.read(path)
-    except errors.UserError as error:
-        raise errors.UserError(
-            f"{error} Restore the file, or run once without the ledger input to begin a new one."
-        ) from error
