@@ -69,9 +69,10 @@ $(CREATED): | $(OWN_UV)
 	    --python "$$(command -v $(PYTHON))" $(VENV)
 	@touch $@
 
-# TFX's own command line needs pip (--seed above); compiled bytecode halves the import time.
+# TFX packs module files with pip (--seed above); compiled bytecode halves the import time.
 $(INSTALLED): $(CREATED) setup.py requirements.lock
 	@echo "Installing into $(VENV); the first time takes some minutes"
 	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode -c requirements.lock \
 	    -e '.[dev]'
+	@$(BIN)/tfx-perf tfx --install >/dev/null
 	@touch $@

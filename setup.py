@@ -31,6 +31,7 @@ setup(
         "tfx_perf.report": ["*.j2"],
         "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
     },
+    exclude_package_data={"tfx_perf.templates": ["**/__pycache__/*"]},
     install_requires=[
         "tensorflow",
         "tf-keras",

@@ -3,60 +3,67 @@
 import contextlib
 import logging
 import pathlib
-import re
 import sys
 import time
 from collections.abc import Iterator
 
 from absl import logging as absl_logging
+from tfx.orchestration.portable import launcher
 
-# What LocalDagRunner ("Component") and BeamDagRunner ("node") log for every node.
-_NODE_LINE = re.compile(r"(?:Component|node) (\S+) is (running|finished)\.")
-
-
-class _NodeHandler(logging.Handler):
-    """Writes a line to standard error for each node that has finished; passes errors on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._started: dict[str, float] = {}
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.ERROR:
-            logging.getLogger().handle(record)
-            return
-        found = _NODE_LINE.match(record.getMessage())
-        if found is None:
-            return
-        node, event = found.groups()
-        if event == "running":
-            self._started[node] = time.monotonic()
-        else:
-            seconds = time.monotonic() - self._started.pop(node, time.monotonic())
-            print(f"  {node:<24}{seconds:7.1f} s", file=sys.stderr, flush=True)
+_STATES = {True: "done", False: "failed"}
 
 
 @contextlib.contextmanager
 def shown(log_path: pathlib.Path) -> Iterator[None]:
-    """Shows on standard error, while the context lasts, the nodes that finish in this process.
+    """Shows on standard error, while the context lasts, the nodes that end in this process.
 
     Args:
-        log_path: TFX's log goes into this file, of which the terminal shows only the errors.
+        log_path: TFX's log goes into this file; of it the terminal shows only the errors.
     """
     log_path.parent.mkdir(parents=True, exist_ok=True)
+    with _nodes_shown(), _log_into(log_path):
+        yield
+
+
+@contextlib.contextmanager
+def _nodes_shown() -> Iterator[None]:
+    """Wraps what every runner of compiled pipelines starts a node with."""
+    launch = launcher.Launcher.launch
+
+    def timed(node: launcher.Launcher) -> object:
+        start, ended = time.monotonic(), False
+        try:
+            result = launch(node)
+            ended = True
+            return result
+        finally:
+            name = node._pipeline_node.node_info.id
+            seconds = time.monotonic() - start
+            print(f"  {name:<24}{seconds:7.1f} s  {_STATES[ended]}", file=sys.stderr, flush=True)
+
+    launcher.Launcher.launch = timed
+    try:
+        yield
+    finally:
+        launcher.Launcher.launch = launch
+
+
+@contextlib.contextmanager
+def _log_into(path: pathlib.Path) -> Iterator[None]:
     logger = absl_logging.get_absl_logger()
     level, propagates = logger.level, logger.propagate
-    to_file = logging.FileHandler(log_path, mode="w", encoding="utf-8")
+    to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    handlers = (to_file, _NodeHandler())
-    for handler in handlers:
+    to_terminal = logging.StreamHandler()
+    to_terminal.setLevel(logging.ERROR)
+    for handler in (to_file, to_terminal):
         logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     logger.propagate = False
     try:
         yield
     finally:
-        for handler in handlers:
+        for handler in (to_file, to_terminal):
             logger.removeHandler(handler)
         to_file.close()
         logger.setLevel(level)

@@ -151,11 +151,19 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
         indent = " " * listing.col_offset
         insert(listing.end_lineno + 1, 0, f"{indent}{owner}.extend(perf_nodes)\n")
     for pusher in step.pushers:
-        if not _has_infra_blessing(pusher):
-            line, column = pusher.end_lineno, pusher.end_col_offset - 1
-            text = ast.get_source_segment(step.source, pusher)[:-1].rstrip()
-            separator = "" if text.endswith(("(", ",")) else ", "
-            insert(line, column, f"{separator}infra_blessing=perf_blessing")
+        if _has_infra_blessing(pusher):
+            continue
+        last = (pusher.keywords or pusher.args)[-1]
+        comma = ast.get_source_segment(step.source, pusher)[:-1].rstrip().endswith(",")
+        if last.end_lineno < pusher.end_lineno:  # the parenthesis has a line of its own
+            if not comma:
+                insert(last.end_lineno, last.end_col_offset, ",")
+            indent = " " * last.col_offset
+            insert(pusher.end_lineno, 0, f"{indent}infra_blessing=perf_blessing,\n")
+        else:
+            separator = " " if comma else ", "
+            insert(pusher.end_lineno, pusher.end_col_offset - 1,
+                   f"{separator}infra_blessing=perf_blessing")  # fmt: skip
     insert(step.last_import_line + 1, 0, f"{module}\n")
     if lines and not lines[-1].endswith("\n"):
         lines[-1] += "\n"

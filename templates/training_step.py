@@ -58,14 +58,15 @@ def find(project: pathlib.Path) -> TrainingStep:
     for path in [project] if project.is_file() else _python_files(project):
         source = path.read_text(encoding="utf-8")
         if "Trainer" in source:
-            found += [(path, source, call) for call in _trainers(_parsed(path, source))]
+            module = _parsed(path, source)
+            found += [(path, source, module, assignment) for assignment in _trainers(module)]
     if not found:
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
             f"Received: project={project}, in which there is none."
         )
     if len(found) > 1:
-        places = ", ".join(f"{path}:{call.lineno}" for path, _, call in found)
+        places = ", ".join(f"{path}:{assignment.lineno}" for path, _, _, assignment in found)
         raise errors.UserError(
             f"Expected one Trainer. Received: {places}. Name the file of the one that you mean."
         )
@@ -113,8 +114,9 @@ def _trainers(module: ast.Module) -> list[ast.Assign]:
     ]
 
 
-def _step(path: pathlib.Path, source: str, assignment: ast.Assign) -> TrainingStep:
-    module = _parsed(path, source)
+def _step(
+    path: pathlib.Path, source: str, module: ast.Module, assignment: ast.Assign
+) -> TrainingStep:
     scope = _scope(module, assignment)
     call = assignment.value
     given = {keyword.arg for keyword in call.keywords}

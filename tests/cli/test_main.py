@@ -19,7 +19,8 @@ def test_without_a_subcommand_it_shows_the_help(run_command):
         assert name in done.stdout
 
 
-@pytest.mark.parametrize("name", main.SUBCOMMANDS)
+# What `tfx` prints is TFX's own.
+@pytest.mark.parametrize("name", [name for name in main.SUBCOMMANDS if name != "tfx"])
 def test_every_subcommand_has_help_and_json(run_command, name):
     done = run_command(name, "--help")
     assert done.returncode == 0, done.stderr

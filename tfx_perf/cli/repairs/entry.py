@@ -8,6 +8,7 @@ import click
 from tfx_perf import errors
 
 _EXIT_USER_ERROR = 2
+_FAILED_RUN = "Error while running"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -30,3 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except errors.UserError as error:
         click.echo(f"tfx: {' '.join(str(error).split())}", err=True)
         sys.exit(_EXIT_USER_ERROR)
+    except SystemExit as error:
+        # So TFX says what the user got wrong; a run that failed is not among it.
+        if isinstance(error.code, str) and not error.code.startswith(_FAILED_RUN):
+            click.echo(f"tfx: {error.code.strip()}", err=True)
+            sys.exit(_EXIT_USER_ERROR)
+        raise
