@@ -1,5 +1,6 @@
 """Puts the repaired parts in the place of TFX's own, in this process only."""
 
+import importlib
 import pathlib
 import types
 from typing import Any
@@ -16,10 +17,12 @@ from tfx.tools.cli.handler import (
 
 from tfx_perf import errors
 from tfx_perf.cli import template
-from tfx_perf.cli.repairs import airflow_handler, kubeflow_handler, packages, vertex_patcher
+from tfx_perf.cli.repairs import packages, vertex_patcher
 from tfx_perf.templates import copying, starting
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
+# Modules that take the place of TFX's, by engine.
+_HANDLERS = {"airflow": "airflow_handler", "kubeflow": "kubeflow_handler"}
 
 _create_handler = handler_factory.create_handler
 _copy_template = template_handler.copy_template
@@ -33,9 +36,6 @@ def repair() -> None:
     )
     handler_factory.pip_utils = types.SimpleNamespace(get_package_names=packages.names)
     handler_factory.create_handler = _checked_handler
-    # The factory imports these two from the package when it needs them.
-    handler.airflow_handler = airflow_handler
-    handler.kubeflow_handler = kubeflow_handler
     kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = vertex_patcher.VertexPatcher
     template_handler.list_template = _all_templates
     template_handler.copy_template = _copy_any_template
@@ -61,6 +61,9 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
             )
         if "://" not in path:
             flags_dict[labels.PIPELINE_DSL_PATH] = str(pathlib.Path(path).absolute())
+    for name, module in _HANDLERS.items():
+        if engine in (name, "auto"):  # TFX's factory then takes it from the package
+            setattr(handler, module, importlib.import_module(f"{__package__}.{module}"))
     return _create_handler(flags_dict)
 
 
