@@ -53,7 +53,7 @@ lock: $(OWN_UV)
 	    --generate-hashes -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .uv build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .uv .airflow build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --target, because the Python of a distribution may refuse other installs (PEP 668).

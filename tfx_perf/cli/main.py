@@ -12,7 +12,7 @@ import click
 import tfx_perf
 from tfx_perf import errors
 
-SUBCOMMANDS = ("addon", "demo", "doctor", "history", "template", "tfx")
+SUBCOMMANDS = ("addon", "airflow", "demo", "doctor", "history", "template", "tfx")
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
 
