@@ -12,7 +12,7 @@ import click
 import tfx_perf
 from tfx_perf import errors
 
-SUBCOMMANDS = ("demo", "doctor", "history")
+SUBCOMMANDS = ("demo", "doctor", "history", "kubeflow")
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
 
