@@ -7,6 +7,7 @@ import importlib
 from typing import Any
 
 _LAZY = {
+    "Job": "job",
     "KubeflowSettings": "settings",
     "NodeSettings": "node_settings",
     "PipelineServer": "server",

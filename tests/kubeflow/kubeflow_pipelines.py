@@ -44,6 +44,28 @@ def Use(  # noqa: N802
     pathlib.Path(model.uri, "product").write_text(str(number * factor))
 
 
+@component
+def Refused(  # noqa: N802
+    model: OutputArtifact[standard_artifacts.Model],
+    number: OutputArtifact[standard_artifacts.Integer],
+):
+    """Leaves the model's folder empty and sets what the metadata store of Kubeflow refuses."""
+    model.mlmd_artifact.custom_properties["flag"].bool_value = True
+    model.mlmd_artifact.custom_properties["not_a_number"].double_value = float("nan")
+    model.mlmd_artifact.custom_properties["unset"].SetInParent()
+    model.set_string_custom_property("folder", model.uri)
+    number.value = 7
+
+
+@component
+def Fail(marker: Parameter[str], model: OutputArtifact[standard_artifacts.Model]):  # noqa: N802
+    """Fails the first time."""
+    if not pathlib.Path(marker).exists():
+        pathlib.Path(marker).touch()
+        raise RuntimeError("the first try fails")
+    pathlib.Path(model.uri, "weights").write_text("1")
+
+
 def four_components(data_path="data", **config):
     """Returns a pipeline with everything of ours, on raw examples, and a parameter of the run."""
     example_gen = tfx.components.CsvExampleGen(input_base=str(data_path))

@@ -12,7 +12,9 @@ import click
 import tfx_perf
 from tfx_perf import errors
 
-SUBCOMMANDS = ("addon", "airflow", "demo", "doctor", "history", "template", "tfx")
+SUBCOMMANDS = (
+    "addon", "airflow", "demo", "doctor", "history", "kubeflow", "template", "tfx",
+)  # fmt: skip
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
 

@@ -5,6 +5,7 @@ open-source server accepts.
 """
 
 import functools
+import os
 import pathlib
 import tempfile
 from typing import Any
@@ -127,6 +128,9 @@ class KubeflowHandler(base_handler.BaseHandler):
         options = {
             "namespace": self.flags_dict.get(labels.NAMESPACE),
             "client_id": self.flags_dict.get(labels.IAP_CLIENT_ID),
+            # TFX has no options for these two; the variables are those of `tfx-perf kubeflow`.
+            "existing_token": os.environ.get("KF_PIPELINES_TOKEN"),
+            "cookies": os.environ.get("KF_PIPELINES_COOKIES"),
         }
         return {name: value for name, value in options.items() if value}
 
