@@ -51,14 +51,14 @@ def _nodes_shown() -> Iterator[None]:
 @contextlib.contextmanager
 def _log_into(path: pathlib.Path) -> Iterator[None]:
     logger = absl_logging.get_absl_logger()
-    level, propagates = logger.level, logger.propagate
+    verbosity, propagates = absl_logging.get_verbosity(), logger.propagate
     to_file = logging.FileHandler(path, mode="w", encoding="utf-8")
     to_file.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
     to_terminal = logging.StreamHandler()
     to_terminal.setLevel(logging.ERROR)
     for handler in (to_file, to_terminal):
         logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    absl_logging.set_verbosity(absl_logging.INFO)  # absl would take the logger's level back
     logger.propagate = False
     try:
         yield
@@ -66,5 +66,5 @@ def _log_into(path: pathlib.Path) -> Iterator[None]:
         for handler in (to_file, to_terminal):
             logger.removeHandler(handler)
         to_file.close()
-        logger.setLevel(level)
+        absl_logging.set_verbosity(verbosity)
         logger.propagate = propagates
