@@ -53,7 +53,7 @@ lock: $(OWN_UV)
 	    --generate-hashes -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .uv build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .uv .airflow build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --target, because the Python of a distribution may refuse other installs (PEP 668).
@@ -69,9 +69,10 @@ $(CREATED): | $(OWN_UV)
 	    --python "$$(command -v $(PYTHON))" $(VENV)
 	@touch $@
 
-# TFX's own command line needs pip (--seed above); compiled bytecode halves the import time.
+# TFX packs module files with pip (--seed above); compiled bytecode halves the import time.
 $(INSTALLED): $(CREATED) setup.py requirements.lock
 	@echo "Installing into $(VENV); the first time takes some minutes"
 	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode -c requirements.lock \
 	    -e '.[dev]'
+	@$(BIN)/tfx-perf tfx --install >/dev/null
 	@touch $@

@@ -40,16 +40,29 @@ def bind(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> None:
     Raises:
         UserError: there is no such parameter, or the value is not of its type.
     """
+    runtime_parameter_utils.substitute_runtime_parameter(pipeline, typed(pipeline, values))
+
+
+def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns values of parameters in their types.
+
+    Args:
+        pipeline: in TFX's intermediate representation.
+        values: by name, as for `bind`.
+
+    Raises:
+        UserError: as `bind`.
+    """
     types = declared(pipeline)
-    typed = {}
+    converted = {}
     for name, value in values.items():
         if name not in types:
             raise errors.UserError(
                 f"Expected a parameter of the pipeline, {', '.join(sorted(types))}. "
                 f"Received: parameter={name}."
             )
-        typed[name] = _converted(name, value, types[name])
-    runtime_parameter_utils.substitute_runtime_parameter(pipeline, typed)
+        converted[name] = _converted(name, value, types[name])
+    return converted
 
 
 def _converted(name: str, value: Value, expected: type) -> Value:

@@ -2,10 +2,10 @@
 
 import base64
 import gzip
+import pathlib
 from collections.abc import Iterator
 
 from google.protobuf import json_format
-from tfx.dsl.io import fileio
 
 # Imported because a pipeline's deployment_config is made of their messages.
 from tfx.proto.orchestration import (  # noqa: F401
@@ -57,10 +57,9 @@ def read(source: str) -> pipeline_pb2.Pipeline:
         if source.startswith(_DATA_PREFIX):
             text = gzip.decompress(base64.b64decode(source.removeprefix(_DATA_PREFIX))).decode()
         else:
-            with fileio.open(source) as file:
-                text = file.read()
+            text = pathlib.Path(source).read_text("utf-8")
         return json_format.Parse(text, pipeline_pb2.Pipeline())
-    except (OSError, ValueError, json_format.ParseError, fileio.NotFoundError) as error:
+    except (OSError, ValueError, json_format.ParseError) as error:
         reason = " ".join(str(error).split())[:200]
         raise errors.UserError(
             f"Expected a pipeline that was deployed to Airflow. Received: pipeline={source[:200]} "

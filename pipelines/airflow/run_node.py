@@ -15,20 +15,23 @@ from typing import Any
 
 import click
 from absl import logging
-from google.protobuf import json_format
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.dsl.compiler import constants
 from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
-from tfx.proto.orchestration import execution_result_pb2, pipeline_pb2
+from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
-from tfx_perf.pipelines.airflow import attempts, notes, parameters, representation
+from tfx_perf.pipelines import parameters
+from tfx_perf.pipelines.airflow import attempts, notes, representation
 
 _FAILED = 1
 _USER_ERROR = 2
 _SKIPPED = 99
+
+# TFX's name, which its module keeps private.
+_RESULT = "__execution_result__"
 
 
 class TerminatedError(Exception):
@@ -39,13 +42,13 @@ class TerminatedError(Exception):
 @click.option("--pipeline", envvar="TFX_PERF_PIPELINE", required=True, help="Path of the JSON.")
 @click.option("--node", envvar="TFX_PERF_NODE", required=True, help="The node's id.")
 @click.option("--run-id", envvar="TFX_PERF_RUN_ID", required=True, help="Airflow's run id.")
-@click.option("--parameters", envvar="TFX_PERF_PARAMETERS", default="{}", help="JSON.")
-def command(*, pipeline: str, node: str, run_id: str, parameters: str) -> None:
+@click.option("--parameters", "values", envvar="TFX_PERF_PARAMETERS", default="{}", help="JSON.")
+def command(*, pipeline: str, node: str, run_id: str, values: str) -> None:
     """Runs one node of a deployed pipeline."""
     logging.set_verbosity(logging.INFO)
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        note = run_node(pipeline, node, run_id=run_id, values=json.loads(parameters))
+        note = run_node(pipeline, node, run_id=run_id, values=json.loads(values))
     except errors.UserError as error:
         _end(_USER_ERROR, f"{node} failed: {error}")
     except Exception as error:
@@ -73,11 +76,9 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
         RuntimeError: its inputs could not be resolved; what else an executor raises comes through.
     """
     ir = representation.read(pipeline)
-    bindings = {
-        **parameters.checked(ir, values),
-        constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id,
-    }
-    runtime_parameter_utils.substitute_runtime_parameter(ir, bindings)
+    parameters.bind(ir, values)
+    run = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
+    runtime_parameter_utils.substitute_runtime_parameter(ir, run)
     node = _find(ir, node_id)
     deployment = runner_utils.extract_local_deployment_config(ir)
     connection = _connection(deployment.metadata_connection_config)
@@ -124,12 +125,10 @@ def _connection(config: Any) -> Any:
 
 
 def _reason(execution: mlmd.Execution) -> str:
-    """Returns why an execution failed, as far as the launcher has recorded it."""
-    for value in execution.custom_properties.values():
-        if "result_message" in value.string_value or "resultMessage" in value.string_value:
-            result = json_format.Parse(value.string_value, execution_result_pb2.ExecutionResult())
-            return result.result_message.strip().splitlines()[-1]
-    return "The node failed; the log above says why."
+    """Returns the last line of the error that the launcher has recorded."""
+    recorded = json.loads(execution.custom_properties[_RESULT].string_value or "{}")
+    lines = recorded.get("resultMessage", "").strip().splitlines()
+    return lines[-1] if lines else "the log says why"
 
 
 def _terminate(number: int, frame: Any) -> None:

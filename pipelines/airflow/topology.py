@@ -7,14 +7,19 @@ import sys
 from typing import Any
 
 from tfx import v1 as tfx
+from tfx.dsl.compiler import constants
 from tfx.orchestration import data_types
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
-from tfx_perf.pipelines.airflow import compilation, parameters, representation
+from tfx_perf.pipelines import parameters
+from tfx_perf.pipelines.airflow import compilation, representation
 from tfx_perf.pipelines.airflow.settings import AirflowSettings
 
 SCHEMA = "tfx_perf.airflow/1"
+
+# JSON Schema's names, which Airflow checks a run's values with.
+_TYPE_NAMES = {int: "integer", float: "number", str: "string"}
 
 
 def topology_of(
@@ -82,7 +87,7 @@ def _parameters(
 ) -> list[dict[str, Any]]:
     """Returns name, type, default and description of every runtime parameter.
 
-    The author's own objects are asked, since the representation has neither descriptions nor
+    The author's own objects are asked, since the compiled pipeline has neither descriptions nor
     the defaults 0 and "".
     """
     written = {
@@ -91,24 +96,25 @@ def _parameters(
         for value in node.exec_properties.values()
         if isinstance(value, data_types.RuntimeParameter)
     }
-    given = parameters.checked(ir, settings.parameters)
-    described = []
-    for name, parameter in parameters.parameters_of(ir).items():
-        default = given.get(name, getattr(written.get(name), "default", None))
-        if default is None and settings.schedule is not None:
+    defaults = {name: value.default for name, value in written.items()}
+    defaults[constants.PIPELINE_ROOT_PARAMETER_NAME] = source.pipeline_info.pipeline_root
+    defaults.update(parameters.typed(ir, settings.parameters))
+    declared = parameters.declared(ir)
+    for name in declared:
+        if defaults.get(name) is None and settings.schedule is not None:
             raise errors.UserError(
-                f"Expected a default for every parameter of a scheduled pipeline. "
+                "Expected a default for every parameter of a scheduled pipeline. "
                 f"Received: {name}=None; set parameters.{name}."
             )
-        described.append(
-            {
-                "name": name,
-                "type": parameter.kind,
-                "default": default,
-                "description": getattr(written.get(name), "description", None),
-            }
-        )
-    return described
+    return [
+        {
+            "name": name,
+            "type": _TYPE_NAMES[kind],
+            "default": defaults.get(name),
+            "description": getattr(written.get(name), "description", None),
+        }
+        for name, kind in sorted(declared.items())
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -1,27 +1,30 @@
-"""Components that import little and finish at once, for DAGs in tests."""
+"""Components that finish at once, and pipelines of them."""
 
 import pathlib
 
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
+_Out = tfx.dsl.components.OutputArtifact
+_In = tfx.dsl.components.InputArtifact
+_Parameter = tfx.dsl.components.Parameter
+
+JINJA = "a {{ 1 + 1 }} {{ x {% raw\n"
+
 
 @tfx.dsl.components.component
-def Decide(
-    value: tfx.dsl.components.Parameter[int],
-    flag: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
-) -> None:
+def Decide(value: _Parameter[int], flag: _Out[standard_artifacts.Integer]) -> None:
     """Puts a number out."""
     flag.value = value
 
 
 @tfx.dsl.components.component
 def Record(
-    path: tfx.dsl.components.Parameter[str],
-    text: tfx.dsl.components.Parameter[str],
-    done: tfx.dsl.components.OutputArtifact[standard_artifacts.String],
-    number: tfx.dsl.components.Parameter[int] = 0,
-    ratio: tfx.dsl.components.Parameter[float] = 0.0,
+    path: _Parameter[str],
+    text: _Parameter[str],
+    done: _Out[standard_artifacts.String],
+    number: _Parameter[int] = 0,
+    ratio: _Parameter[float] = 0.0,
 ) -> None:
     """Appends what it was given to a file."""
     with pathlib.Path(path).open("a") as file:
@@ -30,21 +33,62 @@ def Record(
 
 
 @tfx.dsl.components.component
-def Use(
-    what: tfx.dsl.components.InputArtifact[standard_artifacts.String],
-    used: tfx.dsl.components.OutputArtifact[standard_artifacts.String],
-) -> None:
+def Use(what: _In[standard_artifacts.String], used: _Out[standard_artifacts.String]) -> None:
     """Needs an artifact."""
     used.value = what.value
 
 
 @tfx.dsl.components.component
-def Flaky(
-    marker: tfx.dsl.components.Parameter[str],
-    done: tfx.dsl.components.OutputArtifact[standard_artifacts.String],
-) -> None:
-    """Fails the first time."""
-    if not pathlib.Path(marker).exists():
-        pathlib.Path(marker).touch()
+def Flagged(flag: _In[standard_artifacts.Integer], used: _Out[standard_artifacts.String]) -> None:
+    """Needs a number."""
+    used.value = str(flag.value)
+
+
+@tfx.dsl.components.component
+def Flaky(marker: _Parameter[str], done: _Out[standard_artifacts.String]) -> None:
+    """Fails where a file is missing, and makes it."""
+    path = pathlib.Path(marker)
+    if not path.exists():
+        path.touch()
         raise ValueError("the first try always fails")
-    done.value = "second try"
+    done.value = "done"
+
+
+@tfx.dsl.components.component
+def Gate(blessing: _Out[standard_artifacts.InfraBlessing]) -> None:
+    """Refuses, as PerfEvaluator does."""
+    blessing.set_int_custom_property("blessed", 0)
+    blessing.set_string_custom_property("blessing_message", "4 % slower than {{ the }} baseline")
+
+
+def pipeline(folder: pathlib.Path, nodes: list, *, name: str = "light") -> tfx.dsl.Pipeline:
+    """Returns a pipeline whose artifacts and metadata lie in a folder."""
+    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
+        str(folder / "metadata" / "metadata.sqlite")
+    )
+    return tfx.dsl.Pipeline(
+        name, str(folder / "artifacts"), components=nodes, metadata_connection_config=connection
+    )
+
+
+def everything(folder: pathlib.Path) -> tfx.dsl.Pipeline:
+    """Returns a pipeline with conditions, a retry, dynamic and runtime parameters, a refusal."""
+    log = str(folder / "log.txt")
+    decide = Decide(value=3)
+    flag = decide.outputs["flag"].future()[0].value
+    with tfx.dsl.Cond(flag == 4):
+        never = Record(path=log, text="never").with_id("Never")
+    after_never = Use(what=never.outputs["done"]).with_id("AfterNever")
+    with tfx.dsl.Cond(flag == 3):
+        always = Record(
+            path=log,
+            text=JINJA,
+            number=flag,
+            ratio=tfx.dsl.experimental.RuntimeParameter(
+                name="ratio", ptype=float, default=0.0, description="Any number."
+            ),
+        ).with_id("Always")
+    flaky = Flaky(marker=str(folder / "marker"))
+    gate = Gate()
+    gate.add_upstream_node(flaky)
+    return pipeline(folder, [decide, never, after_never, always, flaky, gate])
