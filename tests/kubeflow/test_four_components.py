@@ -38,9 +38,11 @@ def runs(cluster):
     """The runs by what they show."""
     gate = {
         "baseline_uri": str(cluster.folder / "ledger"),
-        "changes": {"step_time_seconds": 20.0},
+        "use_defaults": False,
+        "rules": {"step_time_seconds": {"margin": 20.0}},
     }
-    refusing = {**gate, "limits": {"examples_per_second": {"min": 1e12}}}
+    impossible = {"examples_per_second": {"min": 1e12}}
+    refusing = {**gate, "rules": {**gate["rules"], **impossible}}
 
     def run(name, gate):
         path = compile_pipeline(
