@@ -39,6 +39,7 @@ def runs(cluster):
     gate = {
         "baseline_uri": str(cluster.folder / "ledger"),
         "use_defaults": False,
+        "minimum_steps": 10,
         "rules": {"step_time_seconds": {"margin": 20.0}},
     }
     impossible = {"examples_per_second": {"min": 1e12}}
