@@ -6,6 +6,8 @@ import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from tfx_perf.components import child
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
@@ -77,3 +79,13 @@ def judge(runs: Mapping[str, Sequence[Run]], settings: GateConfig) -> dict[str, 
                     counter[f"{outcome.metric}: {outcome.verdict.value}"] += 1
         counts[kind] = dict(counter)
     return counts
+
+
+def noise(runs: Mapping[str, Sequence[Run]]) -> dict[str, float]:
+    """Returns the relative run-to-run standard deviation of each figure, nothing changed."""
+    found = {}
+    for key in runs[SAME][0].figures:
+        figures = [run.figures[key] for run in runs[SAME] if key in run.figures]
+        if len(figures) == len(runs[SAME]) and np.mean(figures):
+            found[key] = float(np.std(figures, ddof=1) / abs(np.mean(figures)))
+    return found

@@ -57,7 +57,11 @@ class Executor(base_executor.BaseExecutor):
             decision,
             file_name=record.FILE_NAME,
             figures=decision.figures(),
-            labels={"headline": decision.headline, "run_id": decision.candidate.run_id},
+            labels={
+                "headline": decision.headline,
+                "verdict": decision.verdict.value,
+                "run_id": decision.candidate.run_id,
+            },
             page=gate_report.report_on(decision),
         )
         for name, text in (

@@ -6,9 +6,11 @@ import tensorflow_model_analysis as tfma
 
 from tfx_perf import errors
 
+_DIFFERENCE = "_diff"  # TFMA's suffix for what it adds where there is a baseline model
+
 
 def overall_metrics(uri: str) -> dict[str, float]:
-    """Returns the metrics over all examples, by name; those that are not finite are left out.
+    """Returns the candidate's metrics over all examples, by name; only those that are finite.
 
     A model with several outputs has them as `OUTPUT/NAME`. Slices are not read: TFMA's own
     thresholds are the place for those.
@@ -32,7 +34,7 @@ def overall_metrics(uri: str) -> dict[str, float]:
             continue
         for output, by_class in outputs.items():
             for name, value in by_class.get("", {}).items():
-                number = value.get("doubleValue")
-                if number is not None and math.isfinite(float(number)):
-                    found[f"{output}/{name}" if output else name] = float(number)
+                number = float(value.get("doubleValue", math.nan))
+                if math.isfinite(number) and not name.endswith(_DIFFERENCE):
+                    found[f"{output}/{name}" if output else name] = number
     return found

@@ -106,7 +106,8 @@ def test_the_evaluation_has_payload_report_and_figures(gate):
     assert evaluation.get_float_custom_property("failed_rule_count") == 1.0
     assert evaluation.get_float_custom_property("baseline_run_count") == 1.0
     assert evaluation.get_string_custom_property("headline") == record.headline
-    assert record.headline in (pathlib.Path(evaluation.uri) / "report.html").read_text()
+    for name in ("report.html", "evaluation.md", "junit.xml"):
+        assert record.headline in (pathlib.Path(evaluation.uri) / name).read_text()
 
 
 def test_the_ledger_keeps_as_many_runs_as_configured(gate):

@@ -164,6 +164,15 @@ def test_each_verdict_does_what_the_policy_says(verdict, ledger, settings, value
         assert record.blessed is (answer == "bless")
 
 
+def test_the_whole_runs_verdict_is_the_most_serious_that_refuses():
+    noisy_ledger = ledger_of(KEY, [0.5, 1.5, 1.0])
+    assert judged(1.0).verdict is Verdict.PASS
+    assert judged(1.1, ledger=noisy_ledger).verdict is Verdict.INCONCLUSIVE
+    both = only(step_time_seconds={"margin": 0.05, "max": 1.05})
+    assert judged(1.1, ledger=noisy_ledger, settings=both).verdict is Verdict.LIMIT
+    assert judged(1.0, settings=only()).verdict is Verdict.INVALID
+
+
 def test_the_more_rules_the_stronger_the_evidence_that_each_needs():
     figures = {f"{part}_seconds": noisy(8, sd=0.02, seed=i) for i, part in enumerate(
         ["step_time", "setup_time", "compile_time", "fit_time", "step_time_p90", "step_time_p99"]

@@ -116,6 +116,16 @@ def test_second_run_compares_with_the_first(runs: dict[str, metadata.Run]) -> No
     assert change["verdict"] == "pass"
 
 
+def test_the_gate_sees_evaluators_metrics_with_and_without_a_baseline_model(
+    runs: dict[str, metadata.Run],
+) -> None:
+    for run in runs.values():
+        found = _evaluation(run)["candidate"]["evaluation"]
+        assert 0 < found["binary_accuracy"] < 1
+        assert found["example_count"] > 0
+        assert not [name for name in found if name.endswith("_diff")]
+
+
 def test_refused_run_passes_the_ledger_on(
     runs: dict[str, metadata.Run], folder: pathlib.Path
 ) -> None:

@@ -7,8 +7,6 @@ from tfx_perf import config as perf_config
 from tfx_perf import formatting
 from tfx_perf.cli import terminal
 
-TITLE = "{replayed} runs replayed, each against the runs before it: {refused} refused ({rate})"
-
 
 @click.command("calibrate")
 @click.argument("source", type=click.Path(), metavar="LEDGER")
@@ -35,9 +33,9 @@ def command(*, source: str, config_path: str | None, as_json: bool) -> None:
     if not found.replayed:
         terminal.show("No run has a comparable run before it, so there is nothing to replay.")
         return
-    rate = f"{found.false_alarm_rate:.1%}"
     rows = table.Table(
-        title=TITLE.format(replayed=found.replayed, refused=found.refused, rate=rate),
+        title=f"{found.replayed} runs replayed, each against the runs before it: {found.refused} "
+        f"refused ({found.false_alarm_rate:.1%})",
         box=box.SIMPLE_HEAD,
     )
     rows.add_column("metric")

@@ -24,8 +24,8 @@ class MetricCalibration(records.Record):
         compared: runs in which it was compared.
         regressions: how many of those were called a regression.
         inconclusive: how many were too noisy to tell.
-        noise: relative standard deviation of the runs that the last one was compared with;
-            None for a single run or a mean of zero.
+        noise: standard deviation of the runs that the last one was compared with, relative as
+            changes are; None for a single run or a mean of zero.
         detectable: smallest change for the worse that is called a regression in four of five
             runs, as of the last run; None without a ratio.
     """
@@ -74,7 +74,7 @@ def replay(runs: Sequence[Run], settings: GateConfig) -> Calibration:
     ]
     compared = [decision for decision in decisions if decision.baseline_runs]
     keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
-    found = [_metric(key, compared) for key in keys]
+    found = [_metric(key, settings.rules[key].scale, compared) for key in keys]
     return Calibration(
         replayed=len(compared),
         refused=sum(not decision.blessed for decision in compared),
@@ -93,31 +93,26 @@ def _changes_only(settings: GateConfig, runs: Sequence[Run]) -> GateConfig:
     return settings.model_copy(update={"rules": rules, "use_defaults": False, **anchor})
 
 
-def _metric(key: str, decisions: Sequence[GateRecord]) -> MetricCalibration:
+def _metric(key: str, scale: float, decisions: Sequence[GateRecord]) -> MetricCalibration:
     outcomes = [
         item
         for decision in decisions
         for item in decision.outcomes
         if item.metric == key and item.kind == "change" and item.checked
     ]
-    alarms = {
-        verdict: sum(item.verdict is verdict for item in outcomes) for verdict in _ALARMS
-    }
+    alarms = {verdict: sum(item.verdict is verdict for item in outcomes) for verdict in _ALARMS}
     detectable = [item.detectable for item in outcomes if item.detectable is not None]
     return MetricCalibration(
         metric=key,
         compared=len(outcomes),
         regressions=alarms[Verdict.REGRESSION],
         inconclusive=alarms[Verdict.INCONCLUSIVE],
-        noise=_noise(key, decisions),
+        noise=_noise(key, scale, decisions[-1].baseline_runs),
         detectable=detectable[-1] if detectable else None,
     )
 
 
-def _noise(key: str, decisions: Sequence[GateRecord]) -> float | None:
-    """Returns the spread of the figure over the last run's baseline, relative to its mean."""
-    figures = [run.figure(key) for run in decisions[-1].baseline_runs]
-    known = [figure for figure in figures if figure is not None]
-    if len(known) < 2 or not np.mean(known):
-        return None
-    return float(np.std(known, ddof=1) / abs(np.mean(known)))
+def _noise(key: str, scale: float, runs: Sequence[Run]) -> float | None:
+    known = [run.figure(key) for run in runs if run.figure(key) is not None]
+    scale = max(scale, abs(float(np.mean(known)))) if known else 0.0
+    return float(np.std(known, ddof=1)) / scale if scale and len(known) > 1 else None

@@ -45,22 +45,22 @@ class Change:
         """1 where higher is worse, else -1; times a figure, more is always worse."""
         return 1.0 if self.rule.direction_of(self.key) is Direction.LOWER else -1.0
 
-    @property
+    @functools.cached_property
     def baseline(self) -> float:
         """What the figure is compared with."""
         return float(self.samples[-1] if self.is_exact else np.mean(self.samples))
 
-    @property
+    @functools.cached_property
     def scale(self) -> float:
         """What changes are relative to."""
         return max(abs(self.baseline), self.rule.scale)
 
-    @property
+    @functools.cached_property
     def worse(self) -> float:
         """By how much the figure is worse than the baseline, in its unit."""
         return self.sign * (self.value - self.baseline)
 
-    @property
+    @functools.cached_property
     def prior(self) -> float:
         """The standard deviation to expect of a run on a quiet host, in the metric's unit."""
         return (self.rule.noise or noise.prior(self.key)) * self.scale
@@ -70,7 +70,7 @@ class Change:
         """Where a run that is no worse is to be expected."""
         return predict(self.samples, prior=self.host_factor * self.prior)
 
-    @property
+    @functools.cached_property
     def p_value(self) -> float:
         """Probability that a run that is no worse looks as bad."""
         return self.prediction.p_value(self.worse)

@@ -6,8 +6,14 @@ import pydantic
 
 from tfx_perf import records
 from tfx_perf.gate import outcome, run
+from tfx_perf.gate.outcome import Verdict
 
 FILE_NAME = "evaluation.json"
+
+# What stands for the whole run if it is refused for several reasons.
+_MOST_SERIOUS_FIRST = (
+    Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARED,
+)  # fmt: skip
 
 
 class GateRecord(records.Record):
@@ -35,6 +41,14 @@ class GateRecord(records.Record):
     differences: dict[str, tuple[str, str]]
     false_alarm_rate: float
     host_factor: pydantic.FiniteFloat = 1.0
+
+    @property
+    def verdict(self) -> Verdict:
+        """The most serious verdict that refuses; measuring again may settle `inconclusive`."""
+        if self.blessed:
+            return Verdict.PASS
+        refusals = {item.verdict for item in self.outcomes if item.refuses}
+        return next((item for item in _MOST_SERIOUS_FIRST if item in refusals), Verdict.INVALID)
 
     def figures(self) -> dict[str, float | None]:
         """Returns the decision's figures, keyed by the catalogue."""
