@@ -9,17 +9,15 @@ is not copied, so it happens once, and a mask that is computed again is the same
 
 import bisect
 import dataclasses
-import heapq
 import math
-from collections.abc import Iterator
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from tfx_perf.training.step import graph_order
 from tfx_perf.training.step import segments as segments_lib
 
-_SHAPES = {"Const", "Shape", "ShapeN", "Size", "Rank"}  # known to XLA when it compiles
-_NOT_COPIED = {*_SHAPES, "Placeholder", "NoOp"}
+_NOT_COPIED = {*graph_order.SHAPES, "Placeholder", "NoOp"}
 _SMALL_BYTES = 4096
 _UNKNOWN_SIZE = 256  # of a dimension, most likely the batch; only proportions count
 
@@ -58,13 +56,13 @@ class _Passes:
 
     def __init__(self, seed: tf.Tensor, *, segments: int | str) -> None:
         self._graph = seed.graph
-        self._order = list(_topological(self._graph.get_operations()))
-        self._backward = _descendants(seed.op, self._order)
+        self._order = list(graph_order.topological(self._graph.get_operations()))
+        self._backward = graph_order.descendants(seed.op, self._order)
         # What the backward pass computes without a gradient, e.g. the slope of x² in `2 x dy`,
         # depends on the forward pass alone; it is copied, too, and belongs to where x does.
         begin = self._order.index(seed.op)
         forward = [op for op in self._order if op not in self._backward]
-        self._static = _static(forward)
+        self._static = graph_order.static(forward)
         made_before = set(self._order[:begin])
         copied = [op for op in forward if self._is_copied(op)]
         positions = {op: at for at, op in enumerate(op for op in copied if op in made_before)}
@@ -180,52 +178,6 @@ class _Passes:
             for tensor in operation.outputs
             if not self._is_light(tensor)
         ]
-
-
-def _topological(operations: list[tf.Operation]) -> Iterator[tf.Operation]:
-    """Yields operations after what they depend on, else in the order they were made in.
-
-    The gradient of a loop adds inputs to it that are made later.
-    """
-    index = {operation: at for at, operation in enumerate(operations)}
-    readers: dict[tf.Operation, list[tf.Operation]] = {op: [] for op in operations}
-    missing = {}
-    for operation in operations:
-        sources = _sources(operation)
-        missing[operation] = len(sources)
-        for source in sources:
-            readers[source].append(operation)
-    ready = [index[op] for op in operations if not missing[op]]
-    while ready:
-        operation = operations[heapq.heappop(ready)]
-        yield operation
-        for reader in readers[operation]:
-            missing[reader] -= 1
-            if not missing[reader]:
-                heapq.heappush(ready, index[reader])
-
-
-def _sources(operation: tf.Operation) -> set[tf.Operation]:
-    return {*(tensor.op for tensor in operation.inputs), *operation.control_inputs}
-
-
-def _descendants(first: tf.Operation, order: list[tf.Operation]) -> set[tf.Operation]:
-    found = {first}
-    for operation in order:
-        if not found.isdisjoint(_sources(operation)):
-            found.add(operation)
-    return found
-
-
-def _static(order: list[tf.Operation]) -> set[tf.Operation]:
-    """Returns what follows from constants and shapes."""
-    found: set[tf.Operation] = set()
-    for operation in order:
-        inputs = [tensor.op for tensor in operation.inputs]
-        is_derived = inputs and not operation.op_def.is_stateful and found.issuperset(inputs)
-        if operation.type in _SHAPES or is_derived:
-            found.add(operation)
-    return found
 
 
 def _bytes(tensor: tf.Tensor) -> float:
