@@ -33,9 +33,12 @@ class CompilationConfig(_Section):
 
     Attributes:
         enabled: try XLA; it is used only where the trials find it faster.
+        aot_signature: the signature of the saved model to compile ahead of time for this kind
+            of CPU, e.g. `serving_default`, into `assets.extra/aot_cpu` beside it; None: none.
     """
 
     enabled: bool = True
+    aot_signature: str | None = None
 
 
 class InputConfig(_Section):
@@ -72,7 +75,11 @@ class TrainingConfig(_Section):
         loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
-        precision: Keras' global dtype policy while the user's code runs; None leaves it.
+        precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto`
+            has the trials find out whether a narrower one is faster and trains the same.
+        recompute: the number of segments of the forward pass whose activations are computed
+            again in the backward pass, which takes time and saves memory; `auto`: as many as
+            are estimated to need the least memory; None keeps all activations.
         checkpoint_folder: local folder where an interrupted training is found again; None:
             OptimizedTrainer's own working folder, and none outside of it.
         checkpoint_steps: steps between two checkpoints; 0 or null: not by steps.
@@ -87,7 +94,8 @@ class TrainingConfig(_Section):
     loss_tolerance: _Positive = 0.01
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
+    recompute: Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None = None
     checkpoint_folder: str | None = None
     checkpoint_steps: Annotated[int, pydantic.Field(ge=0)] | None = 1000
     checkpoint_seconds: Annotated[float, pydantic.Field(ge=0)] | None = 300.0
@@ -168,10 +176,15 @@ class PerfConfig(_Section):
         """Returns the settings as JSON, for a component's execution property.
 
         Args:
-            *sections: only these; none means all. A component that carries only what it
-                reads is taken from cache when settings of the others change.
+            *sections: only these, or single settings such as `training.precision`; none means
+                all. A component that carries only what it reads is taken from cache when
+                settings of the others change.
         """
-        return self.model_dump_json(include=set(sections) or None)
+        include: dict[str, Any] = {}
+        for section in sections:
+            name, _, key = section.partition(".")
+            include[name] = {key} if key else True
+        return self.model_dump_json(include=include or None)
 
 
 def check_one_module(*, module_file: str | None, run_fn: str | None) -> None:

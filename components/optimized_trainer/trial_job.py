@@ -1,6 +1,7 @@
 """The child's side of OptimizedTrainer: the user's code up to its `fit`, and the trials there."""
 
 import faulthandler
+import functools
 import logging
 import pathlib
 import signal
@@ -13,7 +14,9 @@ from tfx_perf.components import trainer_args
 from tfx_perf.training import precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choice, choosing
+from tfx_perf.training.trials.equivalence import in_one_line
 from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
 
@@ -53,12 +56,27 @@ def choose_plan(
     settings = config.PerfConfig.from_json(exec_properties["config"])
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
     settings = settings.model_copy(update={"training": training})
-    arguments = trainer_args.fn_args(
-        json_utils.loads(inputs), trainer_args.outputs_in(folder), exec_properties
-    )
+    artifacts = json_utils.loads(inputs)
     run_fn = trainer_args.load_run_fn(exec_properties)
-    if training.seed is not None:
-        keras_line.set_random_seed(training.seed)
+    found_before = [TrialRecord.model_validate(outcome) for outcome in known]
+
+    def run(name: str) -> None:
+        outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))
+        arguments = trainer_args.fn_args(artifacts, outputs, exec_properties)
+        if training.seed is not None:
+            keras_line.set_random_seed(training.seed)
+        run_fn(arguments)
+
+    others = {}
+    for name in precision.candidates() if training.precision == "auto" else ():
+        # One after the other and before the user's own: their scopes must not be within it.
+        try:
+            with precision.policy(name):
+                others[name] = interception.capture_fit(functools.partial(run, name))
+        except Exception as error:  # the code may not be made for it
+            plan = TrainingPlan(steps_per_call=1, precision=name)
+            reason = in_one_line(error)
+            found_before.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
     def choose(call: interception.FitCall) -> choice.PlanChoice:
         _end_after(limit_seconds(budget_seconds))
@@ -66,13 +84,14 @@ def choose_plan(
             call,
             Loop(call),
             settings=settings,
+            others=others,
             watch=lambda progress: _replace(pathlib.Path(folder, PROGRESS_FILE), progress),
-            known=[TrialRecord.model_validate(outcome) for outcome in known],
+            known=found_before,
         )
 
     try:
-        with precision.policy(training.precision):
-            found = interception.capture_fit(lambda: run_fn(arguments), choose)
+        with precision.policy(precision.fixed(training.precision)):
+            found = interception.capture_fit(functools.partial(run, "own"), choose)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         found = choice.plain(str(error))
     found.write(pathlib.Path(folder, CHOICE_FILE))

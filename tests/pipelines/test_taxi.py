@@ -11,6 +11,7 @@ from tfx_perf import errors, metadata, metrics
 from tfx_perf.components import child
 from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import taxi
+from tfx_perf.training.record import TrainingRecord
 
 _OURS = {
     "tfx_perf.InputPlan": "plan.json",
@@ -131,6 +132,20 @@ def test_refused_run_passes_the_ledger_on(
 ) -> None:
     assert not runs["refused"].blessed
     assert _ledger_sizes(folder) == [1, 1]
+
+
+def test_second_run_trains_with_the_plan_of_the_first(runs: dict[str, metadata.Run]) -> None:
+    first, second = (
+        TrainingRecord.read(pathlib.Path(run.folders["PerfMetrics"], "metrics.json"))
+        for run in runs.values()
+    )
+    assert first.trial_time_seconds > 0
+    if first.is_settled:
+        assert second.trial_time_seconds == 0
+        assert second.reused_from.startswith(runs["first"].folders["PerfMetrics"])
+        assert [t.plan for t in second.trials] == [t.plan for t in first.trials]
+    else:  # the trials ran out of time on a busy machine, and are made again
+        assert second.trial_time_seconds > 0
 
 
 def _states(folder: pathlib.Path, kind: str) -> list[str]:

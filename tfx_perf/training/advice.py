@@ -50,6 +50,12 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"The step was traced {shown['trace_count']} times, because batches come in different "
             "shapes or types: drop the last batch if it is smaller, pad to a few fixed lengths.",
         )
+    if record.oom_count and not record.plan.recompute:
+        yield (
+            "activations",
+            f"{record.oom_count} steps ran out of memory and were run again in micro-batches: with "
+            "training.recompute=auto most activations are computed twice instead of kept.",
+        )
     if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
         yield (
             "long_trials",

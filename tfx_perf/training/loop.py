@@ -107,6 +107,7 @@ class Loop:
         data: tf.data.Dataset,
         *,
         step_count: int,
+        epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
     ) -> tuple[Any, StepTimer]:
         """Trains a little, without callbacks or validation.
@@ -114,13 +115,14 @@ class Loop:
         Args:
             plan: how to run the steps.
             data: what to train on, in place of the user's data.
-            step_count: how many steps.
+            step_count: how many steps in an epoch.
+            epochs: how many epochs.
             stop_when: asked after every call; True ends the training.
 
         Returns:
             The History, and the timer that watched.
         """
-        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count}
+        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         return self._planned(plan, overrides, stop_when=stop_when)
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:

@@ -99,7 +99,12 @@ class TrainFunctions:
         model, line = self._model, self._line
         journal = None if self._slicing_obstacle else Journal(model, line)
         step = steps.train_step(
-            model, line, xla=plan.xla, fused_update=plan.fused_update, journal=journal
+            model,
+            line,
+            xla=plan.xla,
+            fused_update=plan.fused_update,
+            recompute=plan.recompute,
+            journal=journal,
         )
         return steps.MultiStep(
             step,

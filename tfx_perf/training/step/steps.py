@@ -51,14 +51,22 @@ def train_step(
     *,
     xla: bool,
     fused_update: bool = False,
+    recompute: int | str | None = None,
     journal: Journal | None = None,
 ) -> Step:
     """Returns the function that trains on one batch in replica context.
 
-    With XLA, a fused update or a journal it is `SplitStep.run`, else the model's own `train_step`.
+    With any of them it is `SplitStep.run`, else the model's own `train_step`.
     """
-    if xla or fused_update or journal is not None:
-        return SplitStep(model, line, xla=xla, fused_update=fused_update, journal=journal).run
+    if xla or fused_update or recompute or journal is not None:
+        return SplitStep(
+            model,
+            line,
+            xla=xla,
+            fused_update=fused_update,
+            recompute=recompute,
+            journal=journal,
+        ).run
     return model.train_step
 
 
