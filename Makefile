@@ -2,6 +2,7 @@
 #
 #   make demo     the whole pipeline on real data, against the stock Trainer
 #   make test     the tests
+#   make test-slow   the tests that take minutes, or install a server to test against
 #   make lint     the linter
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
@@ -22,7 +23,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test lint benchmark-input benchmark-training lock clean setup
+.PHONY: demo test test-slow lint benchmark-input benchmark-training lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -30,6 +31,9 @@ demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
 
 lint: setup
 	$(BIN)/ruff check .

@@ -10,6 +10,7 @@ from tfx_perf.training.lines.base_line import KerasLine, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
+from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.quick_function import QuickFunction
 
@@ -32,6 +33,7 @@ class SplitStep:
         xla: bool,
         fused_update: bool = False,
         journal: Journal | None = None,
+        shapes: InputShapes | None = None,
     ) -> None:
         """Prepares a step.
 
@@ -43,11 +45,13 @@ class SplitStep:
                 a nested `tf.function`.
             fused_update: have one kernel update each variable.
             journal: where to note what a repetition needs; None if none is wanted.
+            shapes: where to note what XLA compiles for; likewise.
         """
         self._model = model
         self._line = line
         self._fused_update = fused_update
         self._journal = journal
+        self._shapes = shapes
         self._compute = self._forward_backward
         if xla:
             self._compute = QuickFunction(
@@ -79,6 +83,11 @@ class SplitStep:
             self._apply(gradients)
         return logs
 
+    def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
+        """Returns gradients and predictions of a batch: what XLA compiles of the step."""
+        x, y, weight = self._line.unpack(batch)
+        return self._compute(x, y, weight, None, None)
+
     def _apply(self, gradients: Gradients) -> None:
         model, line = self._model, self._line
         fused = contextlib.nullcontext()
@@ -101,6 +110,8 @@ class SplitStep:
 
     def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
         x, y, weight = self._line.unpack(batch)
+        if self._shapes is not None:
+            self._shapes.note((x, y, weight))
         gradients, y_pred = self._compute(x, y, weight, share, counts_as)
         return gradients, self._line.metrics(self._model, x, y, y_pred, weight)
 

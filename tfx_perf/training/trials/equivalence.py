@@ -107,6 +107,7 @@ class EquivalenceCheck:
                 plan=plan,
                 status="failed",
                 reason=f"{self._step_count} steps took too long for the budget",
+                compile_time_seconds=found.compile_seconds,
             )
         difference = _difference(found.loss, self._reference_loss)
         if not difference <= self._allowed:  # also if it is NaN
@@ -116,6 +117,7 @@ class EquivalenceCheck:
                 reason=f"loss differs by {difference:.1%} from plain fit's, "
                 f"allowed {self._allowed:.1%}",
                 loss=found.loss,
+                compile_time_seconds=found.compile_seconds,
             )
         return found
 
