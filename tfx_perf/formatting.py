@@ -25,7 +25,7 @@ def format_value(key: str, value: float | None) -> str:
 def label(key: str) -> str:
     """Returns a metric's name for a heading, e.g. `step time`; the values carry the unit."""
     words = key.removeprefix(metrics.EVALUATION_PREFIX).split("_")
-    return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio") else words)
+    return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio", "joules") else words)
 
 
 def format_bytes(value: float) -> str:
@@ -49,6 +49,14 @@ def format_seconds(value: float) -> str:
     minutes, seconds = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def format_joules(value: float) -> str:
+    """Returns an amount of energy, e.g. `12.3 kJ` or `450 µJ`."""
+    for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ")):
+        if abs(value) >= size:
+            return f"{_short(value / size)} {unit}"
+    return f"{_short(value * 1e6)} µJ"
 
 
 def _count(value: float) -> str:
@@ -84,4 +92,5 @@ _FORMATS = {
     "currency": lambda value: f"{value:,.4g}",
     "loss": lambda value: f"{value:.4g}",
     "score": lambda value: f"{value:.4g}",
+    "joules": format_joules,
 }

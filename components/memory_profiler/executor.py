@@ -56,6 +56,7 @@ class Executor(base_executor.BaseExecutor):
             timeout_seconds=settings.timeout_seconds,
             log_path=folder / _LOG_FILE,
             environment=peak.ENVIRONMENT,
+            from_server=True,
         )
         profiled = record.ProfileRecord.read(folder / record.FILE_NAME)
         artifacts.publish(

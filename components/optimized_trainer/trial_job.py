@@ -5,19 +5,20 @@ import functools
 import logging
 import pathlib
 import signal
+import time
 from typing import Any
 
+import psutil
 from tfx.utils import json_utils
 
-from tfx_perf import config, errors, interception
+from tfx_perf import config, errors, interception, records
 from tfx_perf.components import trainer_args
 from tfx_perf.training import precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials import choice, choosing
+from tfx_perf.training.trials import choice, choosing, doubling
 from tfx_perf.training.trials.equivalence import in_one_line
-from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
@@ -52,6 +53,7 @@ def choose_plan(
     Raises:
         UserError: the module, the splits or the examples are not there.
     """
+    began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
     settings = config.PerfConfig.from_json(exec_properties["config"])
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
@@ -79,8 +81,9 @@ def choose_plan(
             found_before.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
     def choose(call: interception.FitCall) -> choice.PlanChoice:
+        setup_seconds = time.time() - began
         _end_after(limit_seconds(budget_seconds))
-        return choosing.by_trials(
+        found = choosing.by_trials(
             call,
             Loop(call),
             settings=settings,
@@ -88,19 +91,29 @@ def choose_plan(
             watch=lambda progress: _replace(pathlib.Path(folder, PROGRESS_FILE), progress),
             known=found_before,
         )
+        found = found.model_copy(
+            update={
+                "trial_import_seconds": began - psutil.Process().create_time(),
+                "trial_setup_seconds": setup_seconds,
+            }
+        )
+        # It stands, even if what comes now takes more memory than there is.
+        _replace(pathlib.Path(folder, CHOICE_FILE), found)
+        ratio = doubling.double_batch_time_ratio(call, found)
+        return found.model_copy(update={"double_batch_time_ratio": ratio})
 
     try:
         with precision.policy(precision.fixed(training.precision)):
             found = interception.capture_fit(functools.partial(run, "own"), choose)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         found = choice.plain(str(error))
-    found.write(pathlib.Path(folder, CHOICE_FILE))
+    _replace(pathlib.Path(folder, CHOICE_FILE), found)
 
 
-def _replace(path: pathlib.Path, progress: TrialProgress) -> None:
+def _replace(path: pathlib.Path, record: records.Record) -> None:
     """Writes the file so that it is whole, even if the process is killed while it writes."""
     draft = path.with_suffix(".draft")
-    progress.write(draft)
+    record.write(draft)
     draft.replace(path)
 
 

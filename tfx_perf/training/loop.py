@@ -64,6 +64,11 @@ class Loop:
         """Returns how often a plan's steps were traced; None for plain `fit`."""
         return None if plan.is_plain_fit else self._functions.of(plan).trace_count
 
+    @property
+    def functions(self) -> TrainFunctions:
+        """What was traced and compiled."""
+        return self._functions
+
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         return self._timed(self._call.arguments, lambda: self.users_steps_per_call)

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from tfx_perf import config
+from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import collector, measuring, meters
 from tfx_perf.training.eligibility import recovery_obstacle
@@ -79,7 +80,7 @@ class TrainingSession:
         if self._given is not None:  # the trials count, though they were before
             started -= result.trial_time_seconds
         meters.reset_peak_memory()
-        with collector.spared() as pauses:
+        with collector.spared() as pauses, energy.counted() as used:
             if recovery is not None:
                 outcome = recovery.fit(result.plan, promise=self._promise(result))
             elif result.plan.is_plain_fit and not result.trials:
@@ -88,6 +89,9 @@ class TrainingSession:
                 watched = loop.fit(result.plan, promise=self._promise(result))
                 outcome = Outcome(*watched, plan=result.plan, notes=notes)
         fit_seconds = time.perf_counter() - started
+        if used.joules is None:
+            note = f"energy not measured: {used.reason}"
+            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, note))
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
@@ -101,6 +105,7 @@ class TrainingSession:
             fit_time_seconds=fit_seconds,
             setup_time_seconds=setup_seconds,
             garbage_collection_seconds=pauses.seconds,
+            energy_joules=used.joules,
         )
         return outcome.history
 

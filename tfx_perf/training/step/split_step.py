@@ -11,6 +11,7 @@ from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
+from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.quick_function import QuickFunction
 
@@ -34,6 +35,7 @@ class SplitStep:
         fused_update: bool = False,
         recompute: int | str | None = None,
         journal: Journal | None = None,
+        shapes: InputShapes | None = None,
     ) -> None:
         """Prepares a step.
 
@@ -47,6 +49,7 @@ class SplitStep:
             recompute: in how many segments to compute activations again, or `auto`; None
                 keeps them.
             journal: where to note what a repetition needs; None if none is wanted.
+            shapes: where to note what XLA compiles for; likewise.
         """
         self._model = model
         self._line = line
@@ -54,6 +57,7 @@ class SplitStep:
         self._fused_update = fused_update
         self._recompute = recompute
         self._journal = journal
+        self._shapes = shapes
         self._compute = self._forward_backward
         if xla or recompute:  # a graph of its own
             self._compute = QuickFunction(
@@ -85,6 +89,11 @@ class SplitStep:
             self._apply(gradients)
         return logs
 
+    def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
+        """Returns gradients and predictions of a batch: what XLA compiles of the step."""
+        x, y, weight = self._line.unpack(batch)
+        return self._compute(x, y, weight, None, None)
+
     def _apply(self, gradients: Gradients) -> None:
         model, line = self._model, self._line
         fused = contextlib.nullcontext()
@@ -113,6 +122,8 @@ class SplitStep:
 
     def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
         x, y, weight = self._line.unpack(batch)
+        if self._shapes is not None:
+            self._shapes.note((x, y, weight))
         gradients, y_pred = self._compute(x, y, weight, share, counts_as)
         return gradients, self._line.metrics(self._model, x, y, y_pred, weight)
 

@@ -117,7 +117,10 @@ class EquivalenceCheck:
         if step_count < self._step_count:
             self.ran_out_of_time = True
             return TrialRecord(
-                plan=plan, status="failed", reason="its check took too long for the budget"
+                plan=plan,
+                status="failed",
+                reason="its check took too long for the budget",
+                compile_time_seconds=found.compile_seconds,
             )
         if not difference <= self._allowed:  # also if it is NaN
             return TrialRecord(
@@ -126,6 +129,7 @@ class EquivalenceCheck:
                 reason=f"loss differs by {difference:.1%} from {self._reference}'s, "
                 f"allowed {self._allowed:.1%}",
                 loss=found.loss,
+                compile_time_seconds=found.compile_seconds,
             )
         return found
 

@@ -224,7 +224,11 @@ class Trials:
         return PlanChoice(
             plan=chosen.plan,
             plan_reason=chosen.reason,
-            trials=(first, *records, *self._finished),
+            trials=(first, *map(self._with_shapes, (*records, *self._finished))),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
         )
+
+    def _with_shapes(self, record: TrialRecord) -> TrialRecord:
+        shapes = self._loop.functions.compiled_shapes(record.plan)
+        return record.model_copy(update={"compiled_shapes": shapes}) if shapes else record
