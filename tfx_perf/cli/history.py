@@ -56,8 +56,7 @@ def command(
     mysql://user:password@host:port/database, or postgresql://…), or a ledger of blessed
     runs (its JSON file, or the gate's baseline_uri). It is only read.
     """
-    for key in keys:
-        names.pick(key, list(metrics.CATALOGUE), what="metric")
+    keys = tuple(names.pick(key, list(metrics.CATALOGUE), what="metric") for key in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
     from tfx_perf.gate import history
 

@@ -1,8 +1,10 @@
 """Runs from wherever they are recorded: ML Metadata, a ledger, an artifact's file."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
+import logging
 import pathlib
 from collections.abc import Iterable
 
@@ -15,6 +17,8 @@ from tfx_perf.gate.record import GateRecord
 from tfx_perf.metadata import Run
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def read(source: str, *, pipeline: str | None = None, limit: int | None = None) -> list[Run]:
@@ -34,10 +38,7 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
     """
     if is_metadata(source):
         runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
-        known = {
-            name: LedgerArtifacts(source, pipeline=name).read()
-            for name in {run.pipeline for run in runs}
-        }
+        known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
     ledger = Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
     return _of_ledger(ledger)[:limit]
@@ -94,8 +95,16 @@ def is_metadata(source: str) -> bool:
     return path.is_file() and path.suffix != ".json"
 
 
+def _decisions(source: str, pipeline: str) -> Ledger:
+    try:
+        return LedgerArtifacts(source, pipeline=pipeline).read()
+    except errors.UserError as error:  # must not hide the runs
+        _LOGGER.warning("What people decided is not shown: %s", error)
+        return Ledger()
+
+
 def _completed(run: Run) -> Run:
-    """Adds what the artifacts' files know."""
+    """Adds what the artifacts' files know; of a file that cannot be read, nothing."""
     figures, environment = dict(run.metrics), {}
     for kind, file_name in (
         ("PerfMetrics", training_record.FILE_NAME),
@@ -103,9 +112,10 @@ def _completed(run: Run) -> Run:
     ):
         path = pathlib.Path(run.folders.get(kind, ""), file_name)
         if kind in run.folders and path.is_file():
-            found = read_artifact(str(path))
-            figures |= found.metrics
-            environment |= found.environment
+            with contextlib.suppress(errors.UserError):  # e.g. of an older version
+                found = read_artifact(str(path))
+                figures |= found.metrics
+                environment |= found.environment
     return dataclasses.replace(run, metrics=figures, environment=environment)
 
 
