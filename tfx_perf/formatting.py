@@ -12,19 +12,19 @@ def format_value(key: str, value: float | None) -> str:
     """Returns a metric's value with its unit, e.g. `3.21 ms`, `1.4 GiB` or `163,000/s`.
 
     Args:
-        key: of `metrics.CATALOGUE`; it decides on the unit.
+        key: see `metrics.lookup`; it decides on the unit.
         value: in the catalogue's unit; None is shown as a dash.
 
     Raises:
         KeyError: `key` is not in the catalogue.
     """
-    unit = metrics.CATALOGUE[key].unit
+    unit = metrics.lookup(key).unit
     return MISSING if value is None else _FORMATS[unit](value)
 
 
 def label(key: str) -> str:
     """Returns a metric's name for a heading, e.g. `step time`; the values carry the unit."""
-    words = key.split("_")
+    words = key.removeprefix(metrics.EVALUATION_PREFIX).split("_")
     return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio") else words)
 
 
@@ -81,5 +81,7 @@ _FORMATS = {
     "count": _count,
     "1/second": _rate,
     "flag": lambda value: "yes" if value else "no",
+    "currency": lambda value: f"{value:,.4g}",
     "loss": lambda value: f"{value:.4g}",
+    "score": lambda value: f"{value:.4g}",
 }

@@ -24,7 +24,8 @@ class Metric:
 
     Attributes:
         key: name, with its unit as the suffix; also the custom property's name in MLMD.
-        unit: `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`, ...
+        unit: `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`,
+            `currency`, `loss`, `score` (of an evaluation), ...
         direction: which way is better; the gate compares only metrics that have one.
         component: the component that records it.
         description: what it is and how it is taken.
@@ -35,6 +36,18 @@ class Metric:
     direction: Direction
     component: str
     description: str
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest value that can occur."""
+        if self.unit in ("loss", "score"):
+            return -math.inf, math.inf
+        return 0.0, 1.0 if self.unit in ("ratio", "flag") else math.inf
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the same code on the same machine gives the same value every time."""
+        return self.key in _DETERMINISTIC
 
 
 _LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
@@ -113,11 +126,50 @@ _METRICS = [
         "PerfEvaluator",
         ("rule_count", "count", _NONE, "Rules that were checked."),
         ("failed_rule_count", "count", _LOWER, "Rules that refused the model."),
-        ("baseline_run_count", "count", _NONE, "Comparable blessed runs in the ledger."),
+        ("baseline_run_count", "count", _NONE, "Comparable blessed runs that the run was compared with."),
+        ("cost_per_million_examples", "currency", _LOWER, "Price of the machine for the time that training takes for a million examples."),
     ),
 ]
 
 CATALOGUE: Mapping[str, Metric] = {metric.key: metric for metric in _METRICS}
+
+# What is counted or planned, not timed or sampled: any difference is real.
+_DETERMINISTIC = frozenset(
+    (
+        "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
+        "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
+        "parameter_count", "global_batch_size", "steps_per_call", "xla_enabled",
+    )
+)  # fmt: skip
+
+EVALUATION_PREFIX = "evaluation/"
+# Words in the names of TFMA's and Keras' metrics; the first that is found counts.
+_WORDS = {
+    **dict.fromkeys(("loss", "error", "crossentropy", "cross_entropy", "divergence"), _LOWER),
+    **dict.fromkeys(("accuracy", "auc", "precision", "recall", "f1", "ndcg", "r2"), _HIGHER),
+}
+
+
+def is_evaluation(key: str) -> bool:
+    """Returns whether a key names a metric of Evaluator's output, `evaluation/NAME`."""
+    return key.startswith(EVALUATION_PREFIX)
+
+
+def lookup(key: str) -> Metric:
+    """Returns a figure of the catalogue, or a metric of Evaluator's output.
+
+    Args:
+        key: of `CATALOGUE`, or `evaluation/NAME`; its direction then goes by the name, e.g.
+            `evaluation/binary_accuracy`, and is neither if the name does not say.
+
+    Raises:
+        KeyError: there is no such figure.
+    """
+    if not is_evaluation(key):
+        return CATALOGUE[key]
+    name = key.removeprefix(EVALUATION_PREFIX).lower()
+    way = next((way for word, way in _WORDS.items() if word in name), _NONE)
+    return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 
 
 def checked(values: Mapping[str, float | int | None]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import config, interception
-from tfx_perf.components import artifacts, child, trainer_args
+from tfx_perf.components import artifacts, child, train_steps, trainer_args
 from tfx_perf.memory import peak, profile, record
 from tfx_perf.report import memory_report
 
@@ -33,12 +33,14 @@ class Executor(base_executor.BaseExecutor):
                 `schema`, `input_plan`.
             output_dict: `memory_profile`.
             exec_properties: `config` (a `PerfConfig` as JSON), and as Trainer's `run_fn` or
-                `module_file` or `module_path`, `train_args`, `eval_args`, `custom_config`.
+                `module_file` or `module_path`, `train_args`, `train_steps`, `eval_args`,
+                `custom_config`.
 
         Raises:
             UserError: the module, its `fit`, a split or the examples are not as they must be.
             MeasurementError: the process crashed or took too long; the log is kept.
         """
+        exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
         # Left behind if the profiling fails, for its log: TFX removes the outputs then.

@@ -9,7 +9,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
 
 from tfx_perf import config, interception
-from tfx_perf.components import artifacts, trainer_args
+from tfx_perf.components import artifacts, train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans
 from tfx_perf.report import training_report
 from tfx_perf.training import precision, record, session
@@ -40,6 +40,7 @@ class Executor(base_executor.BaseExecutor):
             UserError: the module, the splits or the examples are not there.
             RuntimeError: `run_fn` ended without having saved a model.
         """
+        exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"])
         run_fn = trainer_args.load_run_fn(exec_properties)
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)

@@ -61,8 +61,9 @@ def runs(folder: pathlib.Path) -> dict[str, metadata.Run]:
     first goes on from there and has no baseline, the second compares with it and has a limit
     that nothing keeps.
     """
-    gate = {"changes": {"step_time_seconds": 20.0}, "limits": {}}
-    impossible = {**gate, "limits": {"examples_per_second": {"min": 1e12}}}
+    step_time = {"step_time_seconds": {"margin": 20.0}}
+    gate = {"rules": step_time, "use_defaults": False}
+    impossible = {**gate, "rules": {**step_time, "examples_per_second": {"min": 1e12}}}
     obstacle = folder / "artifacts" / "OptimizedTrainer"
     obstacle.parent.mkdir()
     obstacle.touch()
@@ -113,6 +114,16 @@ def test_second_run_compares_with_the_first(runs: dict[str, metadata.Run]) -> No
     recorded = runs["first"].metrics["step_time_seconds"]
     assert change["baseline"] == pytest.approx(recorded, abs=1e-6)
     assert change["verdict"] == "pass"
+
+
+def test_the_gate_sees_evaluators_metrics_with_and_without_a_baseline_model(
+    runs: dict[str, metadata.Run],
+) -> None:
+    for run in runs.values():
+        found = _evaluation(run)["candidate"]["evaluation"]
+        assert 0 < found["binary_accuracy"] < 1
+        assert found["example_count"] > 0
+        assert not [name for name in found if name.endswith("_diff")]
 
 
 def test_refused_run_passes_the_ledger_on(

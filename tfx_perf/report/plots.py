@@ -136,3 +136,40 @@ def trend(
     axes.set_xlabel("runs, oldest first")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
     return _svg(drawing)
+
+
+def trend_with_band(
+    blessed: Sequence[float],
+    value: float,
+    *,
+    band: tuple[float | None, float | None],
+    refused: bool,
+    ylabel: str,
+) -> str:
+    """Draws blessed runs, this run, and the band that passes.
+
+    Args:
+        blessed: figures of the blessed runs, oldest first.
+        value: this run's figure.
+        band: lowest and highest value that passes; None where there is no such bound.
+        refused: whether this run's figure was refused.
+        ylabel: what the figures are, with their unit.
+    """
+    drawing, axes = _axes(2.4)
+    here = len(blessed) + 1
+    known = [*blessed, value, *(bound for bound in band if bound is not None)]
+    room = 0.15 * (max(known) - min(known)) or abs(value) * 0.05 or 1.0
+    axes.set_ylim(min(known) - room, max(known) + room)
+    bottom, top = axes.get_ylim()
+    low, high = (bottom if band[0] is None else band[0]), (top if band[1] is None else band[1])
+    axes.axhspan(low, high, color=_COLOURS[2], alpha=0.10, linewidth=0, label="passes")
+    axes.plot(range(1, here), blessed, color=_COLOURS[0], marker="o", markersize=5, linewidth=1,
+              label="blessed")  # fmt: skip
+    colour, label = (_COLOURS[5], "refused") if refused else (_COLOURS[1], "this run")
+    axes.plot([here], [value], color=colour, marker="X" if refused else "D", markersize=8,
+              linestyle="none", label=label)  # fmt: skip
+    axes.set_xticks(range(1, here + 1), [*map(str, range(1, here)), "now"])
+    axes.set_xlabel("comparable runs, oldest first")
+    axes.set_ylabel(ylabel)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return _svg(drawing)

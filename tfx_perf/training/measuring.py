@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import statistics
+from tfx_perf import fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
@@ -63,6 +63,7 @@ def measured(
             "global_batch_size": str(batch_size),
             "parameter_count": str(parameters),
             "flops_per_step": str(flops.per_step),
+            "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
         },
         step_time=statistics.median_interval(steady) if steady else None,
         mean_step_time_seconds=float(np.mean(steady)) if steady else None,
