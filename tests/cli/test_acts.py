@@ -161,7 +161,7 @@ def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
 @pytest.mark.usefixtures("root")
 def test_of_several_pipelines_one_must_be_named(database, recorder, act):
     recorder.execute("Trainer", pipeline="other", run="x")
-    with pytest.raises(errors.UserError, match="Expected --pipeline, one of other, taxi"):
+    with pytest.raises(errors.UserError, match="name of a pipeline, one of other, taxi"):
         act("bless", "2026-run-b", "--metadata", database)
     with pytest.raises(errors.UserError, match="Received: run=2026-run-b"):
         act("bless", "2026-run-b", "--metadata", database, "--pipeline", "other")

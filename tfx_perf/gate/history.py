@@ -6,7 +6,7 @@ import datetime
 import json
 import logging
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tfx_perf import errors, metadata, metadata_store, metrics
 from tfx_perf.gate import record as gate_record
@@ -40,8 +40,22 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
         runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
-    ledger = Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
-    return _of_ledger(ledger)[:limit]
+    return _of_ledger(read_ledger(source))[:limit]
+
+
+def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
+    """Returns the blessed runs on record.
+
+    Args:
+        source: as for `read`.
+        pipeline: its name in ML Metadata; None for the only one there.
+
+    Raises:
+        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
+    """
+    if is_metadata(source):
+        return LedgerArtifacts(source, pipeline=pipeline).read()
+    return Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
 
 
 def read_artifact(path: str) -> Run:
@@ -97,7 +111,7 @@ def is_metadata(source: str) -> bool:
 
 def _decisions(source: str, pipeline: str) -> Ledger:
     try:
-        return LedgerArtifacts(source, pipeline=pipeline).read()
+        return read_ledger(source, pipeline=pipeline)
     except errors.UserError as error:  # must not hide the runs
         _LOGGER.warning("What people decided is not shown: %s", error)
         return Ledger()
@@ -138,7 +152,7 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
             pipeline="",
             created=entry.time,
             state="complete",
-            metrics=dict(entry.figures),
+            metrics={**entry.figures, **_prefixed(entry.evaluation)},
             blessed=entry in ledger.entries,
             pushed=None,
             folders={},
@@ -148,6 +162,10 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
     return [_decided(run, ledger) for run in newest_first]
+
+
+def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:
+    return {metrics.EVALUATION_PREFIX + name: value for name, value in evaluation.items()}
 
 
 def _schema(path: pathlib.Path) -> str | None:
