@@ -11,6 +11,7 @@ from tfx_perf.cli import calibrate
 from tfx_perf.gate import history, judged_runs
 from tfx_perf.gate.calibration import replay
 from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.verdict import evaluate
 
 KEY = "step_time_seconds"
@@ -51,6 +52,12 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     done = CliRunner().invoke(calibrate.command, [str(path)])
     assert "9 runs replayed" in done.stdout
     assert KEY in done.stdout
+
+
+def test_the_folder_at_baseline_uri_is_replayed_too(tmp_path):
+    Mirror(str(tmp_path)).add(ledger_of(KEY, noisy(10, sd=0.01)))
+    done = CliRunner().invoke(calibrate.command, [str(tmp_path), "--json"])
+    assert json.loads(done.stdout)["replayed"] == 9
 
 
 def test_an_empty_ledger_is_no_error(tmp_path):

@@ -5,8 +5,6 @@ import pathlib
 
 from tfx_perf import errors
 from tfx_perf.gate import history
-from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.record import FILE_NAME, GateRecord
 from tfx_perf.gate.run import Run
 
@@ -25,8 +23,7 @@ def read(source: str, *, pipeline: str | None = None, with_refused: bool = False
         UserError: there is nothing there, or it is damaged, or it has no such pipeline.
     """
     if not history.is_metadata(source):
-        found = Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
-        return list(found.entries)
+        return list(history.read_ledger(source).entries)
     runs = []
     for run in reversed(history.read(source, pipeline=pipeline)):
         if run.blessed is None or not (run.blessed or with_refused):
