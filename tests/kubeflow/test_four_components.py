@@ -23,13 +23,17 @@ REPORTED = {
 }
 
 
+def write_data(folder):
+    """Writes a CSV file with a number and a label for `kubeflow_user_module`."""
+    folder.mkdir()
+    rows = [f"{number / 100},{number / 50}" for number in range(300)]
+    (folder / "data.csv").write_text("\n".join(["number,label", *rows]) + "\n")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
-    data = folder / "data"
-    data.mkdir()
-    rows = [f"{number / 100},{number / 50}" for number in range(300)]
-    (data / "data.csv").write_text("\n".join(["number,label", *rows]) + "\n")
+    write_data(folder / "data")
     return Cluster(folder)
 
 
