@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 # Top-level folders that are imported as ``tfx_perf.<folder>``.
-_MAPPED = ("components", "kubeflow", "pipelines")
+_MAPPED = ("components", "kubeflow", "pipelines", "templates")
 
 
 def _packages() -> list[str]:
@@ -27,7 +27,11 @@ setup(
         "tfx_perf": "tfx_perf",
         **{f"tfx_perf.{folder}": folder for folder in _MAPPED},
     },
-    package_data={"tfx_perf.report": ["*.j2"]},
+    package_data={
+        "tfx_perf.report": ["*.j2"],
+        "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
+    },
+    exclude_package_data={"tfx_perf.templates": ["**/__pycache__/*"]},
     install_requires=[
         "tensorflow",
         "tf-keras",

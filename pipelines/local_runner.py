@@ -1,16 +1,24 @@
-"""Runs a pipeline on this machine, with SQLite as ML Metadata."""
+"""Runs a pipeline on this machine, node after node."""
 
-import pathlib
+from collections.abc import Mapping
 
 from tfx import v1 as tfx
 
+from tfx_perf.pipelines import parameters as runtime_parameters
+from tfx_perf.pipelines import running
 
-def run(pipeline: tfx.dsl.Pipeline) -> None:
-    """Runs the pipeline in this process, node after node.
+
+def run(
+    pipeline: tfx.dsl.Pipeline,
+    parameters: Mapping[str, runtime_parameters.Value] | None = None,
+) -> None:
+    """Runs the pipeline in this process with TFX's LocalDagRunner.
 
     Args:
-        pipeline: with a SQLite connection whose folder may not exist yet.
+        pipeline: with a metadata connection; the folder of a SQLite file need not exist yet.
+        parameters: values of runtime parameters, by name, e.g. `{"train_steps": 500}`.
+
+    Raises:
+        UserError: the pipeline has no metadata connection, or a parameter is wrong.
     """
-    database = pathlib.Path(pipeline.metadata_connection_config.sqlite.filename_uri)
-    database.parent.mkdir(parents=True, exist_ok=True)
-    tfx.orchestration.LocalDagRunner().run(pipeline)
+    running.run_with(tfx.orchestration.LocalDagRunner, pipeline, parameters)

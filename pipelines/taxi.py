@@ -152,7 +152,9 @@ def build(run: TaxiRun) -> tfx.dsl.Pipeline:
         code=code,
         eval_config=eval_config(),
         serving_model_dir=str(run.folder / "serving_model"),
-        metadata_path=str(run.metadata_path),
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(run.metadata_path)
+        ),
         config=run.config,
         run_label=run.label,
     )

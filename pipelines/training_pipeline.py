@@ -5,8 +5,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import tensorflow_model_analysis as tfma
+from ml_metadata.proto import metadata_store_pb2
 from tfx import v1 as tfx
 
+from tfx_perf import errors
 from tfx_perf.components import (
     InputTuner,
     MemoryProfiler,
@@ -27,7 +29,8 @@ class TrainingCode:
     Attributes:
         preprocessing_fn: import path of Transform's function.
         run_fn: import path of the training function.
-        train_steps: steps of training.
+        train_steps: steps of training, unless a run says otherwise (`train_steps` is a runtime
+            parameter of the pipeline).
         eval_steps: steps of validation.
         custom_config: passed to both functions.
     """
@@ -60,6 +63,9 @@ class TrainingCode:
         return {**self.custom_config, "source_digest": code_digest.source_digest(function)}
 
 
+_EXAMPLE_GENS = {"csv": tfx.components.CsvExampleGen, "tfrecord": tfx.components.ImportExampleGen}
+
+
 def create_pipeline(
     *,
     pipeline_name: str,
@@ -68,37 +74,50 @@ def create_pipeline(
     code: TrainingCode,
     eval_config: tfma.EvalConfig,
     serving_model_dir: str,
-    metadata_path: str,
+    data_format: str = "csv",
+    metadata_connection_config: metadata_store_pb2.ConnectionConfig | None = None,
     config: PerfConfig | Mapping[str, Any] | None = None,
     run_label: str | None = None,
     beam_pipeline_args: Sequence[str] = (),
 ) -> tfx.dsl.Pipeline:
     """Builds the pipeline; adapt it by copying, it holds no logic of its own.
 
-    CsvExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
+    ExampleGen, StatisticsGen, SchemaGen, ExampleValidator, Transform, InputTuner,
     MemoryProfiler, OptimizedTrainer, Evaluator, PerfEvaluator, Pusher; and four resolvers, for
     the input plans and the training plans of runs before, for the last blessed model and for the
     ledger of blessed runs. Pusher needs both blessings.
     Caching is on, so a run that failed goes on where it failed when it is run again.
 
+    Nothing in it depends on what runs it. Every orchestrator can change two things for a run:
+    the number of training steps (parameter `train_steps`, an integer) and the folder of the
+    artifacts (`pipeline-root`, TFX's own parameter).
+
     Args:
         pipeline_name: name in ML Metadata; runs of one name share their baseline.
         pipeline_root: folder for the artifacts.
-        data_path: folder with CSV files.
+        data_path: folder with the data.
         code: the user's functions, importable where the components run.
         eval_config: Evaluator's metrics and thresholds.
         serving_model_dir: where blessed models are pushed to.
-        metadata_path: SQLite file of ML Metadata.
+        data_format: `csv`, or `tfrecord` for records of tf.Example.
+        metadata_connection_config: where ML Metadata is, e.g. SQLite or PostgreSQL; None where
+            the orchestrator has its own, as Kubeflow Pipelines.
         config: settings of the four components.
         run_label: a new label trains anew though nothing has changed; None takes a model that
             was trained on the same data by the same code from cache.
-        beam_pipeline_args: options of Beam, e.g. for another runner.
+        beam_pipeline_args: options of Beam for the steps that read all of the data (ExampleGen,
+            StatisticsGen, Transform, InputTuner, Evaluator), e.g. another runner or more workers.
 
     Raises:
-        UserError: the functions' modules cannot be found, or `config` is wrong.
+        UserError: the functions' modules cannot be found, or `config` or `data_format` is wrong.
     """
+    if data_format not in _EXAMPLE_GENS:
+        raise errors.UserError(
+            f"Expected data_format to be one of {', '.join(_EXAMPLE_GENS)}. "
+            f"Received: data_format={data_format}."
+        )
     config = PerfConfig.of(config)
-    example_gen = tfx.components.CsvExampleGen(input_base=data_path)
+    example_gen = _EXAMPLE_GENS[data_format](input_base=data_path)
     statistics_gen = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
     schema_gen = tfx.components.SchemaGen(statistics=statistics_gen.outputs["statistics"])
     example_validator = tfx.components.ExampleValidator(
@@ -116,6 +135,9 @@ def create_pipeline(
         "transform_graph": transform.outputs["transform_graph"],
         "schema": schema_gen.outputs["schema"],
         "train_args": code.train_args,
+        "train_steps": tfx.dsl.experimental.RuntimeParameter(
+            name="train_steps", ptype=int, default=code.train_steps
+        ),
         "eval_args": code.eval_args,
         "config": config,
     }
@@ -152,6 +174,7 @@ def create_pipeline(
         perf_metrics=trainer.outputs["perf_metrics"],
         memory_profile=memory_profiler.outputs["memory_profile"],
         input_plan=input_tuner.outputs["input_plan"],
+        model_evaluation=evaluator.outputs["evaluation"],
         ledger=ledger.outputs["ledger"],
         config=config,
     )
@@ -183,9 +206,7 @@ def create_pipeline(
             perf_evaluator,
             pusher,
         ],
-        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
-            metadata_path
-        ),
+        metadata_connection_config=metadata_connection_config,
         enable_cache=True,
         beam_pipeline_args=list(beam_pipeline_args),
     )

@@ -6,11 +6,13 @@ from typing import Any
 from tfx import types as tfx_types
 from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
+from tfx_perf.components import train_steps as steps
 from tfx_perf.components import types
 from tfx_perf.components.input_tuner import executor
 
@@ -20,6 +22,7 @@ class InputTunerSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
+        **steps.PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
         "split": component_spec.ExecutionParameter(type=str),
         "label_key": component_spec.ExecutionParameter(type=str, optional=True),
@@ -93,6 +96,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
         run_fn: str | None = None,
         module_file: str | None = None,
         train_args: trainer_pb2.TrainArgs | None = None,
+        train_steps: int | data_types.RuntimeParameter | None = None,
         eval_args: trainer_pb2.EvalArgs | None = None,
         custom_config: Mapping[str, Any] | None = None,
         base_model: tfx_types.BaseChannel | None = None,
@@ -113,6 +117,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
             run_fn: dotted path of the training function, e.g. `models.model.run_fn`.
             module_file: path of a module that defines `run_fn`; packaged as Trainer does.
             train_args: splits and steps to train, as for Trainer.
+            train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
             eval_args: splits and steps to evaluate, as for Trainer.
             custom_config: handed to the training code, as for Trainer.
             base_model: `Model` to start from, if the training code does.
@@ -136,10 +141,11 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 previous_plans=previous_plans,
-                config=perf_config.PerfConfig.of(config).to_json("input"),
+                config=perf_config.PerfConfig.of(config).to_json("input", "training.precision"),
                 split=split,
                 label_key=label_key,
                 train_args=train_args or trainer_pb2.TrainArgs(),
+                train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,

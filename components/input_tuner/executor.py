@@ -11,7 +11,7 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from tfx_perf import config, errors
-from tfx_perf.components import artifacts, child
+from tfx_perf.components import artifacts, child, train_steps
 from tfx_perf.components.input_tuner import planning, sources
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
@@ -43,12 +43,13 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 `previous_plans`.
             output_dict: `input_plan`.
             exec_properties: `config` (a `PerfConfig` as JSON), `split`, `label_key`, and as
-                Trainer's `train_args`, `eval_args`, `custom_config` and, if the training code
-                is given, `run_fn` or `module_file` or `module_path`.
+                Trainer's `train_args`, `train_steps`, `eval_args`, `custom_config` and, if the
+                training code is given, `run_fn` or `module_file` or `module_path`.
 
         Raises:
             UserError: no schema, no such split, label or module, or no examples in the split.
         """
+        exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).input
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
@@ -66,6 +67,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     timeout_seconds=_TIMEOUT_BUDGETS * settings.time_budget_seconds
                     + _TIMEOUT_SECONDS,
                     log_path=log_path,
+                    from_server=True,
                 )
                 plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
             except errors.MeasurementError as error:

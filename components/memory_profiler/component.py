@@ -6,11 +6,13 @@ from typing import Any
 from tfx import types as tfx_types
 from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
+from tfx_perf.components import train_steps as steps
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor
 
@@ -20,6 +22,7 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
 
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
+        **steps.PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {
@@ -73,6 +76,7 @@ class MemoryProfiler(base_component.BaseComponent):
         schema: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
         train_args: trainer_pb2.TrainArgs | None = None,
+        train_steps: int | data_types.RuntimeParameter | None = None,
         eval_args: trainer_pb2.EvalArgs | None = None,
         custom_config: Mapping[str, Any] | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
@@ -87,6 +91,7 @@ class MemoryProfiler(base_component.BaseComponent):
             schema: `Schema`, if the module reads it.
             input_plan: `InputPlan` of InputTuner, to read the examples as the training will.
             train_args: splits and number of steps, as for Trainer.
+            train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
             eval_args: splits and number of steps, as for Trainer.
             custom_config: handed to the module, as for Trainer.
             config: the settings are in its `memory` section; None for the defaults.
@@ -102,8 +107,9 @@ class MemoryProfiler(base_component.BaseComponent):
                 transform_graph=transform_graph,
                 schema=schema,
                 input_plan=input_plan,
-                config=perf_config.PerfConfig.of(config).to_json("memory"),
+                config=perf_config.PerfConfig.of(config).to_json("memory", "training.precision"),
                 train_args=train_args or trainer_pb2.TrainArgs(),
+                train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,

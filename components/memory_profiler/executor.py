@@ -11,9 +11,10 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import config, interception
-from tfx_perf.components import artifacts, child, trainer_args
+from tfx_perf.components import artifacts, child, train_steps, trainer_args
 from tfx_perf.memory import peak, profile, record
 from tfx_perf.report import memory_report
+from tfx_perf.training import precision
 
 _LOG_FILE = "profile.log"
 
@@ -33,12 +34,14 @@ class Executor(base_executor.BaseExecutor):
                 `schema`, `input_plan`.
             output_dict: `memory_profile`.
             exec_properties: `config` (a `PerfConfig` as JSON), and as Trainer's `run_fn` or
-                `module_file` or `module_path`, `train_args`, `eval_args`, `custom_config`.
+                `module_file` or `module_path`, `train_args`, `train_steps`, `eval_args`,
+                `custom_config`.
 
         Raises:
             UserError: the module, its `fit`, a split or the examples are not as they must be.
             MeasurementError: the process crashed or took too long; the log is kept.
         """
+        exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
         # Left behind if the profiling fails, for its log: TFX removes the outputs then.
@@ -53,6 +56,7 @@ class Executor(base_executor.BaseExecutor):
             timeout_seconds=settings.timeout_seconds,
             log_path=folder / _LOG_FILE,
             environment=peak.ENVIRONMENT,
+            from_server=True,
         )
         profiled = record.ProfileRecord.read(folder / record.FILE_NAME)
         artifacts.publish(
@@ -78,6 +82,8 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
     outputs = trainer_args.outputs_in(folder)
     arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
     run_fn = trainer_args.load_run_fn(exec_properties)
-    call = interception.capture_fit(lambda: run_fn(arguments))
-    settings = config.PerfConfig.from_json(exec_properties["config"]).memory
-    profile.profile(call, config=settings).write(os.path.join(folder, record.FILE_NAME))
+    settings = config.PerfConfig.from_json(exec_properties["config"])
+    with precision.policy(precision.fixed(settings.training.precision)):
+        call = interception.capture_fit(lambda: run_fn(arguments))
+        profiled = profile.profile(call, config=settings.memory)
+    profiled.write(os.path.join(folder, record.FILE_NAME))

@@ -6,11 +6,13 @@ from typing import Any
 from tfx import types as tfx_types
 from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, executor_spec
+from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
+from tfx_perf.components import train_steps as steps
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import executor
 
@@ -20,6 +22,7 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
 
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
+        **steps.PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
         "run_label": component_spec.ExecutionParameter(type=str, optional=True),
     }
@@ -88,6 +91,7 @@ class OptimizedTrainer(base_component.BaseComponent):
         module_file: str | None = None,
         run_fn: str | None = None,
         train_args: trainer_pb2.TrainArgs | None = None,
+        train_steps: int | data_types.RuntimeParameter | None = None,
         eval_args: trainer_pb2.EvalArgs | None = None,
         custom_config: Mapping[str, Any] | None = None,
         run_label: str | None = None,
@@ -108,6 +112,7 @@ class OptimizedTrainer(base_component.BaseComponent):
             module_file: path of the module that defines `run_fn`; TFX packages it.
             run_fn: import path of the function, instead of `module_file`.
             train_args: splits and steps to train; by default the split `train`.
+            train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
             eval_args: splits and steps to evaluate; by default the split `eval`.
             custom_config: passed on to `run_fn`.
             run_label: a new label trains anew though nothing has changed.
@@ -131,6 +136,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 module_file=module_file,
                 run_fn=run_fn,
                 train_args=train_args or trainer_pb2.TrainArgs(),
+                train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 custom_config=json_utils.dumps(custom_config),
                 config=perf_config.PerfConfig.of(config).to_json("training", "compilation"),

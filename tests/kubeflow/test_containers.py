@@ -11,7 +11,7 @@ import pathlib
 
 import pytest
 from kubeflow_pipelines import compile_pipeline, four_components
-from test_four_components import CHEAP, write_data
+from test_four_components import CHEAP, gate_settings, write_data
 
 docker = pytest.importorskip("docker", reason="the Python package docker is not installed")
 
@@ -65,12 +65,12 @@ def test_two_runs_in_containers(image, folder, monkeypatch):
     on_host = functools.partialmethod(containers.ContainerCollection.run, network_mode="host")
     monkeypatch.setattr(containers.ContainerCollection, "run", on_host)
     local.init(runner=local.DockerRunner(), pipeline_root=str(folder), raise_on_error=True)
-    gate = {"baseline_uri": str(folder / "ledger"), "changes": {"step_time_seconds": 20.0}}
+    gate = gate_settings(folder / "ledger")
     first_folder, first = _run(folder, image, "first", gate)
     assert first["baseline_runs"] == []
     assert list(first_folder.rglob("perf_metrics_report"))
     assert len(list(pathlib.Path(f"{folder}/data-serving").iterdir())) == 1
-    refusing = {**gate, "limits": {"examples_per_second": {"min": 1e12}}}
+    refusing = gate_settings(folder / "ledger", examples_per_second={"min": 1e12})
     _, second = _run(folder, image, "second", refusing)
     assert len(second["baseline_runs"]) == 1
     assert len(list(pathlib.Path(f"{folder}/data-serving").iterdir())) == 1

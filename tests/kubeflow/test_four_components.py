@@ -23,6 +23,16 @@ REPORTED = {
 }
 
 
+def gate_settings(ledger, **more_rules):
+    """Returns rules that a short training keeps, and more."""
+    return {
+        "baseline_uri": str(ledger),
+        "use_defaults": False,
+        "minimum_steps": 10,
+        "rules": {"step_time_seconds": {"margin": 20.0}, **more_rules},
+    }
+
+
 def write_data(folder):
     """Writes a CSV file with a number and a label for `kubeflow_user_module`."""
     folder.mkdir()
@@ -40,11 +50,8 @@ def cluster(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs(cluster):
     """The runs by what they show."""
-    gate = {
-        "baseline_uri": str(cluster.folder / "ledger"),
-        "changes": {"step_time_seconds": 20.0},
-    }
-    refusing = {**gate, "limits": {"examples_per_second": {"min": 1e12}}}
+    gate = gate_settings(cluster.folder / "ledger")
+    refusing = gate_settings(cluster.folder / "ledger", examples_per_second={"min": 1e12})
 
     def run(name, gate):
         path = compile_pipeline(

@@ -12,7 +12,10 @@ import click
 import tfx_perf
 from tfx_perf import errors
 
-SUBCOMMANDS = ("demo", "doctor", "history", "kubeflow")
+SUBCOMMANDS = (
+    "addon", "airflow", "bless", "calibrate", "compare", "demo", "doctor", "history", "kubeflow",
+    "template", "tfx", "unbless",
+)  # fmt: skip
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
 

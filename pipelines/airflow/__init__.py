@@ -1,0 +1,14 @@
+"""Runs a TFX pipeline on Airflow, one task a node; Airflow may live in another environment.
+
+`deploy` compiles a pipeline into a folder of Airflow's dags folder: `pipeline.json` (TFX's
+intermediate representation), `topology.json` (what the DAG file needs to know of it) and
+`dag.py`, which imports neither TFX nor TensorFlow nor tfx_perf. Each task starts `run_node`
+with the interpreter of the TFX environment.
+"""
+
+from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
+from tfx_perf.pipelines.airflow.deployment import deploy
+from tfx_perf.pipelines.airflow.settings import AirflowSettings
+from tfx_perf.pipelines.airflow.task_settings import TaskSettings
+
+__all__ = ["AirflowSettings", "ContainerSettings", "TaskSettings", "deploy"]

@@ -1,0 +1,107 @@
+"""Puts a pipeline into a dags folder."""
+
+import json
+import os
+import pathlib
+import shutil
+from collections.abc import Mapping
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+from tfx_perf import errors
+from tfx_perf.pipelines.airflow import home
+from tfx_perf.pipelines.airflow.settings import AirflowSettings
+
+if TYPE_CHECKING:
+    from tfx import v1 as tfx
+
+_TOPOLOGY = "topology.json"
+
+
+def deploy(
+    pipeline: "tfx.dsl.Pipeline",
+    *,
+    dags_folder: str | os.PathLike[str] | None = None,
+    settings: AirflowSettings | Mapping[str, Any] | None = None,
+) -> pathlib.Path:
+    """Deploys a pipeline to Airflow, or updates one that was deployed before.
+
+    Everything is checked before a file is touched. The files are written aside and renamed,
+    `dag.py` last, so a scheduler sees the DAG when it is complete, and never half of it.
+
+    Args:
+        pipeline: the same object as for any other runner. Its name becomes the DAG's id.
+        dags_folder: None for the one of the Airflow home, see `home.dags_folder`.
+        settings: of the DAG and its tasks.
+
+    Returns:
+        The DAG's folder, `<dags_folder>/<pipeline name>`.
+
+    Raises:
+        UserError: Airflow cannot run the pipeline, settings or interpreter are wrong, the
+            dags folder cannot be used, or something else has the DAG's name there.
+    """
+    # TFX takes seconds to import; run_node, which has no need of all this, imports this package.
+    from tfx_perf.pipelines.airflow import compilation, representation, topology
+
+    settings = AirflowSettings.of(settings)
+    _check_python(settings)
+    ir = compilation.compile_pipeline(pipeline)
+    described = topology.topology_of(pipeline, ir, settings=settings)
+    folder = home.dags_folder(dags_folder) / ir.pipeline_info.id
+    _check_free(folder, schema=topology.SCHEMA)
+    _write(
+        folder,
+        {
+            "pipeline.json": representation.as_json(ir),
+            _TOPOLOGY: topology.as_json(described),
+            "dag.py": resources.files(__package__).joinpath("dag.py").read_text("utf-8"),
+        },
+    )
+    return folder
+
+
+def _check_python(settings: AirflowSettings) -> None:
+    if settings.python is None or settings.container:
+        return
+    if not (os.path.isabs(settings.python) and os.access(settings.python, os.X_OK)):
+        raise errors.UserError(
+            "Expected the absolute path of the Python of TFX's environment. "
+            f"Received: python={settings.python}."
+        )
+
+
+def _check_free(folder: pathlib.Path, *, schema: str) -> None:
+    """Checks that there is nothing of the name, or what was deployed here before."""
+    if not os.path.lexists(folder) and not os.path.lexists(folder.with_name(folder.name + ".py")):
+        return
+    try:
+        if json.loads((folder / _TOPOLOGY).read_text("utf-8"))["schema"] == schema:
+            return
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    raise errors.UserError(
+        "Expected a pipeline name that nothing else has in the dags folder. "
+        f"Received: {folder} or {folder.name}.py, which was not deployed by tfx-perf; rename the "
+        "pipeline or remove it."
+    )
+
+
+def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
+    """Writes files such that each is whole at any time; a new folder is left only complete."""
+    is_new = not folder.exists()
+    drafts = {name: folder / f".{name}.draft" for name in texts}
+    try:
+        folder.mkdir(exist_ok=True)
+        for name, text in texts.items():
+            drafts[name].write_text(text, encoding="utf-8")
+        for name, draft in drafts.items():
+            draft.replace(folder / name)
+    except OSError as error:
+        if is_new:
+            shutil.rmtree(folder, ignore_errors=True)
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+        raise errors.UserError(
+            f"Expected a dags folder that can be written. Received: folder={folder} ({error})."
+        ) from error

@@ -1,0 +1,150 @@
+"""Runs one node of a pipeline that was deployed to Airflow, in the environment of TFX.
+
+`python -m tfx_perf.pipelines.airflow.run_node`; the values come through the environment, so
+that neither a shell nor a template language reads them. Its exit codes are 0, 1 for a node that
+failed, 2 for something the user got wrong, 99 for a node that was skipped.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import sys
+import traceback
+from typing import Any
+
+import click
+from absl import logging
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.dsl.compiler import constants
+from tfx.orchestration import metadata
+from tfx.orchestration.local import runner_utils
+from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from tfx_perf import errors
+from tfx_perf.pipelines import parameters
+from tfx_perf.pipelines.airflow import attempts, notes, representation
+
+_FAILED = 1
+_USER_ERROR = 2
+_SKIPPED = 99
+
+# TFX's name, which its module keeps private.
+_RESULT = "__execution_result__"
+
+
+class TerminatedError(Exception):
+    """SIGTERM came; an exception, so that the launcher records a failed execution."""
+
+
+@click.command(context_settings={"show_default": True})
+@click.option("--pipeline", envvar="TFX_PERF_PIPELINE", required=True, help="Path of the JSON.")
+@click.option("--node", envvar="TFX_PERF_NODE", required=True, help="The node's id.")
+@click.option("--run-id", envvar="TFX_PERF_RUN_ID", required=True, help="Airflow's run id.")
+@click.option("--parameters", "values", envvar="TFX_PERF_PARAMETERS", default="{}", help="JSON.")
+def command(*, pipeline: str, node: str, run_id: str, values: str) -> None:
+    """Runs one node of a deployed pipeline."""
+    logging.set_verbosity(logging.INFO)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        note = run_node(pipeline, node, run_id=run_id, values=json.loads(values))
+    except errors.UserError as error:
+        _end(_USER_ERROR, f"{node} failed: {error}")
+    except Exception as error:
+        traceback.print_exc()
+        _end(_FAILED, f"{node} failed: {error!r}")
+    if note is None:
+        _end(_SKIPPED, f"{node} was skipped.")
+    _end(0, f"note: {note}" if note else "")
+
+
+def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]) -> str | None:
+    """Runs a node and records it in ML Metadata.
+
+    Args:
+        pipeline: path of the pipeline's JSON, or a data URI.
+        node_id: which node.
+        run_id: of the run; nodes with the same one see each other's artifacts.
+        values: of the runtime parameters, by name.
+
+    Returns:
+        What there is to say about it, in one line; None if it was skipped.
+
+    Raises:
+        UserError: there is no such pipeline or node, or a parameter is wrong.
+        RuntimeError: its inputs could not be resolved; what else an executor raises comes through.
+    """
+    ir = representation.read(pipeline)
+    parameters.bind(ir, values)
+    run = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
+    runtime_parameter_utils.substitute_runtime_parameter(ir, run)
+    node = _find(ir, node_id)
+    deployment = runner_utils.extract_local_deployment_config(ir)
+    connection = _connection(deployment.metadata_connection_config)
+    with metadata.Metadata(connection) as handle:
+        of_the_run = attempts.Attempts(handle.store, node)
+        missing = of_the_run.missing_producers(node)
+        if missing:
+            logging.info("%s needs what %s did not make.", node_id, ", ".join(missing))
+            return None
+        of_the_run.begin(node)
+    info = launcher.Launcher(
+        pipeline_node=node,
+        mlmd_connection=metadata.Metadata(connection),
+        pipeline_info=ir.pipeline_info,
+        pipeline_runtime_spec=ir.runtime_spec,
+        executor_spec=runner_utils.extract_executor_spec(deployment, node_id),
+        custom_driver_spec=runner_utils.extract_custom_driver_spec(deployment, node_id),
+    ).launch()
+    if info is None or not info.execution_id:  # a condition was false
+        return None
+    with metadata.Metadata(connection) as handle:
+        (execution,) = handle.store.get_executions_by_id([info.execution_id])
+        # Inputs that cannot be resolved are recorded by the launcher, but not raised.
+        if execution.last_known_state == mlmd.Execution.FAILED:
+            raise RuntimeError(_reason(execution))
+        return notes.note_on(handle.store, execution)
+
+
+def _find(ir: pipeline_pb2.Pipeline, node_id: str) -> pipeline_pb2.PipelineNode:
+    nodes = {node.node_info.id: node for node in representation.nodes_of(ir)}
+    if node_id not in nodes:
+        raise errors.UserError(
+            f"Expected one of the pipeline's nodes: {', '.join(nodes)}. Received: node={node_id}."
+        )
+    return nodes[node_id]
+
+
+def _connection(config: Any) -> Any:
+    """Returns the connection to ML Metadata; SQLite's folder is made if it does not exist."""
+    connection = getattr(config, config.WhichOneof("connection_config"))
+    if isinstance(connection, mlmd.ConnectionConfig) and connection.HasField("sqlite"):
+        pathlib.Path(connection.sqlite.filename_uri).parent.mkdir(parents=True, exist_ok=True)
+    return connection
+
+
+def _reason(execution: mlmd.Execution) -> str:
+    """Returns the last line of the error that the launcher has recorded."""
+    recorded = json.loads(execution.custom_properties[_RESULT].string_value or "{}")
+    lines = recorded.get("resultMessage", "").strip().splitlines()
+    return lines[-1] if lines else "the log says why"
+
+
+def _terminate(number: int, frame: Any) -> None:
+    raise TerminatedError("Airflow has ended the task.")
+
+
+def _end(code: int, last_line: str) -> None:
+    """Ends the process at once.
+
+    What TensorFlow and Beam do while the interpreter shuts down can crash a process whose work
+    is recorded as done, and would put other lines behind the last one, which Airflow reads.
+    """
+    sys.stderr.flush()
+    print(last_line, flush=True)
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    command()

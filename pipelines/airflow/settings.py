@@ -1,0 +1,118 @@
+"""How Airflow runs a pipeline."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+from tfx_perf import errors, validation
+from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
+from tfx_perf.pipelines.airflow.task_settings import TaskSettings
+
+_Positive = Annotated[int, pydantic.Field(gt=0)]
+_Duration = Annotated[datetime.timedelta, pydantic.Field(gt=datetime.timedelta(0))]
+
+_CRON_FIELDS = (5, 6)
+_PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
+            "@yearly")  # fmt: skip
+
+
+class AirflowSettings(pydantic.BaseModel):
+    """Everything about the DAG that is not in the pipeline; every key is optional.
+
+    Attributes:
+        schedule: cron expression, a preset such as `@daily`, or a duration between runs; None
+            for runs that are triggered.
+        start_date: of the schedule; without a zone it is UTC.
+        catchup: run also the intervals between `start_date` and now.
+        max_active_runs: how many runs may go on at the same time. More than one disturb each
+            other's measurements.
+        dagrun_timeout: a run that lasts longer fails.
+        tags: to find the DAG by.
+        description: shown in the UI.
+        is_paused_upon_creation: None for Airflow's own setting.
+        parameters: new defaults for the pipeline's runtime parameters, by name.
+        default_args: settings of every task.
+        nodes: settings of single tasks, by node id; they come before `default_args`.
+        python: interpreter of the environment that TFX and tfx_perf are installed in; None for
+            the one that deploys, or for `python` in a container.
+        python_path: folders that the pipeline's own modules are imported from.
+        container: run the nodes in containers; None for processes of the Airflow worker.
+
+    Example:
+        >>> AirflowSettings(
+        ...     schedule="@daily",
+        ...     default_args=TaskSettings(retries=1, pool="training"),
+        ...     nodes={"OptimizedTrainer": TaskSettings(queue="gpu", execution_timeout="PT4H")},
+        ... )
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    schedule: str | _Duration | None = None
+    start_date: datetime.datetime = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    catchup: bool = False
+    max_active_runs: _Positive = 1
+    dagrun_timeout: _Duration | None = None
+    tags: tuple[str, ...] = ("tfx",)
+    description: str | None = None
+    is_paused_upon_creation: bool | None = None
+    parameters: Mapping[str, int | float | str] = pydantic.Field(default_factory=dict)
+    default_args: TaskSettings = TaskSettings()
+    nodes: Mapping[str, TaskSettings] = pydantic.Field(default_factory=dict)
+    python: str | None = None
+    python_path: tuple[str, ...] = ()
+    container: ContainerSettings | None = None
+
+    @pydantic.field_validator("schedule")
+    @classmethod
+    def _is_a_schedule(cls, schedule: Any) -> Any:
+        if isinstance(schedule, str) and schedule not in _PRESETS:
+            fields = schedule.split()
+            if len(fields) not in _CRON_FIELDS or schedule.startswith("@"):
+                raise ValueError(
+                    f"a cron expression of five fields, one of {', '.join(_PRESETS)}, or a "
+                    "duration in seconds was expected"
+                )
+        return schedule
+
+    @pydantic.field_validator("start_date")
+    @classmethod
+    def _has_a_zone(cls, start_date: datetime.datetime) -> datetime.datetime:
+        return start_date if start_date.tzinfo else start_date.replace(tzinfo=datetime.timezone.utc)
+
+    @classmethod
+    def of(
+        cls, settings: "AirflowSettings | Mapping[str, Any] | None", *, source: str = "settings"
+    ) -> "AirflowSettings":
+        """Returns the settings themselves, or builds them from nested mappings.
+
+        Args:
+            settings: None for the defaults.
+            source: what to call them in an error, e.g. the file's path.
+
+        Raises:
+            UserError: an unknown key or a wrong value.
+        """
+        if isinstance(settings, cls):
+            return settings
+        try:
+            return cls.model_validate({} if settings is None else settings)
+        except pydantic.ValidationError as error:
+            explanation = validation.explain(error, model=cls, source=source)
+            raise errors.UserError(explanation) from error
+
+    def of_node(self, node_id: str) -> TaskSettings:
+        """Returns a node's own settings."""
+        return self.nodes.get(node_id, TaskSettings())
+
+    def dag_arguments(self) -> dict[str, Any]:
+        """Returns Airflow's arguments of the DAG that are set, except parameters and tasks."""
+        names = ("schedule", "start_date", "catchup", "max_active_runs", "dagrun_timeout", "tags",
+                 "description", "is_paused_upon_creation")  # fmt: skip
+        given = {name: getattr(self, name) for name in names}
+        # Without the argument `schedule`, Airflow 2 would run the DAG daily.
+        return {name: value for name, value in given.items() if value is not None} | {
+            "schedule": self.schedule
+        }

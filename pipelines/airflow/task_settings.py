@@ -1,0 +1,60 @@
+"""How Airflow runs a task."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import pydantic
+
+_Positive = Annotated[int, pydantic.Field(gt=0)]
+_NotNegative = Annotated[int, pydantic.Field(ge=0)]
+_Duration = Annotated[datetime.timedelta, pydantic.Field(gt=datetime.timedelta(0))]
+
+_OF_OURS = {"environment", "operator_arguments"}
+
+
+class TaskSettings(pydantic.BaseModel):
+    """Airflow's own arguments of an operator; what is None is left to Airflow.
+
+    Durations are `datetime.timedelta`, seconds, or ISO 8601 such as `PT5M`.
+
+    Attributes:
+        retries: how often a failed task is tried again.
+        retry_delay: wait before the next try.
+        retry_exponential_backoff: double the wait with each try.
+        max_retry_delay: its upper bound.
+        execution_timeout: a task that runs longer is ended and fails.
+        pool: Airflow pool, which must exist.
+        pool_slots: slots that the task takes there.
+        priority_weight: which of several waiting tasks goes first.
+        queue: of the executor, e.g. for workers with a GPU.
+        owner: as shown in the UI.
+        depends_on_past: wait for the task's success in the run before.
+        environment: environment variables for the node's process.
+        operator_arguments: further arguments of the operator, of JSON types, e.g. `namespace` of
+            KubernetesPodOperator or `mem_limit` of DockerOperator.
+
+    Example:
+        >>> TaskSettings(pool="gpu", retries=2, retry_delay=60, execution_timeout="PT4H")
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    retries: _NotNegative | None = None
+    retry_delay: _Duration | None = None
+    retry_exponential_backoff: bool | None = None
+    max_retry_delay: _Duration | None = None
+    execution_timeout: _Duration | None = None
+    pool: str | None = None
+    pool_slots: _Positive | None = None
+    priority_weight: _Positive | None = None
+    queue: str | None = None
+    owner: str | None = None
+    depends_on_past: bool | None = None
+    environment: Mapping[str, str] = pydantic.Field(default_factory=dict)
+    operator_arguments: Mapping[str, pydantic.JsonValue] = pydantic.Field(default_factory=dict)
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the operator's arguments that are set."""
+        own = self.model_dump(exclude=_OF_OURS, exclude_none=True)
+        return {**own, **self.operator_arguments}

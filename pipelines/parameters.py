@@ -1,0 +1,91 @@
+"""Values for the runtime parameters of a compiled pipeline."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from google.protobuf import message
+from tfx.dsl.compiler import constants
+from tfx.orchestration.portable import runtime_parameter_utils
+from tfx.proto.orchestration import pipeline_pb2
+
+from tfx_perf import errors
+
+Value = int | float | str
+
+_TYPES = {
+    pipeline_pb2.RuntimeParameter.INT: int,
+    pipeline_pb2.RuntimeParameter.DOUBLE: float,
+    pipeline_pb2.RuntimeParameter.STRING: str,
+}
+
+
+def declared(pipeline: pipeline_pb2.Pipeline) -> dict[str, type]:
+    """Returns the type of each runtime parameter that a run may set.
+
+    Args:
+        pipeline: in TFX's intermediate representation.
+    """
+    found = {parameter.name: _TYPES[parameter.type] for parameter in _parameters(pipeline)}
+    found.pop(constants.PIPELINE_RUN_ID_PARAMETER_NAME, None)  # the runner's own
+    return found
+
+
+def bind(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> None:
+    """Sets parameters in a compiled pipeline; the others take their defaults.
+
+    Args:
+        pipeline: in TFX's intermediate representation; changed in place.
+        values: by name. A text is converted, so that they may come from a command line.
+
+    Raises:
+        UserError: there is no such parameter, or the value is not of its type.
+    """
+    runtime_parameter_utils.substitute_runtime_parameter(pipeline, typed(pipeline, values))
+
+
+def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[str, Value]:
+    """Returns values of parameters in their types.
+
+    Args:
+        pipeline: in TFX's intermediate representation.
+        values: by name, as for `bind`.
+
+    Raises:
+        UserError: as `bind`.
+    """
+    types = declared(pipeline)
+    converted = {}
+    for name, value in values.items():
+        if name not in types:
+            raise errors.UserError(
+                f"Expected a parameter of the pipeline, {', '.join(sorted(types))}. "
+                f"Received: parameter={name}."
+            )
+        converted[name] = _converted(name, value, types[name])
+    return converted
+
+
+def _converted(name: str, value: Value, expected: type) -> Value:
+    try:
+        return expected(value)
+    except ValueError as error:
+        raise errors.UserError(
+            f"Expected a value of type {expected.__name__}. Received: {name}={value}."
+        ) from error
+
+
+def _parameters(part: message.Message) -> Iterator[pipeline_pb2.RuntimeParameter]:
+    if isinstance(part, pipeline_pb2.RuntimeParameter):
+        yield part
+        return
+    for _, value in part.ListFields():
+        for item in _items(value):
+            if isinstance(item, message.Message):
+                yield from _parameters(item)
+
+
+def _items(value: Any) -> Iterable[Any]:
+    """Returns what a field holds: one value, a list of them, or a map's."""
+    if isinstance(value, message.Message | str | bytes) or not isinstance(value, Iterable):
+        return [value]
+    return value.values() if isinstance(value, Mapping) else value

@@ -1,0 +1,52 @@
+"""Runs a pipeline in this process with one of TFX's runners that work on compiled pipelines."""
+
+import pathlib
+from collections.abc import Mapping
+
+from tfx import v1 as tfx
+from tfx.orchestration.portable import tfx_runner
+from tfx.proto.orchestration import pipeline_pb2
+
+from tfx_perf import errors
+from tfx_perf.pipelines import parameters as runtime_parameters
+
+
+def run_with(
+    runner_class: type[tfx_runner.IrBasedRunner],
+    pipeline: tfx.dsl.Pipeline,
+    parameters: Mapping[str, runtime_parameters.Value] | None = None,
+) -> None:
+    """Runs the pipeline to its end.
+
+    Args:
+        runner_class: TFX's runner.
+        pipeline: with a metadata connection. The folder of a SQLite file is made if need be.
+        parameters: values of runtime parameters, by name.
+
+    Raises:
+        UserError: the pipeline has no metadata connection, or a parameter is wrong.
+    """
+    connection = pipeline.metadata_connection_config
+    if connection is None:
+        raise errors.UserError(
+            "Expected a pipeline with a metadata connection, which a local run needs. "
+            f"Received: metadata_connection_config=None in pipeline "
+            f"{pipeline.pipeline_info.pipeline_name}. "
+            "Give it one, e.g. sqlite_metadata_connection_config(path)."
+        )
+    if connection.HasField("sqlite"):
+        folder = pathlib.Path(connection.sqlite.filename_uri).parent
+        folder.mkdir(parents=True, exist_ok=True)
+
+    class _Bound(runner_class):
+        """TFX's runner, which itself takes no values of parameters."""
+
+        def run_with_ir(
+            self,
+            pipeline: pipeline_pb2.Pipeline,
+            run_options: pipeline_pb2.RunOptions | None = None,
+        ) -> None:
+            runtime_parameters.bind(pipeline, parameters or {})
+            super().run_with_ir(pipeline, run_options)
+
+    _Bound().run(pipeline)

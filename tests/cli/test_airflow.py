@@ -1,0 +1,62 @@
+"""`tfx-perf airflow deploy`."""
+
+import json
+import pathlib
+
+import pytest
+
+_MODULE = """
+from tfx import v1 as tfx
+
+def create_pipeline():
+    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config("metadata.sqlite")
+    gen = tfx.components.CsvExampleGen(input_base="data")
+    return tfx.dsl.Pipeline(
+        "mine", "artifacts", components=[gen], metadata_connection_config=connection
+    )
+
+def nothing():
+    print("noise on standard output")
+"""
+
+
+@pytest.fixture
+def project(tmp_path: pathlib.Path) -> pathlib.Path:
+    (tmp_path / "my_pipeline.py").write_text(_MODULE)
+    (tmp_path / "settings.yaml").write_text("schedule: '@daily'\ndefault_args: {retries: 3}\n")
+    (tmp_path / "dags").mkdir()
+    return tmp_path
+
+
+def test_a_function_is_deployed_with_settings(run_command, project):
+    done = run_command(
+        "airflow", "deploy", "my_pipeline:create_pipeline", "--project", project,
+        "--dags-folder", project / "dags", "--settings", project / "settings.yaml", "--json",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    folder = project / "dags" / "mine"
+    assert json.loads(done.stdout) == {"dag_id": "mine", "folder": str(folder)}
+    topology = json.loads((folder / "topology.json").read_text())
+    assert topology["dag"]["schedule"] == "@daily"
+    assert topology["default_args"] == {"retries": 3}
+    assert topology["nodes"][0]["environment"]["PYTHONPATH"] == str(project)
+
+
+@pytest.mark.parametrize(
+    ("reference", "received"),
+    [
+        ("my_pipeline:nothing", "gives a NoneType"),
+        ("my_pipeline:other", "my_pipeline:other"),
+        ("no_module:x", "No module named"),
+    ],
+)
+def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
+    run_command, project, reference, received
+):
+    done = run_command(
+        "airflow", "deploy", reference, "--project", project, "--dags-folder", project / "dags"
+    )
+    assert done.returncode == 2  # noqa: PLR2004
+    assert done.stdout == ""
+    assert received in done.stderr.splitlines()[-1]
+    assert list((project / "dags").iterdir()) == []

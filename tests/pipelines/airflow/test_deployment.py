@@ -1,0 +1,153 @@
+"""What deploying writes, and what it refuses before it has written anything."""
+
+import json
+import pathlib
+import threading
+
+import light_components as light
+import pytest
+from tfx import v1 as tfx
+
+from tfx_perf import errors
+from tfx_perf.pipelines.airflow import deploy
+
+
+@pytest.fixture
+def dags(tmp_path: pathlib.Path) -> pathlib.Path:
+    folder = tmp_path / "dags"
+    folder.mkdir()
+    return folder
+
+
+def _listing(folder: pathlib.Path) -> list[str]:
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def test_a_folder_with_three_files_that_is_updated_in_place(tmp_path, dags):
+    folder = deploy(light.everything(tmp_path), dags_folder=dags)
+    assert folder == dags / "light"
+    expected = ["light", "light/dag.py", "light/pipeline.json", "light/topology.json"]
+    assert _listing(dags) == expected
+    deploy(light.pipeline(tmp_path, [light.Decide(value=1)]), dags_folder=dags)
+    assert _listing(dags) == expected
+    topology = json.loads((folder / "topology.json").read_text())
+    assert [node["id"] for node in topology["nodes"]] == ["Decide"]
+
+
+def test_a_reader_never_sees_half_a_file(tmp_path, dags):
+    pipelines = [light.everything(tmp_path), light.pipeline(tmp_path, [light.Decide(value=1)])]
+    folder = deploy(pipelines[0], dags_folder=dags)
+    sizes, done = set(), threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            sizes.add(len(json.loads((folder / "topology.json").read_text())["nodes"]))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for index in range(20):
+        deploy(pipelines[index % 2], dags_folder=dags)
+    done.set()
+    reader.join()
+    assert sizes == {1, 5}
+
+
+def _without_metadata(folder: pathlib.Path) -> tfx.dsl.Pipeline:
+    pipeline = light.pipeline(folder, [light.Decide(value=1)])
+    pipeline.metadata_connection_config = None
+    return pipeline
+
+
+def _parameter_without_default(folder: pathlib.Path) -> tfx.dsl.Pipeline:
+    value = tfx.dsl.experimental.RuntimeParameter(name="value", ptype=int)
+    return light.pipeline(folder, [light.Decide(value=value)])
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "received"),
+    [
+        (lambda f: light.pipeline(f, [], name="my pipeline"), {}, "pipeline='my pipeline'"),
+        (lambda f: light.pipeline(f, [], name="../other"), {}, "pipeline='../other'"),
+        (_without_metadata, {}, "metadata_connection_config=None"),
+        (_parameter_without_default, {"schedule": "@daily"}, "value=None"),
+        (light.everything, {"nodes": {"Trainer": {}}}, "nodes.Trainer"),
+        (light.everything, {"parameters": {"ration": 1}}, "parameter=ration"),
+        (light.everything, {"parameters": {"ratio": "much"}}, "ratio=much"),
+        (light.everything, {"python": "/no/python"}, "python=/no/python"),
+        (light.everything, {"python": "python3"}, "python=python3"),
+        (light.everything, {"schedul": "@daily"}, "schedul='@daily'"),
+        (light.everything, {"schedule": "daily"}, "schedule"),
+        (light.everything, {"default_args": {"retry": 1}}, "default_args.retry=1"),
+        (light.everything, {"nodes": {"Gate": {"pol": "x"}}}, "nodes.Gate.pol='x'"),
+        (light.everything, {"default_args": {"retries": -1}}, "default_args.retries=-1"),
+        (light.everything, {"container": {"operator": "podman", "image": "x"}}, "'podman'"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_nothing_is_written(
+    tmp_path, dags, make, settings, received
+):
+    with pytest.raises(errors.UserError) as caught:
+        deploy(make(tmp_path), dags_folder=dags, settings=settings)
+    assert received in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert _listing(dags) == []
+
+
+@pytest.mark.parametrize("name", ["light/other.py", "light.py", "light/topology.json"])
+def test_a_name_that_something_else_has_is_refused(tmp_path, dags, name):
+    path = dags / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("{}")
+    with pytest.raises(errors.UserError, match="nothing else has"):
+        deploy(light.everything(tmp_path), dags_folder=dags)
+    assert path.read_text() == "{}"
+    assert len([each for each in dags.rglob("*") if each.is_file()]) == 1
+
+
+def test_a_folder_that_cannot_be_written_leaves_nothing(tmp_path, dags, monkeypatch):
+    def fail(self: pathlib.Path, target: pathlib.Path) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pathlib.Path, "replace", fail)
+    with pytest.raises(errors.UserError, match="disk full"):
+        deploy(light.everything(tmp_path), dags_folder=dags)
+    assert _listing(dags) == []
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="dags_folder="):
+        deploy(light.everything(tmp_path), dags_folder=tmp_path / "dgas")
+
+
+@pytest.fixture
+def home(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
+    """An Airflow home that is empty yet."""
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("AIRFLOW_HOME", str(home))
+    for name in ("AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+def test_a_home_without_a_database_is_refused(tmp_path, home):
+    with pytest.raises(errors.UserError, match="airflow db migrate") as caught:
+        deploy(light.everything(tmp_path))
+    assert f"AIRFLOW_HOME={home}" in str(caught.value)
+    assert _listing(home) == []
+
+
+def test_the_dags_folder_of_the_home(tmp_path, home):
+    (home / "airflow.db").touch()
+    assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
+
+
+def test_the_dags_folder_that_the_settings_name(tmp_path, home, dags, monkeypatch):
+    (home / "airflow.cfg").write_text(
+        f"[core]\ndags_folder = {dags}\n[database]\nsql_alchemy_conn = postgresql://h/%(x)s\n"
+    )
+    assert deploy(light.everything(tmp_path)) == dags / "light"
+    other = tmp_path / "other"
+    other.mkdir()
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(other))
+    assert deploy(light.everything(tmp_path)) == other / "light"

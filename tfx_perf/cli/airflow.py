@@ -1,0 +1,86 @@
+"""`tfx-perf airflow`: pipelines on Airflow."""
+
+import contextlib
+import importlib
+import os
+import pathlib
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from rich import console, markup
+
+from tfx_perf import errors, validation
+from tfx_perf.cli import terminal
+
+if TYPE_CHECKING:
+    from tfx import v1 as tfx
+
+
+@click.group("airflow")
+def command() -> None:
+    """Runs pipelines on Airflow."""
+
+
+@command.command("deploy")
+@click.argument("pipeline", metavar="MODULE:NAME")
+@click.option(
+    "--dags-folder", metavar="DIR", help="Of Airflow; by default that of AIRFLOW_HOME's settings."
+)
+@click.option("--settings", "settings_path", metavar="YAML", help="Settings of DAG and tasks.")
+@click.option(
+    "--project", metavar="DIR", default=".", show_default=True,
+    type=click.Path(exists=True, file_okay=False),
+    help="Folder that the pipeline's modules are imported from, here and by the tasks.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
+def deploy_command(
+    *,
+    pipeline: str,
+    dags_folder: str | None,
+    settings_path: str | None,
+    project: str,
+    as_json: bool,
+) -> None:
+    """Deploys a pipeline to Airflow, or updates it there.
+
+    NAME in MODULE is a Pipeline, or a function without arguments that returns one. The DAG runs
+    each node with the Python that runs this command; Airflow may have another one.
+    """
+    from tfx_perf.pipelines.airflow import AirflowSettings, deploy
+
+    values = validation.read_yaml(settings_path) if settings_path else None
+    settings = AirflowSettings.of(values, source=settings_path or "settings")
+    folder = os.path.abspath(project)
+    if not settings.container:
+        settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
+    with console.Console(stderr=True).status("Compiling"), contextlib.redirect_stdout(sys.stderr):
+        deployed = deploy(
+            _load(pipeline, pathlib.Path(folder)), dags_folder=dags_folder, settings=settings
+        )
+    if as_json:
+        terminal.show_json({"dag_id": deployed.name, "folder": str(deployed)})
+    else:
+        terminal.show(f"DAG [b]{markup.escape(deployed.name)}[/] in {markup.escape(str(deployed))}")
+
+
+def _load(reference: str, project: pathlib.Path) -> "tfx.dsl.Pipeline":
+    """Returns the pipeline that `MODULE:NAME` refers to."""
+    module_name, _, name = reference.partition(":")
+    sys.path.insert(0, str(project))
+    try:
+        found = getattr(importlib.import_module(module_name), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise errors.UserError(
+            f"Expected MODULE:NAME of a pipeline, e.g. my_project.pipeline:create_pipeline, "
+            f"importable in {project}. Received: {reference} ({error})."
+        ) from error
+    from tfx import v1 as tfx
+
+    made = found() if callable(found) else found
+    if not isinstance(made, tfx.dsl.Pipeline):
+        raise errors.UserError(
+            f"Expected a Pipeline, or a function without arguments that returns one. "
+            f"Received: {reference}, which gives a {type(made).__name__}."
+        )
+    return made
