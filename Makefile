@@ -82,6 +82,6 @@ $(CREATED): | $(OWN_UV)
 $(INSTALLED): $(CREATED) setup.py requirements.lock
 	@echo "Installing into $(VENV); the first time takes some minutes"
 	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode -c requirements.lock \
-	    -e '.[dev]'
+	    -e '.[dev,kfp]'
 	@$(BIN)/tfx-perf tfx --install >/dev/null
 	@touch $@
