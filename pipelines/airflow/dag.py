@@ -15,7 +15,7 @@ except ImportError:
     from airflow.models.param import Param
     from airflow.operators.bash import BashOperator
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(__file__).absolute().parent
 MODULE = "tfx_perf.pipelines.airflow.run_node"
 SKIPPED = 99
 NOTE = "note: "

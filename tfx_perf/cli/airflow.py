@@ -52,7 +52,8 @@ def deploy_command(
     values = validation.read_yaml(settings_path) if settings_path else None
     settings = AirflowSettings.of(values, source=settings_path or "settings")
     folder = os.path.abspath(project)
-    settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
+    if not settings.container:
+        settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
     with console.Console(stderr=True).status("Compiling"), contextlib.redirect_stdout(sys.stderr):
         deployed = deploy(
             _load(pipeline, pathlib.Path(folder)), dags_folder=dags_folder, settings=settings

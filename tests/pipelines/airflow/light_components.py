@@ -1,7 +1,9 @@
 """Components that finish at once, and pipelines of them."""
 
 import pathlib
+import time
 
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
@@ -45,25 +47,33 @@ def Flagged(flag: _In[standard_artifacts.Integer], used: _Out[standard_artifacts
 
 
 @tfx.dsl.components.component
-def Flaky(marker: _Parameter[str], done: _Out[standard_artifacts.String]) -> None:
-    """Fails where a file is missing, and makes it."""
+def Sleep(marker: _Parameter[str], done: _Out[standard_artifacts.String]) -> None:
+    """Says that it has begun, and sleeps for a minute."""
+    pathlib.Path(marker).touch()
+    time.sleep(60)
+    done.value = "slept"
+
+
+@tfx.dsl.components.component
+def Gate(marker: _Parameter[str], blessing: _Out[standard_artifacts.InfraBlessing]) -> None:
+    """Fails where a file is missing, and makes it; then refuses, as PerfEvaluator does."""
     path = pathlib.Path(marker)
     if not path.exists():
         path.touch()
         raise ValueError("the first try always fails")
-    done.value = "done"
-
-
-@tfx.dsl.components.component
-def Gate(blessing: _Out[standard_artifacts.InfraBlessing]) -> None:
-    """Refuses, as PerfEvaluator does."""
     blessing.set_int_custom_property("blessed", 0)
     blessing.set_string_custom_property("blessing_message", "4 % slower than {{ the }} baseline")
 
 
-def pipeline(folder: pathlib.Path, nodes: list, *, name: str = "light") -> tfx.dsl.Pipeline:
-    """Returns a pipeline whose artifacts and metadata lie in a folder."""
-    connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
+def pipeline(
+    folder: pathlib.Path,
+    nodes: list,
+    *,
+    name: str = "light",
+    connection: mlmd.ConnectionConfig | None = None,
+) -> tfx.dsl.Pipeline:
+    """Returns a pipeline whose artifacts lie in a folder, and its metadata if nothing is given."""
+    connection = connection or tfx.orchestration.metadata.sqlite_metadata_connection_config(
         str(folder / "metadata" / "metadata.sqlite")
     )
     return tfx.dsl.Pipeline(
@@ -71,7 +81,9 @@ def pipeline(folder: pathlib.Path, nodes: list, *, name: str = "light") -> tfx.d
     )
 
 
-def everything(folder: pathlib.Path) -> tfx.dsl.Pipeline:
+def everything(
+    folder: pathlib.Path, *, connection: mlmd.ConnectionConfig | None = None
+) -> tfx.dsl.Pipeline:
     """Returns a pipeline with conditions, a retry, dynamic and runtime parameters, a refusal."""
     log = str(folder / "log.txt")
     decide = Decide(value=3)
@@ -88,7 +100,6 @@ def everything(folder: pathlib.Path) -> tfx.dsl.Pipeline:
                 name="ratio", ptype=float, default=0.0, description="Any number."
             ),
         ).with_id("Always")
-    flaky = Flaky(marker=str(folder / "marker"))
-    gate = Gate()
-    gate.add_upstream_node(flaky)
-    return pipeline(folder, [decide, never, after_never, always, flaky, gate])
+    gate = Gate(marker=str(folder / "marker"))
+    gate.add_upstream_node(decide)
+    return pipeline(folder, [decide, never, after_never, always, gate], connection=connection)

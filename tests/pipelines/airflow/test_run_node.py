@@ -1,6 +1,10 @@
 """One node after the other, in this process: attempts, conditions, parameters, failures."""
 
+import os
 import pathlib
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 
 import light_components as light
@@ -71,10 +75,10 @@ def test_default_of_a_parameter_that_the_compiled_pipeline_has_lost(run, tmp_pat
 def test_a_failure_is_recorded_and_a_retry_is_an_execution_of_its_own(run, store, tmp_path):
     run = run(light.everything(tmp_path))
     with pytest.raises(Exception, match="the first try always fails"):
-        run("Flaky")
-    assert _states(store(), "Flaky") == ["FAILED"]
-    assert run("Flaky") == ""
-    assert _states(store(), "Flaky") == ["FAILED", "COMPLETE"]
+        run("Gate")
+    assert _states(store(), "Gate") == ["FAILED"]
+    assert run("Gate") == "REFUSED: 4 % slower than {{ the }} baseline"
+    assert _states(store(), "Gate") == ["FAILED", "COMPLETE"]
     (artifact,) = store().get_artifacts()
     assert artifact.uri.split("/")[-2] == "2"  # the execution's id: a place of its own
 
@@ -118,11 +122,6 @@ def test_what_was_cut_off_counts_as_failed(run, store, tmp_path):
     opened.put_executions([execution])
     run("Decide")
     assert _states(store(), "Decide") == ["FAILED", "COMPLETE"]
-
-
-def test_a_refusal_is_the_note(run, tmp_path):
-    run = run(light.everything(tmp_path))
-    assert run("Gate") == "REFUSED: 4 % slower than {{ the }} baseline"
 
 
 def test_resolvers_see_what_other_runs_made_and_clear_too(run, tmp_path):
@@ -177,3 +176,28 @@ def test_a_single_node_travels_in_an_environment_variable(tmp_path):
     uri = representation.as_data_uri(ir, node_id="Decide")
     assert not set("{}%#") & set(uri)
     assert run_node(uri, "Decide", run_id="first", values={}) == ""
+
+
+def test_what_airflow_ends_is_recorded_as_failed(store, tmp_path):
+    pipeline = light.pipeline(tmp_path, [light.Sleep(marker=str(tmp_path / "begun"))])
+    path = tmp_path / "pipeline.json"
+    path.write_text(representation.as_json(compilation.compile_pipeline(pipeline)))
+    variables = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path]),
+        "TFX_PERF_PIPELINE": str(path),
+        "TFX_PERF_NODE": "Sleep",
+        "TFX_PERF_RUN_ID": "first",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tfx_perf.pipelines.airflow.run_node"], env=variables,
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    while not (tmp_path / "begun").exists():
+        assert process.poll() is None
+        time.sleep(0.1)
+    process.terminate()
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 1
+    assert output.splitlines()[-1].startswith("Sleep failed: ")
+    assert _states(store(), "Sleep") == ["FAILED"]

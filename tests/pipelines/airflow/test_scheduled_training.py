@@ -1,0 +1,110 @@
+"""The training pipeline on taxi data, scheduled twice: real Airflow, all four components."""
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from airflow_home import AirflowHome
+from tfx import v1 as tfx
+
+from tfx_perf import metadata
+from tfx_perf.config import PerfConfig
+from tfx_perf.pipelines import taxi
+from tfx_perf.pipelines.airflow import AirflowSettings, TaskSettings, deploy
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
+
+_DAG = "taxi-batch-40"
+_ROWS = 2000
+_CHEAP = {"input": {"time_budget_seconds": 8}, "training": {"trial_budget_seconds": 15}}
+_GATE = {"changes": {"step_time_seconds": 50.0}, "limits": {}}
+_IMPOSSIBLE = {**_GATE, "limits": {"examples_per_second": {"min": 1e12}}}
+
+
+def _pipeline(folder: pathlib.Path, *, label: str, gate: dict[str, Any]) -> tfx.dsl.Pipeline:
+    """Returns the pipeline without the demo's stock Trainer; another label trains anew."""
+    run = taxi.TaxiRun(
+        folder=folder, batch_size=40, train_steps=100, eval_steps=5, label=label,
+        config=PerfConfig.from_dict({**_CHEAP, "gate": gate}),
+    )  # fmt: skip
+    pipeline = taxi.build(run)
+    pipeline.components = [
+        node for node in pipeline.components if node.id != taxi.STOCK_TRAINER_ID
+    ]
+    return pipeline
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A folder with the stock project over the first rows of its data."""
+    folder = tmp_path_factory.mktemp("taxi")
+    taxi.write_project(folder / "project", batch_size=40)
+    (path,) = (folder / "project" / "data").rglob("*.csv")
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[: 1 + _ROWS]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run_ids(home: AirflowHome, data: pathlib.Path) -> list[str]:
+    """Two scheduled runs; the gate of the second has a limit that nothing keeps."""
+    settings = AirflowSettings(
+        schedule=60,
+        python_path=(str(data / "project"),),
+        default_args=TaskSettings(retries=1, retry_delay=5),
+        nodes={"OptimizedTrainer": TaskSettings(execution_timeout="PT20M", priority_weight=5)},
+    )
+
+    def deployed(label: str, gate: dict[str, Any]) -> None:
+        deploy(_pipeline(data, label=label, gate=gate), dags_folder=home.dags, settings=settings)
+
+    deployed("first", _GATE)
+    with home.serving("scheduler", "--skip-serve-logs"):
+        first = home.wait_for_run(_DAG, timeout_seconds=1500)
+        deployed("second", _IMPOSSIBLE)
+        second = home.wait_for_run(_DAG, number=2, timeout_seconds=1500)
+    for run_id in (first, second):
+        print(run_id, json.dumps(home.ask("tasks", _DAG, run_id), indent=1))
+    return [first, second]
+
+
+@pytest.fixture(scope="module")
+def runs(run_ids: list[str], data: pathlib.Path) -> list[metadata.Run]:
+    found = {run.run_id: run for run in metadata.read_runs(data / "metadata.sqlite")}
+    return [found[run_id] for run_id in run_ids]
+
+
+def test_both_scheduled_runs_succeed(home, run_ids):
+    assert all(run_id.startswith("scheduled__") for run_id in run_ids)
+    states = home.ask("runs", _DAG)
+    assert [states[run_id] for run_id in run_ids] == ["success", "success"]
+
+
+def test_all_four_components_leave_their_figures(runs):
+    ours = {"InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation"}
+    for run in runs:
+        assert ours <= set(run.folders)
+        assert run.metrics["examples_per_second"] > 0
+
+
+def test_second_run_compares_with_the_first_and_is_refused(runs):
+    assert [(run.blessed, run.pushed) for run in runs] == [(True, True), (False, False)]
+    text = pathlib.Path(runs[1].folders["PerfEvaluation"], "evaluation.json").read_text()
+    assert [run["run_id"] for run in json.loads(text)["baseline_runs"]] == [runs[0].run_id]
+
+
+def test_the_gates_decisions_and_the_reports_are_notes(home, run_ids, runs):
+    first, second = (home.ask("tasks", _DAG, run_id) for run_id in run_ids)
+    assert "blessed" in first["PerfEvaluator"]["note"]
+    refusal = second["PerfEvaluator"]["note"]
+    assert "REFUSED" in refusal
+    assert "examples_per_second" in refusal or "examples" in refusal
+    for node in ("InputTuner", "MemoryProfiler", "OptimizedTrainer", "PerfEvaluator"):
+        report = first[node]["note"].rpartition("report: ")[2]
+        assert pathlib.Path(report).is_file()
+    assert "REFUSED" in home.task_log(_DAG, run_ids[1], "PerfEvaluator")
+
+
+def test_what_has_not_changed_is_taken_from_cache(home, run_ids):
+    second = home.ask("tasks", _DAG, run_ids[1])
+    assert second["Transform"]["note"] == "taken from cache"
