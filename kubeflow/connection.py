@@ -67,6 +67,7 @@ class Connection:
                     return self._healthz_api.healthz_service_get_healthz()
 
             self.client = self.read(lambda: Client(host=self._host, **client_options))
+        # The client asks only where it has no namespace.
         self.read(self.client.get_kfp_healthz)
 
     @property

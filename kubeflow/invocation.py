@@ -13,6 +13,9 @@ _Json = dict[str, Any]
 # What the metadata store of Kubeflow wraps lists and mappings in, and never takes off.
 _WRAPPERS = ("list", "struct")
 
+# Where the pipeline stands in a URI, counted from its end.
+_PIPELINE_DEPTHS = (5, 4)
+
 
 class Invocation:
     """An `ExecutorInput` of the launcher, for one task.
@@ -58,13 +61,16 @@ class Invocation:
     def run_id(self, pipeline_name: str) -> str | None:
         """Returns the id of the run, which open-source Kubeflow gives only in the artifacts' URIs.
 
+        They end in `<pipeline>/<run>/<task>/<uuid>/<key>`, in earlier versions without the uuid.
+
         Args:
-            pipeline_name: the folder below the pipeline root, above the run's.
+            pipeline_name: of the pipeline that the run is of.
         """
         for uri in self._uris:
             parts = uri.split("/")
-            if pipeline_name in parts[:-2]:
-                return parts[parts.index(pipeline_name) + 1]
+            for depth in _PIPELINE_DEPTHS:
+                if len(parts) >= depth and parts[-depth] == pipeline_name:
+                    return parts[1 - depth]
         return None
 
 

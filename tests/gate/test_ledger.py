@@ -32,8 +32,7 @@ def test_however_many_environments_there_are_a_ledger_stays_small():
             run(str(minute), minute, environment={"code": str(minute)}) for minute in range(500)
         )
     )
-    assert names(many.last(8).entries) == [str(minute) for minute in range(300, 500)]
-    assert len(ledger(*map(str, range(500))).last(300).entries) == 300
+    assert names(many.last(8).entries) == [str(minute) for minute in range(460, 500)]
 
 
 def test_a_run_that_is_evaluated_again_counts_once():

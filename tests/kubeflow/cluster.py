@@ -22,6 +22,7 @@ import yaml
 
 ROOT = "minio://mlpipeline/v2/artifacts"
 _FOLDER = pathlib.Path(__file__).parent
+_INSTALLED = os.pathsep.join(map(str, (_FOLDER, _FOLDER / "user")))  # as in an image
 _START = (
     "import pathlib, sys; from tfx_perf.kubeflow import entrypoint; "
     "entrypoint.run(sys.argv[2:], staging_root=pathlib.Path(sys.argv[1]))"
@@ -162,7 +163,7 @@ class _Task:
         return subprocess.run(
             [sys.executable, "-c", _START, str(pod), *arguments],
             cwd=pod,
-            env={**os.environ, "PYTHONPATH": str(_FOLDER), **environment},
+            env={**os.environ, "PYTHONPATH": _INSTALLED, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

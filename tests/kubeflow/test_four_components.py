@@ -23,24 +23,35 @@ REPORTED = {
 }
 
 
+def gate_settings(ledger, **more_rules):
+    """Returns rules that a short training keeps, and more."""
+    return {
+        "baseline_uri": str(ledger),
+        "use_defaults": False,
+        "minimum_steps": 10,
+        "rules": {"step_time_seconds": {"margin": 20.0}, **more_rules},
+    }
+
+
+def write_data(folder):
+    """Writes a CSV file with a number and a label for `kubeflow_user_module`."""
+    folder.mkdir()
+    rows = [f"{number / 100},{number / 50}" for number in range(300)]
+    (folder / "data.csv").write_text("\n".join(["number,label", *rows]) + "\n")
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cluster")
-    data = folder / "data"
-    data.mkdir()
-    rows = [f"{number / 100},{number / 50}" for number in range(300)]
-    (data / "data.csv").write_text("\n".join(["number,label", *rows]) + "\n")
+    write_data(folder / "data")
     return Cluster(folder)
 
 
 @pytest.fixture(scope="module")
 def runs(cluster):
     """The runs by what they show."""
-    gate = {
-        "baseline_uri": str(cluster.folder / "ledger"),
-        "changes": {"step_time_seconds": 20.0},
-    }
-    refusing = {**gate, "limits": {"examples_per_second": {"min": 1e12}}}
+    gate = gate_settings(cluster.folder / "ledger")
+    refusing = gate_settings(cluster.folder / "ledger", examples_per_second={"min": 1e12})
 
     def run(name, gate):
         path = compile_pipeline(

@@ -88,7 +88,7 @@ def test_a_schedule_has_a_trigger(api, server, path):
     server.schedule(Job("good"), interval_seconds=60)
     by_clock, by_interval = api.recurring.values()
     assert by_clock["trigger"]["cron_schedule"]["cron"] == "0 0 3 * * *"
-    assert by_interval["trigger"]["periodic_schedule"]["interval_second"] == "60"
+    assert by_interval["trigger"]["periodic_schedule"]["interval_second"] == 60
     assert by_clock["no_catchup"]
 
 

@@ -110,3 +110,4 @@ def test_outputs_for_the_ui_are_kept_from_tfx(invocation):
 def test_the_run_is_named_by_the_folder_below_the_pipelines(invocation):
     assert invocation.run_id("taxi") == "run-7"
     assert invocation.run_id("other") is None
+    assert invocation.run_id("root") is None

@@ -29,7 +29,7 @@ _OURS = {"InputTuner", "MemoryProfiler", "OptimizedTrainer", "PerfEvaluator"}
 _QUICK = """tensorflow_optimization:
   input: {time_budget_seconds: 5}
   training: {trial_budget_seconds: 0}
-  gate: {changes: {}}
+  gate: {use_defaults: false, rules: {peak_memory_bytes: {max: 1.0e+15}}}
 """
 
 

@@ -14,6 +14,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.trials import Trials
+from tfx_perf.training.trials.variant import Variant
 
 FIVE = TrainingPlan(steps_per_call=5)
 
@@ -151,7 +152,7 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
-    trials = Trials(call, Loop(call), settings=settings_with(margin=0.02))
+    trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(margin=0.02))
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))

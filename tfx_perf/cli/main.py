@@ -13,7 +13,8 @@ import tfx_perf
 from tfx_perf import errors
 
 SUBCOMMANDS = (
-    "addon", "airflow", "demo", "doctor", "history", "kubeflow", "template", "tfx",
+    "addon", "airflow", "bless", "calibrate", "compare", "demo", "doctor", "history", "kubeflow",
+    "template", "tfx", "unbless",
 )  # fmt: skip
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130

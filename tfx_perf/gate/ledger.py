@@ -11,8 +11,8 @@ from tfx_perf.gate.run import Run
 
 FILE_NAME = "ledger.json"
 
-# However many environments there are. A run is some 3 KB.
-_MOST_ENTRIES = 200
+# So that a ledger stays small however many environments there are; a run is some 3 KB.
+_ENVIRONMENTS = 5
 
 
 class Ledger(records.Record):
@@ -87,7 +87,7 @@ class Ledger(records.Record):
         """Returns a ledger with the last `keep` entries of each environment.
 
         Of each, because a run of another environment is no baseline and must not push one
-        out. Of all together at most 200 are kept, or `keep` if that is more.
+        out. Of all together at most five times as many are kept.
         """
         newer: collections.Counter[frozenset] = collections.Counter()
         kept = []
@@ -96,8 +96,8 @@ class Ledger(records.Record):
             newer[environment] += 1
             if newer[environment] <= keep:
                 kept.append(entry)
-        kept = kept[: max(keep, _MOST_ENTRIES)]
-        return self.model_copy(update={"entries": tuple(reversed(kept))})
+        entries = tuple(reversed(kept[: _ENVIRONMENTS * keep]))
+        return self.model_copy(update={"entries": entries})
 
     def without(self, run_ids: Iterable[str]) -> "Ledger":
         """Returns a ledger without the entries of those runs, for judging one of them."""

@@ -64,6 +64,11 @@ class Loop:
         """Returns how often a plan's steps were traced; None for plain `fit`."""
         return None if plan.is_plain_fit else self._functions.of(plan).trace_count
 
+    @property
+    def functions(self) -> TrainFunctions:
+        """What was traced and compiled."""
+        return self._functions
+
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         return self._timed(self._call.arguments, lambda: self.users_steps_per_call)
@@ -107,6 +112,7 @@ class Loop:
         data: tf.data.Dataset,
         *,
         step_count: int,
+        epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
     ) -> tuple[Any, StepTimer]:
         """Trains a little, without callbacks or validation.
@@ -114,13 +120,14 @@ class Loop:
         Args:
             plan: how to run the steps.
             data: what to train on, in place of the user's data.
-            step_count: how many steps.
+            step_count: how many steps in an epoch.
+            epochs: how many epochs.
             stop_when: asked after every call; True ends the training.
 
         Returns:
             The History, and the timer that watched.
         """
-        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count}
+        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         return self._planned(plan, overrides, stop_when=stop_when)
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:

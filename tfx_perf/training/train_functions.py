@@ -2,15 +2,17 @@
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf import errors
 from tfx_perf.training.lines.base_line import Function, KerasLine
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
+from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.step.split_step import SplitStep
 
 
 class TrainFunctions:
@@ -31,6 +33,7 @@ class TrainFunctions:
         self._line = line
         self._countdown = countdown
         self._made: dict[TrainingPlan, steps.MultiStep] = {}
+        self._shapes: dict[TrainingPlan, InputShapes] = {}
 
     @property
     def users_steps_per_call(self) -> int:
@@ -58,13 +61,26 @@ class TrainFunctions:
                 f"micro_batches={plan.micro_batches}, but {self._slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
-        traced = plan.model_copy(update={"steps_per_call": 1, "micro_batches": 1})
+        traced = _traced(plan)
         if traced not in self._made:
             self._made[traced] = self._make(traced)
         function = self._made[traced]
         function.steps_per_call = plan.steps_per_call
         function.micro_batches = plan.micro_batches
         return function
+
+    def trace_seconds(self, plan: TrainingPlan) -> float | None:
+        """Returns what tracing a plan's steps took; None for plain `fit`."""
+        return None if plan.is_plain_fit else self.of(plan).trace_seconds
+
+    def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
+        """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
+        shapes = self._shapes.get(_traced(plan))
+        return shapes and shapes.found()
+
+    def compiled_part(self, plan: TrainingPlan) -> Callable[[Any], Any] | None:
+        """Returns what XLA compiles of a plan's step, a function of a batch; None without XLA."""
+        return SplitStep(self._model, self._line, xla=True).gradients if plan.xla else None
 
     def plain_step(self) -> Function:
         """Returns Keras' own step for use while a plan is installed; the user's is one a call."""
@@ -98,8 +114,16 @@ class TrainFunctions:
     def _make(self, plan: TrainingPlan) -> steps.MultiStep:
         model, line = self._model, self._line
         journal = None if self._slicing_obstacle else Journal(model, line)
+        if plan.xla:
+            self._shapes[plan] = InputShapes()
         step = steps.train_step(
-            model, line, xla=plan.xla, fused_update=plan.fused_update, journal=journal
+            model,
+            line,
+            xla=plan.xla,
+            fused_update=plan.fused_update,
+            recompute=plan.recompute,
+            journal=journal,
+            shapes=self._shapes.get(plan),
         )
         return steps.MultiStep(
             step,
@@ -109,3 +133,8 @@ class TrainFunctions:
             counter=line.step_counters(model)[0],
             journal=journal,
         )
+
+
+def _traced(plan: TrainingPlan) -> TrainingPlan:
+    """Returns what the plans that share a traced function have in common."""
+    return plan.model_copy(update={"steps_per_call": 1, "micro_batches": 1})

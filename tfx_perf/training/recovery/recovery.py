@@ -148,7 +148,8 @@ class Recovery:
             return plan.model_copy(update={"micro_batches": slices})
         if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is None:
             # Keras' own step cannot be run again in slices; ours is, as soon as it must.
-            return TrainingPlan(steps_per_call=self._loop.users_steps_per_call)
+            per_call = self._loop.users_steps_per_call
+            return TrainingPlan(steps_per_call=per_call, precision=plan.precision)
         return None
 
     def _guard(self, plan: TrainingPlan, *, has_trained: bool) -> Guard:
@@ -225,4 +226,4 @@ def _safer(plan: TrainingPlan) -> TrainingPlan | None:
     """Returns the plan without what may spoil the numbers; None if nothing is left."""
     if plan.xla:
         return plan.model_copy(update={"xla": False})
-    return None if plan.is_plain_fit else PLAIN_FIT
+    return None if plan.is_plain_fit else TrainingPlan(precision=plan.precision)

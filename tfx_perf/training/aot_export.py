@@ -1,0 +1,83 @@
+"""A saved model compiled ahead of time for the CPU, by the compiler in TensorFlow's wheels."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import tempfile
+
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.tools import saved_model_utils
+
+from tfx_perf import errors
+
+FOLDER = os.path.join("assets.extra", "aot_cpu")  # what SavedModel keeps for others, see its README
+
+_CLASS = "tfx_perf::Model"
+_NAME = "model"
+_TIMEOUT_SECONDS = 600
+_OBJECT_BEGINS = b"\x7fELF"
+
+
+def export(folder: str, *, signature: str) -> str:
+    """Compiles a signature into an object file, and a C++ header that declares it.
+
+    `saved_model_cli aot_compile_cpu` does it in a process of its own: XLA, for the kind of CPU
+    that it runs on. Dimensions that the signature leaves open become 1.
+
+    Args:
+        folder: the SavedModel; local.
+        signature: its name.
+
+    Returns:
+        The folder with `model.h`, the object files and a makefile that says how to link.
+
+    Raises:
+        MeasurementError: the signature does not exist, has strings, or cannot be compiled. One
+            line with the reason.
+    """
+    _check(folder, signature)
+    target = pathlib.Path(folder, FOLDER)
+    with tempfile.TemporaryDirectory() as draft:
+        command = [
+            *(sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"),
+            *("--dir", folder, "--tag_set", "serve", "--signature_def_key", signature),
+            *("--output_prefix", os.path.join(draft, _NAME), "--cpp_class", _CLASS),
+        ]
+        try:
+            result = subprocess.run(
+                command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _failed(signature, f"no end within {_TIMEOUT_SECONDS} seconds") from error
+        header, compiled = (pathlib.Path(draft, f"{_NAME}.{kind}") for kind in ("h", "o"))
+        if not (header.exists() and compiled.exists()):
+            lines = [line for line in result.stderr.splitlines() if line.strip()]
+            raise _failed(signature, lines[-1] if lines else f"exit code {result.returncode}")
+        if not compiled.read_bytes().startswith(_OBJECT_BEGINS):
+            raise _failed(signature, "the compiler's output is no object file")
+        shutil.copytree(draft, target, dirs_exist_ok=True)
+    return str(target)
+
+
+def _check(folder: str, signature: str) -> None:
+    if "://" in folder:
+        raise _failed(signature, f"{folder} is not a local folder")
+    signatures = saved_model_utils.get_meta_graph_def(folder, "serve").signature_def
+    if signature not in signatures:
+        known = ", ".join(sorted(name for name in signatures if not name.startswith("__")))
+        raise _failed(signature, f"the model has the signatures {known or '(none)'}")
+    for name, tensor in signatures[signature].inputs.items():
+        if tensor.dtype == types_pb2.DT_STRING:
+            raise _failed(
+                signature, f"its input {name} is a string, which XLA does not know; save another "
+                "signature that takes numbers"
+            )
+
+
+def _failed(signature: str, reason: str) -> errors.MeasurementError:
+    return errors.MeasurementError(
+        f"Expected a signature that can be compiled. Received: aot_signature={signature}, but "
+        f"{reason}."
+    )
