@@ -16,6 +16,8 @@ class TrainingPlan(records.Record):
         micro_batches: slices of each batch that are run one after the other, their gradients
             summed; what the optimizer gets is the whole batch's gradient.
         fused_update: have one kernel update each variable; see `fused_update`.
+        xla_call: compile all steps of a call into one XLA computation, updates and metrics
+            included; see `compiled_call`.
 
     Example:
         >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
@@ -28,12 +30,26 @@ class TrainingPlan(records.Record):
     xla: bool = False
     micro_batches: pydantic.PositiveInt = 1
     fused_update: bool = False
+    xla_call: bool = False
 
     @pydantic.model_validator(mode="after")
     def _plain_fit_is_plain(self) -> "TrainingPlan":
-        if self.is_plain_fit and (self.xla or self.micro_batches > 1 or self.fused_update):
+        sliced = self.micro_batches > 1
+        if self.is_plain_fit and (self.xla or sliced or self.fused_update or self.xla_call):
             raise ValueError("steps_per_call is needed to change anything else about the steps")
+        if self.xla_call and (self.xla or sliced or self.fused_update):
+            raise ValueError("xla_call compiles whole steps, and leaves nothing to the others")
         return self
+
+    @property
+    def uses_xla(self) -> bool:
+        """Whether XLA compiles any part of the step."""
+        return self.xla or self.xla_call
+
+    @property
+    def stepwise(self) -> "TrainingPlan":
+        """This plan, or for steps that a compiled call cannot run, the nearest that can."""
+        return TrainingPlan(steps_per_call=self.steps_per_call) if self.xla_call else self
 
     @property
     def is_plain_fit(self) -> bool:
@@ -46,6 +62,8 @@ class TrainingPlan(records.Record):
         steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
         slices = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         xla = ", XLA" if self.xla else ""
+        if self.xla_call:
+            return f"{steps} per call in one XLA computation"
         return f"{steps} per call{xla}{slices}" + (", fused update" if self.fused_update else "")
 
 

@@ -91,7 +91,9 @@ class TrainingRecord(PlanChoice):
             "input_wait_ratio": self.input_wait_ratio,
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
             "steps_per_call": self.plan.steps_per_call or 1,
-            "xla_enabled": int(self.jit_compile if self.plan.is_plain_fit else self.plan.xla),
+            "xla_enabled": int(
+                self.jit_compile if self.plan.is_plain_fit else self.plan.uses_xla
+            ),
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,

@@ -1,6 +1,8 @@
 """SplitStep: one training step in parts, so that it can be compiled, sliced and repeated."""
 
 import contextlib
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -32,6 +34,7 @@ class SplitStep:
         xla: bool,
         fused_update: bool = False,
         journal: Journal | None = None,
+        forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step.
 
@@ -43,7 +46,9 @@ class SplitStep:
                 a nested `tf.function`.
             fused_update: have one kernel update each variable.
             journal: where to note what a repetition needs; None if none is wanted.
+            forward: from x to the predictions; None calls the model.
         """
+        self._forward = forward or functools.partial(line.forward, model)
         self._model = model
         self._line = line
         self._fused_update = fused_update
@@ -92,7 +97,7 @@ class SplitStep:
     ) -> tuple[Gradients, Tensors]:
         model, line = self._model, self._line
         with tf.GradientTape() as tape:
-            y_pred = line.forward(model, x)
+            y_pred = self._forward(x)
             loss = line.loss(model, x, y, y_pred, weight, counts_as=counts_as)
             if share is not None:
                 loss = loss * tf.cast(share, loss.dtype)

@@ -6,7 +6,7 @@ from typing import Any
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.step import fused_update
+from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -50,11 +50,15 @@ def families(
     ]
     refused = []
     if settings.compilation.enabled:
-        xla = TrainingPlan(steps_per_call=sizes[-1], xla=True, fused_update=fused)
-        if own_step:
-            reason = "the model has its own train_step, which cannot be split"
-            refused.append(TrialRecord(plan=xla, status="failed", reason=reason))
-        else:
-            found.append([xla])
+        reason = "the model has its own train_step, which cannot be split" if own_step else None
+        obstacle = compiled_call.obstacle(model, loop.line, loop.element_spec)
+        for plan, why_not in (
+            (TrainingPlan(steps_per_call=sizes[-1], xla=True, fused_update=fused), reason),
+            (TrainingPlan(steps_per_call=sizes[-1], xla_call=True), obstacle),
+        ):
+            if why_not:
+                refused.append(TrialRecord(plan=plan, status="failed", reason=why_not))
+            else:
+                found.append([plan])
     return [tuple(plans) for plans in found if plans], refused
 
