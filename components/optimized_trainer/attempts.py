@@ -102,7 +102,7 @@ def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialPr
             plan=plan,
             status="failed",
             reason=f"its process {cause}",
-            compiled_shapes=() if plan.xla else None,
+            compiled_shapes=() if plan.uses_xla else None,
         )
         for plan in progress.running
         if not plan.is_plain_fit

@@ -57,6 +57,17 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
     assert figures["hfu_ratio"] == figures["mfu_ratio"] > 0
 
 
+def test_a_whole_call_is_one_program(keras):
+    plan = TrainingPlan(steps_per_call=4, xla_call=True)
+    data = model_cases.regression().unbatch().batch(8, drop_remainder=True)
+    record = trained(captured(model_cases.dense(keras), data, epochs=3), plan)
+    assert record.xla.compiled_shapes == ("4x8x4, 4x8x1",)
+    figures = record.figures()
+    assert figures["xla_enabled"] == figures["xla_compile_count"] == 1
+    assert figures["xla_fusion_count"] > 0
+    assert figures["executed_flops_per_step"] == figures["flops_per_step"]
+
+
 def test_without_xla_there_is_no_account(keras):
     record = trained(
         captured(model_cases.dense(keras), ragged(), epochs=2), TrainingPlan(steps_per_call=2)
