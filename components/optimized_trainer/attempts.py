@@ -58,6 +58,7 @@ def choose_plan(
                         "folder": folder,
                         "known": [outcome.model_dump(mode="json") for outcome in known],
                         "budget_seconds": budget_seconds,
+                        "started": time.time(),
                     },
                     timeout_seconds=_START_SECONDS + trial_job.limit_seconds(budget_seconds),
                     log_path=log_folder / log_name,
