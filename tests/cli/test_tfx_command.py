@@ -10,8 +10,9 @@ import sys
 from collections.abc import Callable, Iterator
 
 import pytest
+import tfx_call
 
-from tfx_perf.cli.repairs import entry, packages, script
+from tfx_perf.cli.repairs import packages, script
 
 _NAME = "my-orders"
 Tfx = Callable[..., tuple[int, str, str]]
@@ -38,16 +39,10 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
 
 
 @pytest.fixture
-def tfx(homes: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> Tfx:
+def tfx(homes: pathlib.Path) -> Tfx:
     """Runs `tfx` with arguments; returns exit code, output and errors."""
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            entry.main([str(argument) for argument in arguments])
-        captured = capsys.readouterr()
-        return ended.value.code or 0, captured.out, captured.err
-
-    return run
+    del homes  # only has to be there
+    return tfx_call.call
 
 
 @pytest.fixture
