@@ -185,6 +185,17 @@ def test_bad_input_is_one_line_and_exit_code_2(tfx, tmp_path, arguments, receive
     assert [path.name for path in tmp_path.rglob("*")] == ["full", "empty.py"]
 
 
+def test_a_run_needs_airflow(tfx, created, monkeypatch):
+    given = ("--engine=airflow", "--pipeline-path", created / "airflow_runner.py")
+    tfx("pipeline", "create", *given)
+    monkeypatch.setenv("PATH", "")
+    for command in ("create", "list"):
+        code, _, err = tfx("run", command, "--engine=airflow", f"--pipeline-name={_NAME}")
+        assert code == 2
+        assert "Airflow's command on PATH" in err
+    tfx("pipeline", "delete", "--engine=airflow", f"--pipeline-name={_NAME}")
+
+
 def test_no_airflow_home_is_said(tfx, created, monkeypatch, tmp_path):
     monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path))
     code, _, err = tfx("pipeline", "create", "--engine=airflow",
