@@ -8,9 +8,9 @@ import yaml
 
 pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
 
+import tfx_call  # noqa: E402
 from listing_server import ListingServer, serve  # noqa: E402
 
-from tfx_perf.cli.repairs import entry  # noqa: E402
 from tfx_perf.kubeflow import connection  # noqa: E402
 from tfx_perf.templates import copying  # noqa: E402
 
@@ -37,16 +37,13 @@ def api(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def tfx(api, monkeypatch, capsys):
+def tfx(api, monkeypatch):
     """Runs `tfx` with arguments, and the endpoint; returns exit code, output and errors."""
     with serve(api, monkeypatch) as address:
 
         def run(*arguments, endpoint=address):
-            given = [str(argument) for argument in arguments]
-            with pytest.raises(SystemExit) as ended:
-                entry.main([*given, *_ENGINE, *(("--endpoint", endpoint) if endpoint else ())])
-            captured = capsys.readouterr()
-            return ended.value.code or 0, captured.out, captured.err
+            at = ("--endpoint", endpoint) if endpoint else ()
+            return tfx_call.call(*arguments, *_ENGINE, *at)
 
         yield run
 

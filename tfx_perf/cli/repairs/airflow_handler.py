@@ -95,6 +95,7 @@ class AirflowHandler(base_handler.BaseHandler):
         name = self.flags_dict[labels.PIPELINE_NAME]
         folder = self._check_exists(home.dags_folder(), name)
         conf = json.dumps(_typed(folder, self.flags_dict[labels.RUNTIME_PARAMETER]))
+        _check_command()
         # Airflow knows a DAG when its scheduler has read it, which may be minutes from now.
         self._subprocess_call(["airflow", "dags", "reserialize", "--subdir", str(folder)])
         self._subprocess_call(["airflow", "dags", "unpause", name])
@@ -155,6 +156,7 @@ class AirflowHandler(base_handler.BaseHandler):
     def _runs(self) -> list[dict[str, str]]:
         name = self.flags_dict[labels.PIPELINE_NAME]
         self._check_exists(home.dags_folder(), name)
+        _check_command()
         listed = subprocess.run(
             ["airflow", "dags", "list-runs", "-d", name, "-o", "json"],
             capture_output=True, text=True, check=False, env={**os.environ, **_QUIET},
@@ -172,8 +174,16 @@ class AirflowHandler(base_handler.BaseHandler):
         click.echo(self._format_table(("pipeline_name", *_COLUMNS), rows))
 
 
+def _check_command() -> None:
+    if shutil.which("airflow") is None:
+        raise errors.UserError(
+            "Expected Airflow's command on PATH, which runs are started and listed with. "
+            "Received: none. Activate Airflow's environment, or start the run in its UI."
+        )
+
+
 def _of_tfx(runner: Any) -> dict[str, Any]:
-    """Returns what TFX's runner was configured with, in our names."""
+    """Returns the configuration of TFX's runner under our names."""
     given = dict(runner.config.airflow_dag_config)
     if "schedule_interval" in given:
         given["schedule"] = given.pop("schedule_interval")

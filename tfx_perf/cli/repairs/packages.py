@@ -13,8 +13,8 @@ _AIRFLOW = "apache-airflow"
 def names() -> list[str]:
     """Returns the names of the installed distributions.
 
-    Airflow counts as installed if its command is on PATH: it is that command that TFX's
-    command line calls, and it may live in an environment of its own.
+    Airflow counts as installed if its command is on PATH: that is what runs are started with,
+    and it may live in an environment of its own.
     """
     found = {item.metadata["Name"] for item in metadata.distributions() if item.metadata["Name"]}
     if shutil.which("airflow"):

@@ -64,6 +64,8 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
     for name, module in _HANDLERS.items():
         if engine in (name, "auto"):  # TFX's factory then takes it from the package
             setattr(handler, module, importlib.import_module(f"{__package__}.{module}"))
+    if engine == "airflow":  # whether there is an Airflow here matters to runs only
+        return handler.airflow_handler.AirflowHandler(flags_dict)
     return _create_handler(flags_dict)
 
 
