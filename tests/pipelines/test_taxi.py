@@ -123,7 +123,6 @@ def test_the_gate_sees_evaluators_metrics_with_and_without_a_baseline_model(
     for run in runs.values():
         found = _evaluation(run)["candidate"]["evaluation"]
         assert 0 < found["binary_accuracy"] < 1
-        assert found["example_count"] > 0
         assert not [name for name in found if name.endswith("_diff")]
 
 
@@ -195,6 +194,8 @@ def test_figures_are_custom_properties(
         "resumed_step",  # nothing interrupted this training
         "double_batch_time_ratio",  # it is too short to measure that
         "xla_compile_count", "xla_fusion_count", "xla_fusion_saved_bytes",  # not chosen
+        "cost_per_million_examples",  # the price of the machine is not known
+        "trial_import_seconds", "trial_setup_seconds",  # the plan of the first run is used again
     }  # fmt: skip
     on_some_hosts = {"energy_joules", "energy_per_example_joules"}
     assert recorded | of_the_chosen | on_some_hosts == set(metrics.CATALOGUE) - absent
