@@ -80,7 +80,7 @@ def test_a_failure_is_recorded_and_a_retry_is_an_execution_of_its_own(run, store
     assert run("Gate") == "REFUSED: 4 % slower than {{ the }} baseline"
     assert _states(store(), "Gate") == ["FAILED", "COMPLETE"]
     (artifact,) = store().get_artifacts()
-    assert artifact.uri.split("/")[-2] == "2"  # the execution's id: a place of its own
+    assert artifact.uri.endswith("/2")  # the execution's id: a place of its own
 
 
 def test_a_cleared_task_runs_again_and_others_read_its_new_output(run, store, tmp_path):

@@ -2,6 +2,8 @@
 
 import json
 import pathlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,10 +14,11 @@ from tfx_perf import metadata
 from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import taxi
 from tfx_perf.pipelines.airflow import AirflowSettings, TaskSettings, deploy
+from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
-_DAG = "taxi-batch-40"
+_DAG = "taxi"
 _ROWS = 2000
 _CHEAP = {"input": {"time_budget_seconds": 8}, "training": {"trial_budget_seconds": 15}}
 _RULES = {"step_time_seconds": {"margin": 50.0}}
@@ -24,26 +27,37 @@ _IMPOSSIBLE = {**_GATE, "rules": {**_RULES, "examples_per_second": {"min": 1e12}
 
 
 def _pipeline(folder: pathlib.Path, *, label: str, gate: dict[str, Any]) -> tfx.dsl.Pipeline:
-    """Returns the pipeline without the demo's stock Trainer; another label trains anew."""
-    run = taxi.TaxiRun(
-        folder=folder, batch_size=40, train_steps=100, eval_steps=5, label=label,
+    """Returns the pipeline; another label trains anew."""
+    return create_pipeline(
+        pipeline_name=_DAG,
+        pipeline_root=str(folder / "artifacts"),
+        data_path=str(folder / "project" / "data"),
+        code=TrainingCode(
+            preprocessing_fn="models.preprocessing.preprocessing_fn",
+            run_fn="models.keras_model.model.run_fn",
+            train_steps=100,
+            eval_steps=5,
+        ),
+        eval_config=taxi.eval_config(),
+        serving_model_dir=str(folder / "serving_model"),
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            str(folder / "metadata.sqlite")
+        ),
         config=PerfConfig.from_dict({**_CHEAP, "gate": gate}),
-    )  # fmt: skip
-    pipeline = taxi.build(run)
-    pipeline.components = [
-        node for node in pipeline.components if node.id != taxi.STOCK_TRAINER_ID
-    ]
-    return pipeline
+        run_label=label,
+    )
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     """A folder with the stock project over the first rows of its data."""
     folder = tmp_path_factory.mktemp("taxi")
     taxi.write_project(folder / "project", batch_size=40)
     (path,) = (folder / "project" / "data").rglob("*.csv")
     path.write_text("".join(path.read_text().splitlines(keepends=True)[: 1 + _ROWS]))
-    return folder
+    sys.path.insert(0, str(folder / "project"))
+    yield folder
+    sys.path.remove(str(folder / "project"))
 
 
 @pytest.fixture(scope="module")
