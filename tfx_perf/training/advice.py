@@ -60,9 +60,9 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     if figures["host_share_ratio"] > _HOST_SHARE:
         yield (
             "host_bound",
-            f"{shown['host_share_ratio']} of the steps' time passes in Python, between calls of "
-            f"{shown['steps_per_call']} steps: give fit fewer callbacks that act on every batch; "
-            "without them more steps can be run in a call.",
+            f"{shown['host_share_ratio']} of the steps' time passes in Python, between the calls "
+            "of the train function: give fit fewer callbacks that act on every batch; without "
+            "them more steps can be run in a call.",
         )
     double = record.double_batch_time_ratio
     if double is not None and double.high < _CHEAP_DOUBLE:
