@@ -53,6 +53,8 @@ def test_yaml(tmp_path):
         ({"training": {"trial_budget_seconds": -1}}, ["training.trial_budget_seconds=-1"]),
         ({"training": {"loss_tolerance": float("nan")}}, ["training.loss_tolerance=nan"]),
         ({"training": {"steps_per_call": [0]}}, ["training.steps_per_call.0=0"]),
+        ({"training": {"recompute": 1}}, ["at least 2", "training.recompute=1"]),
+        ({"training": {"recompute": "some"}}, ["is auto or", "training.recompute='some'"]),
         ({"memory": {"max_device_utilization": 1.5}}, ["memory.max_device_utilization=1.5"]),
         (["a list"], ["Received: settings=['a list']"]),
     ],

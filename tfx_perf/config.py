@@ -95,12 +95,19 @@ class TrainingConfig(_Section):
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
-    recompute: Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None = None
+    recompute: int | Literal["auto"] | None = None
     checkpoint_folder: str | None = None
     checkpoint_steps: Annotated[int, pydantic.Field(ge=0)] | None = 1000
     checkpoint_seconds: Annotated[float, pydantic.Field(ge=0)] | None = 300.0
     loss_upper_bound: float | None = None
     recovery_max_trials: Annotated[int, pydantic.Field(ge=0)] = 2
+
+    @pydantic.field_validator("recompute", mode="before")
+    @classmethod
+    def _segments(cls, value: Any) -> Any:
+        if value in (None, "auto") or (type(value) is int and value > 1):
+            return value
+        raise ValueError("recompute is auto or a number of segments, at least 2")
 
 
 class MemoryConfig(_Section):

@@ -58,6 +58,7 @@ def choose_plan(
                         "folder": folder,
                         "known": [outcome.model_dump(mode="json") for outcome in known],
                         "budget_seconds": budget_seconds,
+                        "started": time.time(),
                     },
                     timeout_seconds=_START_SECONDS + trial_job.limit_seconds(budget_seconds),
                     log_path=log_folder / log_name,
@@ -102,7 +103,7 @@ def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialPr
             plan=plan,
             status="failed",
             reason=f"its process {cause}",
-            compiled_shapes=() if plan.xla else None,
+            compiled_shapes=() if plan.uses_xla else None,
         )
         for plan in progress.running
         if not plan.is_plain_fit

@@ -8,7 +8,6 @@ import signal
 import time
 from typing import Any
 
-import psutil
 from tfx.utils import json_utils
 
 from tfx_perf import config, errors, interception, records
@@ -40,6 +39,7 @@ def choose_plan(
     folder: str,
     known: list[dict[str, Any]],
     budget_seconds: float,
+    started: float,
 ) -> None:
     """Writes the choice for the first `fit` of the user's code, and how far it has come.
 
@@ -49,6 +49,7 @@ def choose_plan(
         folder: where `choice.json`, `progress.json` and whatever the user's code writes go.
         known: the `TrialRecord`s of an attempt that was cut off; they stand.
         budget_seconds: of the trials; what is left of the settings'.
+        started: when the parent asked for this process, in seconds since 1970.
 
     Raises:
         UserError: the module, the splits or the examples are not there.
@@ -93,7 +94,7 @@ def choose_plan(
         )
         found = found.model_copy(
             update={
-                "trial_import_seconds": began - psutil.Process().create_time(),
+                "trial_import_seconds": began - started,
                 "trial_setup_seconds": setup_seconds,
             }
         )

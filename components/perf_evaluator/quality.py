@@ -28,6 +28,11 @@ def overall_metrics(uri: str) -> dict[str, float]:
             f"Expected the evaluation that TFX's Evaluator has written. Received: uri={uri} "
             f"({' '.join(str(error).split())[:200]})."
         ) from error
+    if not result.slicing_metrics:  # TFMA takes a folder without an evaluation for an empty one
+        raise errors.UserError(
+            "Expected the evaluation that TFX's Evaluator has written, with metrics of the "
+            f"candidate. Received: uri={uri}, which has none."
+        )
     found = {}
     for slice_key, outputs in result.slicing_metrics:
         if slice_key:

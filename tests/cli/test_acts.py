@@ -161,11 +161,20 @@ def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
 @pytest.mark.usefixtures("root")
 def test_of_several_pipelines_one_must_be_named(database, recorder, act):
     recorder.execute("Trainer", pipeline="other", run="x")
-    with pytest.raises(errors.UserError, match="Expected --pipeline, one of other, taxi"):
+    with pytest.raises(errors.UserError, match="name of a pipeline, one of other, taxi"):
         act("bless", "2026-run-b", "--metadata", database)
     with pytest.raises(errors.UserError, match="Received: run=2026-run-b"):
         act("bless", "2026-run-b", "--metadata", database, "--pipeline", "other")
     act("bless", "2026-run-b", "--metadata", database, "--pipeline", "taxi")
+
+
+def test_history_shows_the_runs_though_their_files_are_damaged(root, database, caplog):
+    (root / "ledger" / "2" / "ledger.json").write_text("{")
+    (root / "evaluation" / "0" / "evaluation.json").write_text("{}")
+    runs = history.read(str(database))
+    assert [run.blessed for run in runs] == [False, False, True]
+    assert [bool(run.environment) for run in runs] == [True, True, False]
+    assert "What people decided is not shown: Expected a JSON file" in caplog.text
 
 
 def test_what_cannot_be_recorded_changes_nothing(root, database, act):

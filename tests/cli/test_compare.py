@@ -55,11 +55,14 @@ def test_the_parts_of_the_time_add_up_to_the_whole():
 def source(tmp_path):
     """A ledger with two runs."""
     entries = [
-        Run(run_id=f"2026-{name}", time=_NOW, environment={"device_kind": kind}, figures=figures)
-        for name, kind, figures in (
-            ("a", "CPU", {"step_time_seconds": 0.25, "train_loss": 0.5}),
-            ("b", "A100", {"step_time_seconds": 0.75, "train_loss": 0.5}),
-        )
+        Run(
+            run_id=f"2026-{name}", time=_NOW, environment={"device_kind": kind},
+            figures={"step_time_seconds": step_time_seconds, "train_loss": 0.5},
+            evaluation={"accuracy": accuracy},
+        )  # fmt: skip
+        for name, kind, step_time_seconds, accuracy in (
+            ("a", "CPU", 0.25, 0.8), ("b", "A100", 0.75, 0.9),
+        )  # fmt: skip
     ]
     Ledger(entries=tuple(entries)).write(tmp_path / "ledger.json")
     return tmp_path / "ledger.json"
@@ -69,7 +72,7 @@ def test_runs_of_a_ledger(source, run_command):
     done = run_command("compare", "2026-a", "2026-b", "--source", source)
     assert done.returncode == 0, done.stderr
     for words in ("Environment: not comparable", "A100", "250 ms", "750 ms", "+200.0%",
-                  "1 further figures"):  # fmt: skip
+                  "evaluation/accuracy", "+12.5%", "1 further figures"):  # fmt: skip
         assert words in done.stdout
 
 
@@ -81,7 +84,8 @@ def test_json_has_plain_units(source, capsys):
     assert document["runs"] == ["2026-b", "2026-a"]
     assert document["comparable"] is False
     assert document["environment"] == {"device_kind": ["A100", "CPU"]}
-    (figure,) = document["figures"]
+    figure, quality = document["figures"]
+    assert quality["name"] == "evaluation/accuracy"
     assert figure == {
         "name": "step_time_seconds", "before": 0.75, "after": 0.25, "ratio": pytest.approx(1 / 3),
     }  # fmt: skip

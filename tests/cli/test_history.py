@@ -167,12 +167,37 @@ def test_file_that_is_no_metadata(tmp_path, kind):
     assert "\n" not in str(caught.value)
 
 
+def test_the_beginning_of_a_metric_will_do(recorder, database, run_command):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    done = run_command("history", database, "--json", "--metric", "examples")
+    assert json.loads(done.stdout)[0]["metrics"] == {"examples_per_second": 1000.0}
+
+
 def test_unknown_metric_suggests_a_similar_one(run_command, database):
     done = run_command("history", database, "--metric", "example_per_second")
     assert done.returncode == 2
     assert "examples_per_second" in done.stderr
     assert "Received: metric=example_per_second" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@pytest.mark.parametrize(
+    ("rest", "received"),
+    [
+        ("user:secret@127.0.0.1:1/mlmd", "url={}://127.0.0.1:1/mlmd"),
+        ("user:secret@127.0.0.1:1", "url={}://127.0.0.1:1"),
+        ("user:secret@127.0.0.1:x/mlmd", "another form of URL"),
+    ],
+)
+def test_a_server_that_does_not_answer_is_one_line_without_the_password(
+    run_command, kind, rest, received
+):
+    done = run_command("history", f"{kind}://{rest}")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert received.format(kind) in line
+    assert "secret" not in done.stderr
 
 
 @pytest.fixture

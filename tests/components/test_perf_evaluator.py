@@ -103,7 +103,8 @@ def test_the_evaluation_has_payload_report_and_figures(gate):
     evaluation = gate.run(SLOW, ledger=[first["updated_ledger"]])["evaluation"]
     record = GateRecord.read(pathlib.Path(evaluation.uri) / "evaluation.json")
     assert not record.blessed
-    assert evaluation.get_float_custom_property("failed_rule_count") == 1.0
+    assert evaluation.get_float_custom_property("failed_rule_count") == 2.0  # and examples/s
+    assert evaluation.get_string_custom_property("verdict") == "regression"
     assert evaluation.get_float_custom_property("baseline_run_count") == 1.0
     assert evaluation.get_string_custom_property("headline") == record.headline
     for name in ("report.html", "evaluation.md", "junit.xml"):

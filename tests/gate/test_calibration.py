@@ -6,9 +6,13 @@ import pytest
 from click.testing import CliRunner
 from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
 
+from tfx_perf import metadata
 from tfx_perf.cli import calibrate
+from tfx_perf.gate import history, judged_runs
 from tfx_perf.gate.calibration import replay
 from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.verdict import evaluate
 
 KEY = "step_time_seconds"
 SETTINGS = only(step_time_seconds={"margin": 0.03, "max": 1e-9}, mfu_ratio={"min": 0.9})
@@ -50,7 +54,50 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     assert KEY in done.stdout
 
 
+def test_the_folder_at_baseline_uri_is_replayed_too(tmp_path):
+    Mirror(str(tmp_path)).add(ledger_of(KEY, noisy(10, sd=0.01)))
+    done = CliRunner().invoke(calibrate.command, [str(tmp_path), "--json"])
+    assert json.loads(done.stdout)["replayed"] == 9
+
+
 def test_an_empty_ledger_is_no_error(tmp_path):
     Ledger().write(tmp_path / "ledger.json")
     done = CliRunner().invoke(calibrate.command, [str(tmp_path / "ledger.json")])
     assert (done.exit_code, "nothing to replay" in done.stdout) == (0, True)
+
+
+@pytest.fixture
+def pipeline_runs(monkeypatch, tmp_path):
+    """Two judged runs of a pipeline, the later one refused, and one without an evaluation."""
+    found = []
+    for name, blessed in (("b", False), ("a", True)):
+        folder = tmp_path / name
+        folder.mkdir()
+        ledger = ledger_of(KEY, [1.0] if name == "b" else [])
+        record = evaluate(run(name, **{KEY: 2.0 if name == "b" else 1.0}), ledger=ledger,
+                          settings=only(step_time_seconds={"margin": 0.03}))  # fmt: skip
+        assert record.blessed is blessed
+        record.write(folder / "evaluation.json")
+        found.append((name, blessed, {"PerfEvaluation": str(folder)}))
+    newest_first = [("gone", True, {}), *found]
+    monkeypatch.setattr(history, "is_metadata", lambda source: True)
+    monkeypatch.setattr(
+        history,
+        "read",
+        lambda source, pipeline: [
+            metadata.Run(
+                run_id=name, pipeline="p", created=None, state="complete", metrics={},
+                blessed=blessed, pushed=None, folders=folders,
+            )
+            for name, blessed, folders in newest_first
+        ],
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("pipeline_runs")
+def test_runs_of_a_pipeline_come_from_their_evaluations_and_refused_ones_on_demand():
+    def ids(**options):
+        return [found.run_id for found in judged_runs.read("metadata.sqlite", **options)]
+
+    assert ids() == ["a"]
+    assert ids(with_refused=True) == ["a", "b"]

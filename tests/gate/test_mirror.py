@@ -22,8 +22,8 @@ WRITERS, ENTRIES = 8, 5
 def uri(request, tmp_path):
     """A folder that does not exist yet."""
     if request.param == "memory":
-        return f"memory://{uuid.uuid4()}/baseline"
-    path = tmp_path / "some" / "baseline"
+        return f"memory://{uuid.uuid4()}/run[1]*/baseline"
+    path = tmp_path / "run[1]*" / "base line"
     return path.as_uri() if request.param == "url" else str(path)
 
 

@@ -38,9 +38,12 @@ def Use(  # noqa: N802
     number: Parameter[int],
     factor: Parameter[float],
     model: OutputArtifact[standard_artifacts.Model],
+    fails_without: Parameter[str] = "",
 ):
-    """Needs the number when it begins."""
-    pathlib.Path(model.uri).mkdir(parents=True, exist_ok=True)
+    """Needs the number when it begins; fails if a file is not there, and makes it."""
+    if fails_without and not pathlib.Path(fails_without).exists():
+        pathlib.Path(fails_without).touch()
+        raise RuntimeError("the first try fails")
     pathlib.Path(model.uri, "product").write_text(str(number * factor))
 
 
@@ -55,15 +58,6 @@ def Refused(  # noqa: N802
     model.mlmd_artifact.custom_properties["unset"].SetInParent()
     model.set_string_custom_property("folder", model.uri)
     number.value = 7
-
-
-@component
-def Fail(marker: Parameter[str], model: OutputArtifact[standard_artifacts.Model]):  # noqa: N802
-    """Fails the first time."""
-    if not pathlib.Path(marker).exists():
-        pathlib.Path(marker).touch()
-        raise RuntimeError("the first try fails")
-    pathlib.Path(model.uri, "weights").write_text("1")
 
 
 def four_components(data_path="data", **config):

@@ -116,24 +116,13 @@ def _places(
     if baseline_uri:
         places.append(Mirror(baseline_uri))
     if source:
-        places.append(LedgerArtifacts(source, pipeline=pipeline or _only_pipeline(source)))
+        places.append(LedgerArtifacts(source, pipeline=pipeline))
     if not places:
         raise errors.UserError(
             "Expected --metadata, --baseline-uri or both. Received: neither. "
             "Name the ledger that the gate reads."
         )
     return places
-
-
-def _only_pipeline(source: str) -> str:
-    from tfx_perf import metadata
-
-    found = metadata.pipelines(source)
-    if len(found) != 1:
-        raise errors.UserError(
-            f"Expected --pipeline, one of {', '.join(found) or 'none yet'}. Received: nothing."
-        )
-    return found[0]
 
 
 def _find(

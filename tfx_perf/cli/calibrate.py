@@ -9,23 +9,27 @@ from tfx_perf.cli import terminal
 
 
 @click.command("calibrate")
-@click.argument("source", type=click.Path(), metavar="LEDGER")
+@click.argument("source")
+@click.option("--pipeline", metavar="NAME", help="Only this pipeline's runs.")
+@click.option("--refused", is_flag=True, help="Also replay the runs that were refused.")
 @click.option("--config", "config_path", metavar="YAML", help="Settings with the gate's rules.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, not a table.")
-def command(*, source: str, config_path: str | None, as_json: bool) -> None:
-    """Replays the runs in LEDGER and shows how often the gate would have been wrong.
+def command(
+    *, source: str, pipeline: str | None, refused: bool, config_path: str | None, as_json: bool
+) -> None:
+    """Replays the runs in SOURCE and shows how often the gate would have been wrong.
 
-    LEDGER is the `ledger.json` of a PerfLedger. Its runs are taken to be equally good:
-    every refusal counts as a false alarm. For each metric it also shows what a further run
-    is expected to vary by, and the smallest change that is found in four of five runs.
+    SOURCE is ML Metadata or a ledger, as for `tfx-perf history`. The runs are taken to be
+    equally good: every refusal counts as a false alarm. For each metric it also shows what
+    runs vary by, and the smallest change that is found in four of five runs.
     """
-    # Imported here: SciPy takes longer than the rest of the command line.
-    from tfx_perf.gate import calibration
-    from tfx_perf.gate.ledger import Ledger
+    # Imported here: SciPy and ML Metadata take longer than the rest of the command line.
+    from tfx_perf.gate import calibration, judged_runs
 
     settings = perf_config.PerfConfig.from_yaml(config_path) if config_path else None
     gate = perf_config.PerfConfig.of(settings).gate
-    found = calibration.replay(Ledger.read(source).entries, gate)
+    runs = judged_runs.read(source, pipeline=pipeline, with_refused=refused)
+    found = calibration.replay(runs, gate)
     if as_json:
         document = found.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})

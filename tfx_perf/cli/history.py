@@ -32,8 +32,8 @@ _MARKS = {True: ("●", "green"), False: ("✗", "red"), None: ("·", "dim")}
     "keys",
     metavar="KEY",
     multiple=True,
-    help="A metric to show, may be repeated; by default speed, memory, MFU and loss in the "
-    "tables, and everything in JSON.",
+    help="A metric to show, evaluation/NAME for one of Evaluator's; may be repeated. By default "
+    "speed, memory, MFU and loss in the tables, and everything in JSON.",
 )
 @click.option(
     "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True,
@@ -56,8 +56,7 @@ def command(
     mysql://user:password@host:port/database, or postgresql://…), or a ledger of blessed
     runs (its JSON file, or the gate's baseline_uri). It is only read.
     """
-    for key in keys:
-        names.pick(key, list(metrics.CATALOGUE), what="metric")
+    keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
     from tfx_perf.gate import history
 
@@ -72,6 +71,13 @@ def command(
             terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
     else:
         terminal.show(f"{markup.escape(source)} holds no runs.")
+
+
+def _key(name: str) -> str:
+    # Which metrics Evaluator has only the runs can say.
+    if metrics.is_evaluation(name):
+        return name
+    return names.pick(name, list(metrics.CATALOGUE), what="metric")
 
 
 def _write_page(runs: "Sequence[Run]", keys: Sequence[str], path: str) -> None:

@@ -21,7 +21,7 @@ class Difference:
     """One figure of two runs.
 
     Attributes:
-        name: a metric's key, or a part of the time.
+        name: a metric's key (see `metrics.lookup`), or a part of the time.
         before: the first run's; None if it has none.
         after: the second run's; None if it has none.
     """
@@ -45,7 +45,7 @@ class Difference:
     @property
     def better(self) -> bool | None:
         """Whether the second is better; None if neither is, or one is missing."""
-        way = metrics.CATALOGUE[self.name].direction
+        way = metrics.lookup(self.name).direction
         if way is metrics.Direction.NONE or self.before is None or self.after is None:
             return None
         return (self.after > self.before) is (way is metrics.Direction.HIGHER)
@@ -75,8 +75,7 @@ def compare(before: Run, after: Run) -> Comparison:
     """Compares two runs; see `Comparison`."""
     pairs = [
         Difference(key, before.metrics.get(key), after.metrics.get(key))
-        for key in metrics.CATALOGUE
-        if key in before.metrics or key in after.metrics
+        for key in sorted({*before.metrics, *after.metrics})
     ]
     different = [pair for pair in pairs if pair.before != pair.after]
     return Comparison(

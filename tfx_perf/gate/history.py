@@ -1,10 +1,12 @@
 """Runs from wherever they are recorded: ML Metadata, a ledger, an artifact's file."""
 
+import contextlib
 import dataclasses
 import datetime
 import json
+import logging
 import pathlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from tfx_perf import errors, metadata, metadata_store, metrics
 from tfx_perf.gate import record as gate_record
@@ -15,6 +17,8 @@ from tfx_perf.gate.record import GateRecord
 from tfx_perf.metadata import Run
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def read(source: str, *, pipeline: str | None = None, limit: int | None = None) -> list[Run]:
@@ -34,13 +38,24 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
     """
     if is_metadata(source):
         runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
-        known = {
-            name: LedgerArtifacts(source, pipeline=name).read()
-            for name in {run.pipeline for run in runs}
-        }
+        known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
-    ledger = Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
-    return _of_ledger(ledger)[:limit]
+    return _of_ledger(read_ledger(source))[:limit]
+
+
+def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
+    """Returns the blessed runs on record.
+
+    Args:
+        source: as for `read`.
+        pipeline: its name in ML Metadata; None for the only one there.
+
+    Raises:
+        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
+    """
+    if is_metadata(source):
+        return LedgerArtifacts(source, pipeline=pipeline).read()
+    return Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
 
 
 def read_artifact(path: str) -> Run:
@@ -94,8 +109,16 @@ def is_metadata(source: str) -> bool:
     return path.is_file() and path.suffix != ".json"
 
 
+def _decisions(source: str, pipeline: str) -> Ledger:
+    try:
+        return read_ledger(source, pipeline=pipeline)
+    except errors.UserError as error:  # must not hide the runs
+        _LOGGER.warning("What people decided is not shown: %s", error)
+        return Ledger()
+
+
 def _completed(run: Run) -> Run:
-    """Adds what the artifacts' files know."""
+    """Adds what the artifacts' files know; of a file that cannot be read, nothing."""
     figures, environment = dict(run.metrics), {}
     for kind, file_name in (
         ("PerfMetrics", training_record.FILE_NAME),
@@ -103,9 +126,10 @@ def _completed(run: Run) -> Run:
     ):
         path = pathlib.Path(run.folders.get(kind, ""), file_name)
         if kind in run.folders and path.is_file():
-            found = read_artifact(str(path))
-            figures |= found.metrics
-            environment |= found.environment
+            with contextlib.suppress(errors.UserError):  # e.g. of an older version
+                found = read_artifact(str(path))
+                figures |= found.metrics
+                environment |= found.environment
     return dataclasses.replace(run, metrics=figures, environment=environment)
 
 
@@ -128,7 +152,7 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
             pipeline="",
             created=entry.time,
             state="complete",
-            metrics=dict(entry.figures),
+            metrics={**entry.figures, **_prefixed(entry.evaluation)},
             blessed=entry in ledger.entries,
             pushed=None,
             folders={},
@@ -138,6 +162,10 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
     return [_decided(run, ledger) for run in newest_first]
+
+
+def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:
+    return {metrics.EVALUATION_PREFIX + name: value for name, value in evaluation.items()}
 
 
 def _schema(path: pathlib.Path) -> str | None:

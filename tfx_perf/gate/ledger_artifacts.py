@@ -6,7 +6,7 @@ from ml_metadata import errors as mlmd_errors
 from ml_metadata.metadata_store.metadata_store import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, fingerprint, metadata_store
+from tfx_perf import errors, fingerprint, metadata, metadata_store
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 
@@ -27,15 +27,18 @@ class LedgerArtifacts:
         >>> LedgerArtifacts("metadata.sqlite", pipeline="taxi").read().entries
     """
 
-    def __init__(self, source: str, *, pipeline: str) -> None:
-        """Opens nothing yet.
+    def __init__(self, source: str, *, pipeline: str | None) -> None:
+        """Finds the pipeline.
 
         Args:
             source: see `metadata_store.open_store`.
-            pipeline: its name.
+            pipeline: its name; None for the only one there.
+
+        Raises:
+            UserError: the database cannot be opened, or has none or several pipelines.
         """
         self._source = source
-        self._pipeline = pipeline
+        self._pipeline = pipeline or _only_pipeline(source)
 
     def read(self) -> Ledger:
         """Returns the merge of the last ledgers; those whose files are gone are left out.
@@ -104,6 +107,16 @@ class LedgerArtifacts:
             if item.type == _TYPE and item.state == mlmd.Artifact.LIVE
         ]
         return sorted(found, key=lambda item: item.id)[-_COUNT:]
+
+
+def _only_pipeline(source: str) -> str:
+    found = metadata.pipelines(source)
+    if len(found) != 1:
+        raise errors.UserError(
+            f"Expected the name of a pipeline, one of {', '.join(found) or 'none yet'}. "
+            "Received: pipeline=None."
+        )
+    return found[0]
 
 
 def _merged(artifacts: list[mlmd.Artifact]) -> Ledger:

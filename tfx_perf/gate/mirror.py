@@ -96,9 +96,10 @@ class Mirror:
             except FileNotFoundError:
                 return {}
             paths = sorted(path for path in found if path.endswith(".json"))
-            texts = self._store.cat(paths, on_error="return") if paths else {}
+            # All at a time. Unlike cat(), it takes no path with a * or [ for a pattern.
+            texts = self._store.cat_ranges(paths, None, None, on_error="return")
             files = {}
-            for path, text in texts.items():
+            for path, text in zip(paths, texts, strict=True):
                 if isinstance(text, FileNotFoundError):
                     continue  # too old, and removed since it was listed
                 if isinstance(text, Exception):

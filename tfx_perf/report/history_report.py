@@ -1,5 +1,6 @@
 """The page of `tfx-perf history`."""
 
+import functools
 from collections.abc import Sequence
 
 from tfx_perf import formatting
@@ -26,7 +27,8 @@ def report_on(runs: Sequence[Run], keys: Sequence[str]) -> page.Report:
         measured = [run for run in reversed(runs) if key in run.metrics]
         points = [(run.metrics[key], _KIND_OF[run.blessed]) for run in measured]
         if points:
-            figure = plots.trend(points, kinds=_KINDS, ylabel=key)
+            shown = functools.partial(formatting.format_value, key)
+            figure = plots.trend(points, kinds=_KINDS, shown=shown)
             report.add_figure(f"Trend of {formatting.label(key)}", svg=figure)
     report.add_table(
         "Runs, newest first",

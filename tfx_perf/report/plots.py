@@ -5,7 +5,7 @@ display, so a plot can be made in any process or thread.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib import figure
 
@@ -114,13 +114,15 @@ def lines(
     return _svg(drawing)
 
 
-def trend(points: Sequence[tuple[float, str]], *, kinds: Mapping[str, str], ylabel: str) -> str:
+def trend(
+    points: Sequence[tuple[float, str]], *, kinds: Mapping[str, str], shown: Callable[[float], str]
+) -> str:
     """Draws a figure over a row of runs, each run's dot in the colour of its kind.
 
     Args:
         points: value and kind, oldest first.
         kinds: every kind to its colour; those that occur are explained.
-        ylabel: what the values are, with their unit.
+        shown: writes a value with its unit, for the axis.
     """
     drawing, axes = _axes(2.6)
     values = [value for value, _ in points]
@@ -130,8 +132,8 @@ def trend(points: Sequence[tuple[float, str]], *, kinds: Mapping[str, str], ylab
         if places:
             axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind)
     axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: shown(value))
     axes.set_xlabel("runs, oldest first")
-    axes.set_ylabel(ylabel)
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
     return _svg(drawing)
 

@@ -22,6 +22,10 @@ RULES: Mapping[str, Rule] = {
     "oom_count": Rule(margin=0.0, budget=1.0, optional=True),
     "train_loss": Rule(margin=0.05, scale=0.1, optional=True),
     "validation_loss": Rule(margin=0.05, scale=0.1, optional=True),
+    # Of the whole machine, sampled.
+    "energy_per_example_joules": Rule(margin=0.1, noise=0.03, optional=True),
+    # A plan that cannot be compiled is not used: worth a look, no reason to refuse.
+    "xla_compile_success_ratio": Rule(min=0.9, optional=True, advisory=True),
     # Trials come before the first step and are made only when something has changed.
     "time_to_first_step_seconds": Rule(margin=0.2, scale=5.0, optional=True, advisory=True),
     # Compiling takes a large share of a short training, and that is no fault.

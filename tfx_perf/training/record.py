@@ -122,7 +122,9 @@ class TrainingRecord(PlanChoice):
             ),
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
             "steps_per_call": self.plan.steps_per_call or 1,
-            "xla_enabled": int(self.jit_compile if self.plan.is_plain_fit else self.plan.xla),
+            "xla_enabled": int(
+                self.jit_compile if self.plan.is_plain_fit else self.plan.uses_xla
+            ),
             **self._xla_figures(),
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,

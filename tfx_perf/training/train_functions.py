@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf import errors
+from tfx_perf.training.direct_iterators import direct_iterators
 from tfx_perf.training.lines.base_line import Function, KerasLine
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
+from tfx_perf.training.step.compiled_call import CompiledCall
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
@@ -34,6 +36,7 @@ class TrainFunctions:
         self._countdown = countdown
         self._made: dict[TrainingPlan, steps.MultiStep] = {}
         self._shapes: dict[TrainingPlan, InputShapes] = {}
+        self._compiled: CompiledCall | None = None
 
     @property
     def users_steps_per_call(self) -> int:
@@ -49,12 +52,18 @@ class TrainFunctions:
     def _slicing_obstacle(self) -> str | None:
         return slicing_obstacle(self._model, self._line)
 
-    def of(self, plan: TrainingPlan) -> steps.MultiStep:
+    def of(self, plan: TrainingPlan) -> steps.MultiStep | CompiledCall:
         """Returns the function that runs a plan's steps.
 
         Raises:
             UserError: the model cannot be trained in micro-batches.
         """
+        if plan.xla_call:
+            stepwise = self.of(plan.stepwise)
+            if self._compiled is None:
+                self._compiled = CompiledCall(self._model, self._line, stepwise=stepwise)
+            self._compiled.steps_per_call = plan.steps_per_call
+            return self._compiled
         if plan.micro_batches > 1 and self._slicing_obstacle:
             raise errors.UserError(
                 f"Expected a model that can train in micro-batches. Received: "
@@ -75,12 +84,21 @@ class TrainFunctions:
 
     def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
         """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
-        shapes = self._shapes.get(_traced(plan))
+        shapes = self._compiled and self._compiled.shapes
+        if not plan.xla_call:
+            shapes = self._shapes.get(_traced(plan))
         return shapes and shapes.found()
 
-    def compiled_part(self, plan: TrainingPlan) -> Callable[[Any], Any] | None:
-        """Returns what XLA compiles of a plan's step, a function of a batch; None without XLA."""
-        return SplitStep(self._model, self._line, xla=True).gradients if plan.xla else None
+    def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
+        """Returns what XLA compiles of a plan's step, and the batch as that function takes it.
+
+        Args:
+            plan: one that uses XLA.
+            batch: one element of the training data.
+        """
+        if plan.xla_call:
+            return self.of(plan).one_step(batch)
+        return SplitStep(self._model, self._line, xla=True).gradients, batch
 
     def plain_step(self) -> Function:
         """Returns Keras' own step for use while a plan is installed; the user's is one a call."""
@@ -102,14 +120,27 @@ class TrainFunctions:
 
     @contextlib.contextmanager
     def installed(self, train_function: Any, test_function: Any) -> Iterator[None]:
-        """Puts functions in the place of Keras', and afterwards lets Keras make its own."""
+        """Puts functions in the place of Keras'; see `replaced`."""
         model, users_steps = self._model, self.users_steps_per_call
-        model.train_function, model.test_function = train_function, test_function
+        with self.replaced():
+            model.train_function, model.test_function = train_function, test_function
+            try:
+                yield
+            finally:
+                self._line.set_steps_per_execution(model, users_steps)
+
+    @contextlib.contextmanager
+    def replaced(self) -> Iterator[None]:
+        """Wraps a `fit` with functions in the place of Keras'.
+
+        They are called with direct iterators. Afterwards Keras makes its own functions.
+        """
+        model = self._model
         try:
-            yield
+            with direct_iterators(model.distribute_strategy):
+                yield
         finally:
             model.train_function = model.test_function = None
-            self._line.set_steps_per_execution(model, users_steps)
 
     def _make(self, plan: TrainingPlan) -> steps.MultiStep:
         model, line = self._model, self._line

@@ -19,12 +19,14 @@ def account_of(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAcc
         plan: of the training.
         batch: one element of the training data, None if there is no way to get one.
     """
-    part = loop.functions.compiled_part(plan)
-    if part is None and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):
+    part = None
+    if not plan.uses_xla and not (plan.is_plain_fit and getattr(model, "jit_compile", False)):
         return None
     shapes = loop.functions.compiled_shapes(plan)
     if batch is None:
         return XlaAccount(compiled_shapes=shapes, note="no batch can be read from x")
+    if plan.uses_xla:
+        part, batch = loop.functions.compiled_part(plan, batch)
     try:
         before = hlo.model_step_hlo(model, batch, optimized=False, step=part)
         after = hlo.model_step_hlo(model, batch, optimized=True, step=part).hlo_module

@@ -1,6 +1,8 @@
 """SplitStep: one training step in parts, so that it can be compiled, sliced and repeated."""
 
 import contextlib
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -36,6 +38,7 @@ class SplitStep:
         recompute: int | str | None = None,
         journal: Journal | None = None,
         shapes: InputShapes | None = None,
+        forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step.
 
@@ -50,7 +53,9 @@ class SplitStep:
                 keeps them.
             journal: where to note what a repetition needs; None if none is wanted.
             shapes: where to note what XLA compiles for; likewise.
+            forward: from x to the predictions; None calls the model.
         """
+        self._forward = forward or functools.partial(line.forward, model)
         self._model = model
         self._line = line
         self._xla = xla
@@ -107,7 +112,7 @@ class SplitStep:
     ) -> tuple[Gradients, Tensors]:
         model, line = self._model, self._line
         with tf.GradientTape() as tape:
-            y_pred = line.forward(model, x)
+            y_pred = self._forward(x)
             loss = line.loss(model, x, y, y_pred, weight, counts_as=counts_as)
             if share is not None:
                 loss = loss * tf.cast(share, loss.dtype)

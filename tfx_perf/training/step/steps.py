@@ -74,6 +74,33 @@ def train_step(
     return model.train_step
 
 
+def in_replicas(
+    step: Step, arguments: tuple[Any, ...], *, strategy: tf.distribute.Strategy, reduction: str
+) -> Logs:
+    """Traces a step in every replica.
+
+    Args:
+        step: to be called in replica context.
+        arguments: of the step.
+        strategy: the one that the model was built under.
+        reduction: `MEAN` or `SUM`, of the logs over the replicas.
+
+    Returns:
+        The logs, which are there only when all that the step does is done.
+    """
+
+    def reduced(value: Any) -> tf.Tensor:
+        values = strategy.experimental_local_results(value)
+        return values[0] if len(values) == 1 else strategy.reduce(reduction, value, axis=None)
+
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    logs = tf.nest.map_structure(reduced, strategy.run(step, args=arguments))
+    added = graph.get_operations()[before:]
+    with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
+        return tf.nest.map_structure(tf.identity, logs)
+
+
 class MultiStep:
     """Runs `step` several times on an iterator in one graph call.
 
@@ -151,19 +178,9 @@ class MultiStep:
         return () if self.micro_batches == 1 else (tf.constant(self.micro_batches),)
 
     def _once(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        graph = tf.compat.v1.get_default_graph()
-        before = len(graph.get_operations())
-        logs = self._strategy.run(self._step, args=(batch, *slicing))
-        logs = tf.nest.map_structure(self._over_replicas, logs)
-        added = graph.get_operations()[before:]
-        with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
-            return tf.nest.map_structure(tf.identity, logs)
-
-    def _over_replicas(self, value: Any) -> tf.Tensor:
-        values = self._strategy.experimental_local_results(value)
-        if len(values) == 1:
-            return values[0]
-        return self._strategy.reduce(self._reduction, value, axis=None)
+        return in_replicas(
+            self._step, (batch, *slicing), strategy=self._strategy, reduction=self._reduction
+        )
 
     def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> Logs:
         began = time.perf_counter()  # all of this runs only while it is traced

@@ -6,7 +6,7 @@ from typing import Any
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.step import fused_update
+from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -59,7 +59,7 @@ def families(
     longest = min(longest_call(step_seconds), loop.train_length)
     sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
     own_step = loop.line.overrides_train_step(model)
-    # Not a choice of its own: it computes the same and was never the slower one.
+    # Not a choice of its own: it computes the same, and no slower beyond noise.
     fused = not own_step and fused_update.is_possible(model.optimizer, loop.line)
     always = {
         "fused_update": fused,
@@ -75,11 +75,19 @@ def families(
     ]
     refused = []
     if settings.compilation.enabled:
-        xla = TrainingPlan(steps_per_call=sizes[-1], xla=True, **always)
-        if own_step:
-            reason = "the model has its own train_step, which cannot be split"
-            refused.append(TrialRecord(plan=xla, status="failed", reason=reason))
-        else:
-            found.append([xla])
+        reason = "the model has its own train_step, which cannot be split" if own_step else None
+        for plan, obstacle in (
+            (TrainingPlan(steps_per_call=sizes[-1], xla=True, **always), reason),
+            (
+                TrainingPlan(steps_per_call=sizes[-1], xla_call=True, precision=precision),
+                "it keeps all activations, and `recompute` is asked for"
+                if always["recompute"]
+                else compiled_call.obstacle(model, loop.line, loop.element_spec),
+            ),
+        ):
+            if obstacle:
+                refused.append(TrialRecord(plan=plan, status="failed", reason=obstacle))
+            else:
+                found.append([plan])
     return [tuple(plans) for plans in found if plans], refused
 
