@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ _CLASS = "tfx_perf::Model"
 _NAME = "model"
 _TIMEOUT_SECONDS = 600
 _OBJECT_BEGINS = b"\x7fELF"
+_ERROR = re.compile(r"[\w.]+Error: ")
 
 
 def export(folder: str, *, signature: str) -> str:
@@ -53,8 +55,7 @@ def export(folder: str, *, signature: str) -> str:
             raise _failed(signature, f"no end within {_TIMEOUT_SECONDS} seconds") from error
         header, compiled = (pathlib.Path(draft, f"{_NAME}.{kind}") for kind in ("h", "o"))
         if not (header.exists() and compiled.exists()):
-            lines = [line for line in result.stderr.splitlines() if line.strip()]
-            raise _failed(signature, lines[-1] if lines else f"exit code {result.returncode}")
+            raise _failed(signature, _reason(result))
         if not compiled.read_bytes().startswith(_OBJECT_BEGINS):
             raise _failed(signature, "the compiler's output is no object file")
         shutil.copytree(draft, target, dirs_exist_ok=True)
@@ -74,6 +75,13 @@ def _check(folder: str, signature: str) -> None:
                 signature, f"its input {name} is a string, which XLA does not know; save another "
                 "signature that takes numbers"
             )
+
+
+def _reason(result: subprocess.CompletedProcess) -> str:
+    """Returns the line of the compiler's output that names an error, else the last one."""
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    named = [line for line in lines if _ERROR.match(line)]
+    return (named or lines or [f"exit code {result.returncode}"])[-1].rstrip(".")
 
 
 def _failed(signature: str, reason: str) -> errors.MeasurementError:

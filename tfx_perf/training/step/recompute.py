@@ -10,12 +10,15 @@ is not copied, so it happens once, and a mask that is computed again is the same
 import bisect
 import dataclasses
 import math
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
 from tfx_perf.training.step import graph_order
 from tfx_perf.training.step import segments as segments_lib
+
+_ByReference = dict[Any, tf.Tensor]  # by `Tensor.ref()`
 
 _NOT_COPIED = {*graph_order.SHAPES, "Placeholder", "NoOp"}
 _SMALL_BYTES = 4096
@@ -109,7 +112,7 @@ class _Passes:
                 found[segment].readers.append((operation, index))
         return found
 
-    def copies(self, segment: int, part: _Part, *, xla: bool) -> dict[tf.Tensor.ref, tf.Tensor]:
+    def copies(self, segment: int, part: _Part, *, xla: bool) -> _ByReference:
         """Copies the operations of a segment that the readers need."""
         needed, given = self._needed(
             segment, [operation.inputs[index] for operation, index in part.readers]
@@ -138,7 +141,7 @@ class _Passes:
     ) -> tuple[list[tf.Operation], list[tf.Tensor]]:
         """Returns the operations to copy, in order, and what they read that is kept."""
         needed: set[tf.Operation] = set()
-        given: dict[tf.Tensor.ref, tf.Tensor] = {}
+        given: _ByReference = {}
         pending = [tensor.op for tensor in tensors]
         while pending:
             operation = pending.pop()
