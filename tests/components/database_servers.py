@@ -4,6 +4,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -32,7 +33,8 @@ def postgresql():
         subprocess.run(create, user=_USER, cwd=folder, check=True, capture_output=True)
         server = [programs / "postgres", "-D", data, "-p", str(port), "-k", folder, "-F",
                   "-h", "127.0.0.1"]  # fmt: skip
-        with _running(server, port=port, folder=folder):
+        # On SIGTERM it would wait for its clients.
+        with _running(server, port=port, folder=folder, stop=signal.SIGINT):
             connection = mlmd.ConnectionConfig()
             target = connection.postgresql
             target.host, target.port, target.user = "127.0.0.1", str(port), "tfx"
@@ -99,7 +101,7 @@ _UNPACK = "for package in *.deb; do dpkg -x $package root || exit 1; done"
 
 
 @contextlib.contextmanager
-def _running(command, *, port, folder, env=None):
+def _running(command, *, port, folder, env=None, stop=signal.SIGTERM):
     with open(folder / "log", "wb") as log:
         server = subprocess.Popen(
             command, user=_USER, cwd=folder, env=env, stdout=log, stderr=subprocess.STDOUT
@@ -114,7 +116,7 @@ def _running(command, *, port, folder, env=None):
             time.sleep(0.1)
         yield
     finally:
-        server.terminate()
+        server.send_signal(stop)
         server.wait()
 
 
