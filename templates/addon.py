@@ -78,12 +78,10 @@ def addition(target: pathlib.Path) -> Addition:
     Raises:
         UserError: it has no pipeline that can be changed, or uses tfx-perf already.
     """
-    step = training_step.find(target.absolute())
-    root = _import_root(step.path)
-    if target.is_dir() and not root.is_relative_to(target.absolute()):
-        project = target.absolute()
-    else:
-        project = root
+    target = target.absolute()
+    step = training_step.find(target)
+    root = training_step.import_root(target, step.path)
+    project = target if target.is_dir() else root
     templates = copying.contents(copying.PERF_ADDON, pipeline_name="")
     folder = step.path.parent
     for name in templates:
@@ -100,14 +98,6 @@ def addition(target: pathlib.Path) -> Addition:
         changed: _changed(step, module),
     }
     return Addition(project=project, files=files, changed=changed, notes=_notes(step))
-
-
-def _import_root(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder from which the project's modules are imported."""
-    folder = path.parent
-    while (folder / "__init__.py").exists():
-        folder = folder.parent
-    return folder
 
 
 def _notes(step: training_step.TrainingStep) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterator
 
 from tfx_perf import errors
@@ -71,6 +72,26 @@ def find(project: pathlib.Path) -> TrainingStep:
             f"Expected one Trainer. Received: {places}. Name the file of the one that you mean."
         )
     return _step(*found[0])
+
+
+def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
+    """Returns the folder from which a project imports its own modules.
+
+    That is the project's folder, even if it is a package (TFX's templates are, and do not import
+    it), unless some module imports from it by its name. For a file, the packages decide.
+
+    Args:
+        project: its folder, or a file.
+        path: the pipeline's file.
+    """
+    if project.is_dir():
+        by_name = re.compile(rf"^\s*(?:from|import)\s+{re.escape(project.name)}\b", re.MULTILINE)
+        sources = (file.read_text(encoding="utf-8") for file in _python_files(project))
+        return project.parent if any(map(by_name.search, sources)) else project
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
 
 
 def _python_files(project: pathlib.Path) -> Iterator[pathlib.Path]:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import tfx_call
 
-from tfx_perf.cli.repairs import packages, script
+from tfx_perf.cli.repairs import airflow_handler, packages, script
 
 _NAME = "my-orders"
 Tfx = Callable[..., tuple[int, str, str]]
@@ -33,6 +33,9 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[pathlib.Path]:
     (home / "airflow").mkdir()
     (home / "airflow" / "airflow.db").touch()
     with pytest.MonkeyPatch.context() as patch:
+        # Where Airflow is beside TFX, importing it here would set up its logging, and absl's
+        # handler would close pytest's streams. TFX's runner is in test_tfx_runs.py.
+        patch.setattr(airflow_handler, "_RUNNERS", ())
         patch.setenv("HOME", str(home))
         patch.setenv("AIRFLOW_HOME", str(home / "airflow"))
         yield home

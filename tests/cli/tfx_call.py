@@ -9,10 +9,7 @@ from tfx_perf.cli.repairs import entry
 
 
 def call(*arguments: object) -> tuple[int, str, str]:
-    """Returns exit code, output and errors.
-
-    Not with pytest's capture, whose streams are closed while loggers still hold them.
-    """
+    """Returns exit code, output and errors."""
     out, err = io.StringIO(), io.StringIO()
     with (
         contextlib.redirect_stdout(out),

@@ -100,6 +100,16 @@ def test_a_file_in_no_package_imports_from_its_own_folder(tmp_path):
     assert "\nimport perf_components\n" in addon.addition(tmp_path / "build.py").files["build.py"]
 
 
+def test_modules_are_imported_as_the_project_does(tmp_path):
+    project = _project(tmp_path / "mine", _LISTED)
+    (project / "__init__.py").touch()
+    added = addon.addition(project)
+    assert "\nfrom pipeline import perf_components\n" in added.files[added.changed]
+    (project / "runner.py").write_text("from mine.pipeline import pipeline\n")
+    added = addon.addition(project)
+    assert "\nfrom mine.pipeline import perf_components\n" in added.files["pipeline/pipeline.py"]
+
+
 def test_what_it_cannot_do_is_said(tmp_path):
     without = _LISTED.replace("tfx.components.Pusher(", "my.Deployer(")
     assert "no Pusher" in addon.addition(_project(tmp_path / "a", without)).notes[0]
