@@ -64,7 +64,7 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
 
 def test_a_whole_call_is_one_program(keras):
     plan = TrainingPlan(steps_per_call=4, xla_call=True)
-    data = model_cases.regression().unbatch().batch(8, drop_remainder=True)
+    data = rows().batch(8, drop_remainder=True)
     record = trained(captured(model_cases.dense(keras), data, epochs=3), plan)
     assert record.xla.compiled_shapes == ("4x8x4, 4x8x1",)
     figures = record.figures()
