@@ -18,7 +18,7 @@ def _pipeline(folder: pathlib.Path) -> tfx.dsl.Pipeline:
     choose = runner_components.Choose(number=number)
     work = runner_components.Work(obstacle=str(folder / "obstacle")).with_id("Work")
     work.add_upstream_node(choose)
-    with tfx.dsl.experimental.conditional.Cond(choose.outputs["chosen"].future()[0].value > 5):
+    with tfx.dsl.Cond(choose.outputs["chosen"].future()[0].value > 5):
         large = runner_components.Work(obstacle=str(folder / "none")).with_id("OnlyIfLarge")
     connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
         str(folder / "metadata" / "metadata.sqlite")
