@@ -209,9 +209,8 @@ def test_the_training_is_the_one_in_the_precision_that_trains(inputs, tmp_path, 
     body = tuning_cases.training().replace("    data = read(", f"    {line}\n    data = read(")
     module = tuning_cases.module(tmp_path / "module.py", body)
     name = "mixed_bfloat16"
-    record = plan_split(inputs, module_file=module, time_budget_seconds=2, precision=name)
+    plan_split(inputs, module_file=module, time_budget_seconds=2, precision=name)
     assert set(told.read_text().split()) == {name}
-    assert record.key["training"].endswith(name)
 
 
 def test_the_settings_batch_size_comes_before_the_codes(inputs, tmp_path, plan_split):

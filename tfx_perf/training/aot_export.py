@@ -8,7 +8,9 @@ import subprocess
 import sys
 import tempfile
 
+import tensorflow as tf
 from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.tools import saved_model_utils
 
 from tfx_perf import errors
@@ -41,10 +43,11 @@ def export(folder: str, *, signature: str) -> str:
     """
     _check(folder, signature)
     target = pathlib.Path(folder, FOLDER)
-    with tempfile.TemporaryDirectory() as draft:
+    with tempfile.TemporaryDirectory() as frozen, tempfile.TemporaryDirectory() as draft:
+        _freeze(folder, signature, frozen)
         command = [
             *(sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"),
-            *("--dir", folder, "--tag_set", "serve", "--signature_def_key", signature),
+            *("--dir", frozen, "--tag_set", "serve", "--signature_def_key", signature),
             *("--output_prefix", os.path.join(draft, _NAME), "--cpp_class", _CLASS),
         ]
         try:
@@ -60,6 +63,34 @@ def export(folder: str, *, signature: str) -> str:
             raise _failed(signature, "the compiler's output is no object file")
         shutil.copytree(draft, target, dirs_exist_ok=True)
     return str(target)
+
+
+def _freeze(folder: str, signature: str, target: str) -> None:
+    """Writes a saved model of the signature with fixed dimensions and constants as weights.
+
+    The compiler refuses open dimensions, and does not find all variables of Keras 3's models.
+    """
+    function = tf.saved_model.load(folder).signatures[signature]
+    specs = {
+        name: tf.TensorSpec([size or 1 for size in spec.shape], spec.dtype, name=name)
+        for name, spec in function.structured_input_signature[1].items()
+    }
+
+    def fixed(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return function(**inputs)
+
+    constant = convert_to_constants.convert_variables_to_constants_v2(
+        tf.function(fixed, autograph=False).get_concrete_function(**specs)
+    )
+    # Its inputs and outputs are flat, in the order of their sorted names.
+    names = sorted(function.structured_outputs)
+
+    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = constant(*(inputs[name] for name in sorted(specs)))
+        return dict(zip(names, tf.nest.flatten(outputs), strict=True))
+
+    saved = tf.function(call, autograph=False).get_concrete_function(**specs)
+    tf.saved_model.save(tf.Module(), target, signatures={signature: saved})
 
 
 def _check(folder: str, signature: str) -> None:

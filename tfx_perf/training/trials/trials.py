@@ -9,13 +9,13 @@ model's and optimizer's variables are put back afterwards.
 import dataclasses
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_perf import datasets
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -23,7 +23,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
-from tfx_perf.training.trials.turns import Schedule
+from tfx_perf.training.trials.turns import Schedule, Turn, elsewhere
 from tfx_perf.training.trials.variant import Precision, Variant
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
@@ -136,8 +136,9 @@ class Trials:
             ]
         return to_try
 
-    def _loop_of(self, plan: TrainingPlan) -> Loop:
-        return self._variants[plan.precision].loop
+    def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
+        turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
+        return turn if plan.precision is None else elsewhere(turn)
 
     def _check_limit(self) -> float:
         now = time.perf_counter()
@@ -154,7 +155,7 @@ class Trials:
         """Fills the contenders' blocks until decided, then measures the wait for input."""
         # The checks read from memory; on the real data a step may take longer.
         self._shorten(contenders, step_seconds=(yield self._loop.turn(self._reference)))
-        turns = [self._loop_of(contender.plan).turn(contender.plan) for contender in contenders]
+        turns = [self._turn(contender.plan) for contender in contenders]
         began = time.perf_counter()
         for round_index in range(_MOST_ROUNDS):
             spent_seconds = time.perf_counter() - began
@@ -174,8 +175,7 @@ class Trials:
         iterator = self._loop.iterator_over(one_batch)
         repeated = []
         for _ in range(_MIN_ROUNDS):
-            turn = self._loop_of(winner.plan).turn(winner.plan, iterator=iterator)
-            repeated.append((yield turn))
+            repeated.append((yield self._turn(winner.plan, iterator=iterator)))
         self._input_wait = max(0.0, 1.0 - float(np.median(repeated) / np.median(winner.blocks)))
 
     @staticmethod
