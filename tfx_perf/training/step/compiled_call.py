@@ -169,6 +169,11 @@ class CompiledCall:
             stacked: the parts of the batches, shape [batches, rows, ...].
             steps: how many of them to train on.
         """
+        # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
+        stacked = [
+            tf.compat.v1.placeholder_with_default(part, [part.shape[0], *spec.shape])
+            for part, spec in zip(stacked, tf.nest.flatten(self._spec), strict=True)
+        ]
         x, y, weight = self._line.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
         logs = self._compiled((self._preparation.prepare(x), y, weight), steps)
         with tf.control_dependencies(tf.nest.flatten(logs)):
