@@ -186,6 +186,11 @@ class CompiledCall:
             steps: how many of them to train on.
         """
         began = time.perf_counter()
+        # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
+        stacked = [
+            tf.compat.v1.placeholder_with_default(part, [part.shape[0], *spec.shape])
+            for part, spec in zip(stacked, tf.nest.flatten(self._spec), strict=True)
+        ]
         x, y, weight = self._line.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
         prepared = self._preparation.prepare(x)
         self.shapes.note((prepared, y, weight))
