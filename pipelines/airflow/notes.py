@@ -9,8 +9,6 @@ from tfx.dsl.io import fileio
 
 from tfx_perf.components import artifacts
 
-_OUTPUTS = (mlmd.Event.OUTPUT, mlmd.Event.INTERNAL_OUTPUT)
-
 
 def note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
     """Returns one line: whether it came from cache, a gate's decision, where the report is.
@@ -23,11 +21,12 @@ def note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> s
     ids = [
         event.artifact_id
         for event in store.get_events_by_execution_ids([execution.id])
-        if event.type in _OUTPUTS
+        if event.type == mlmd.Event.OUTPUT  # not what a resolver passes on
     ]
     for artifact in store.get_artifacts_by_id(ids):
         properties = artifact.custom_properties
-        if constants.ARTIFACT_PROPERTY_BLESSED_KEY in properties:
+        # ExampleAnomalies has a text of that name.
+        if properties[constants.ARTIFACT_PROPERTY_BLESSED_KEY].HasField("int_value"):
             blessed = properties[constants.ARTIFACT_PROPERTY_BLESSED_KEY].int_value
             message = properties[constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY].string_value
             verdict = "blessed" if blessed else "REFUSED"

@@ -23,6 +23,9 @@ from tfx.orchestration.portable import launcher, runtime_parameter_utils
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
+
+# TFX makes up a class for a type that nobody has imported, and no child process can be sent it.
+from tfx_perf.components import types  # noqa: F401
 from tfx_perf.pipelines import parameters
 from tfx_perf.pipelines.airflow import attempts, notes, representation
 
