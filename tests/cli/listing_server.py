@@ -1,6 +1,6 @@
 """The loopback stand-in of Kubeflow Pipelines, with lists of runs and deletions."""
 
-from tests.kubeflow import api_server
+import api_server
 
 
 class ListingServer(api_server.ApiServer):

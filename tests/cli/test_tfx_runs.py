@@ -6,9 +6,8 @@ import pathlib
 import subprocess
 import sys
 
+import airflow_environment
 import pytest
-
-from tests.pipelines.airflow import airflow_environment
 
 pytestmark = pytest.mark.slow
 
