@@ -70,7 +70,8 @@ def _freeze(folder: str, signature: str, target: str) -> None:
 
     The compiler refuses open dimensions, and does not find all variables of Keras 3's models.
     """
-    function = tf.saved_model.load(folder).signatures[signature]
+    loaded = tf.saved_model.load(folder)  # its functions do not keep its variables
+    function = loaded.signatures[signature]
     specs = {
         name: tf.TensorSpec([size or 1 for size in spec.shape], spec.dtype, name=name)
         for name, spec in function.structured_input_signature[1].items()
