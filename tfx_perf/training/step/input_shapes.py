@@ -39,7 +39,7 @@ class InputShapes:
             with tf.init_scope(), tf.device("CPU:0"):
                 self._seen = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, 0)
         with tf.device("CPU:0"):
-            dimensions = tf.concat(tf.shape_n(tensors), axis=0)
+            dimensions = tf.concat([tf.shape(tensor) for tensor in tensors], axis=0)
             key = tf.strings.reduce_join(tf.strings.as_string(dimensions), separator=" ")
             self._seen.insert(key, tf.constant(1, tf.int64))
 
