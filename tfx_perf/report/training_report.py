@@ -84,7 +84,8 @@ def report_on(record: TrainingRecord) -> page.Report:
             )
             for key, value in record.figures().items()
         ],
-        note=f"Peak FLOP/s: {record.peak_source or 'unknown'}.",
+        note=f"Peak FLOP/s: {record.peak_source or 'unknown'}."
+        + (f" Energy: {record.energy_gap}." if record.energy_gap else ""),
     )
     for note in record.notes:
         report.add_text("Not measured", note=note)

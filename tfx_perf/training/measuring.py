@@ -32,7 +32,7 @@ def measured(
     loop: Loop,
     is_traced: bool,
     started: float,
-    **seconds: float | None,
+    **known: Any,
 ) -> TrainingRecord:
     """Returns the record, with advice.
 
@@ -43,7 +43,7 @@ def measured(
         loop: the loop that ran it.
         is_traced: whether the trials were made in this process, so that `fit` did not trace.
         started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
-        **seconds: fields of the record that somebody else measured.
+        **known: fields of the record that somebody else measured.
     """
     timer, history, oom_guard = outcome.timer, outcome.history, loop.oom_guard
     # Before anything else of ours takes memory.
@@ -111,7 +111,7 @@ def measured(
         micro_batches=oom_guard.micro_batches if oom_guard else 1,
         resumed_step=outcome.resumed_step,
         checkpoint_time_seconds=outcome.checkpoint_time_seconds,
-        **seconds,
+        **known,
     )
     return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
 

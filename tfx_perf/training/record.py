@@ -23,6 +23,7 @@ class TrainingRecord(PlanChoice):
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         peak_source: where the peak FLOP/s comes from.
+        energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
@@ -52,6 +53,7 @@ class TrainingRecord(PlanChoice):
     first_batch_seconds: float | None = None
     host_share_ratio: float | None = None
     energy_joules: float | None = None
+    energy_gap: str = ""
     fit_time_seconds: float
     peak_memory_bytes: int | None
     peak_rss_bytes: int | None

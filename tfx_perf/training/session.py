@@ -89,9 +89,6 @@ class TrainingSession:
                 watched = loop.fit(result.plan, promise=self._promise(result))
                 outcome = Outcome(*watched, plan=result.plan, notes=notes)
         fit_seconds = time.perf_counter() - started
-        if used.joules is None:
-            note = f"energy not measured: {used.reason}"
-            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, note))
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
@@ -106,6 +103,7 @@ class TrainingSession:
             setup_time_seconds=setup_seconds,
             garbage_collection_seconds=pauses.seconds,
             energy_joules=used.joules,
+            energy_gap=used.reason,
         )
         return outcome.history
 
