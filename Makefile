@@ -2,10 +2,11 @@
 #
 #   make demo     the whole pipeline on real data, against the stock Trainer
 #   make test     the tests
-#   make test-slow   the tests that take minutes, or install a server to test against
+#   make test-slow   tests that take minutes each, or start servers and containers
 #   make lint     the linter
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
+#   make benchmark-gate    how often the gate is wrong, beside other tools, about half an hour
 #   make lock     resolve requirements.lock again, after a change of setup.py
 #   make clean    remove what the set-up made (results of the demo stay)
 #
@@ -23,7 +24,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint benchmark-input benchmark-training lock clean setup
+.PHONY: demo test test-slow lint benchmark-input benchmark-training benchmark-gate lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -44,6 +45,14 @@ benchmark-input: setup
 
 benchmark-training: setup
 	$(BIN)/python -m benchmarks.training --json docs/training_benchmark.json
+
+# The other tools' own code, in an environment of its own: their dependencies do not fit TFX's.
+GATE_TOOLS := .benchmark-data/gate-tools
+benchmark-gate: setup
+	@$(UV) venv --quiet --clear --no-python-downloads --python $(BIN)/python $(GATE_TOOLS)
+	@$(UV) pip install --quiet --python $(GATE_TOOLS)/bin/python asv==0.6.6 apache-otava==0.8.0
+	$(BIN)/python -m benchmarks.gate simulated --rival-python $(GATE_TOOLS)/bin/python
+	$(BIN)/python -m benchmarks.gate real
 
 setup: $(INSTALLED)
 
@@ -69,9 +78,10 @@ $(CREATED): | $(OWN_UV)
 	    --python "$$(command -v $(PYTHON))" $(VENV)
 	@touch $@
 
-# TFX's own command line needs pip (--seed above); compiled bytecode halves the import time.
+# TFX packs module files with pip (--seed above); compiled bytecode halves the import time.
 $(INSTALLED): $(CREATED) setup.py requirements.lock
 	@echo "Installing into $(VENV); the first time takes some minutes"
 	@$(UV) pip install --quiet --python $(BIN)/python --compile-bytecode -c requirements.lock \
-	    -e '.[dev]'
+	    -e '.[dev,kfp]'
+	@$(BIN)/tfx-perf tfx --install >/dev/null
 	@touch $@

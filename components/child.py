@@ -1,13 +1,11 @@
 """Runs a function in a process of its own, which may crash, hang or be killed.
 
-The child is a fresh interpreter (a fork would inherit TensorFlow's threads in a broken state)
-with the parent's import path and Keras line, in a process group of its own. It ends with its
-parent, however that ends.
+The child is a fresh interpreter (a fork would inherit TensorFlow's threads in a broken state),
+or a fork of one that has done nothing but imports (`child_server`), with the parent's import path
+and Keras line, in a process group of its own. It ends with its parent, however that ends.
 """
 
 import contextlib
-import ctypes
-import importlib
 import json
 import os
 import pathlib
@@ -15,13 +13,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import IO, Any
 
 from tfx_perf import errors
+from tfx_perf.components import child_server, child_side
 
-_PR_SET_PDEATHSIG = 1
+_SERVER = child_server.ChildServer()
 
 
 def run_in_child(
@@ -31,6 +29,7 @@ def run_in_child(
     timeout_seconds: float,
     log_path: str | os.PathLike[str],
     environment: Mapping[str, str] | None = None,
+    from_server: bool = False,
 ) -> Any:
     """Calls a function in a child process and returns its result.
 
@@ -40,6 +39,9 @@ def run_in_child(
         timeout_seconds: after this the child and all it started are killed.
         log_path: file that the child's output is written to; its folder must exist.
         environment: variables to set beside the parent's.
+        from_server: fork the child from a server that keeps the target's imports for the next
+            one, where that is safe. For modules that do nothing when they are imported, and
+            variables that TensorFlow reads only when it begins to run.
 
     Returns:
         What the function returned, a JSON value.
@@ -51,39 +53,68 @@ def run_in_child(
     """
     with tempfile.TemporaryDirectory() as folder, open(log_path, "wb") as log:
         request, response = pathlib.Path(folder, "request"), pathlib.Path(folder, "response")
-        request.write_text(
-            json.dumps(
-                {"target": target, "arguments": dict(arguments), "parent": os.getpid()}
-            )
-        )
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(request), str(response)],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env={**_environment(), **(environment or {})},
-            start_new_session=True,
-        )
+        request.write_text(json.dumps({"target": target, "arguments": dict(arguments)}))
+        code = None
         try:
-            process.wait(timeout_seconds)
+            if from_server:
+                order = {
+                    "target": target,
+                    "request": str(request),
+                    "response": str(response),
+                    "log": os.path.abspath(log_path),
+                    "environment": dict(environment or {}),
+                }
+                code = _SERVER.run(
+                    order, environment=_environment(), timeout_seconds=timeout_seconds
+                )
+            if code is None:
+                code = _run_interpreter(
+                    [str(request), str(response)],
+                    log=log,
+                    environment={**_environment(), **(environment or {})},
+                    timeout_seconds=timeout_seconds,
+                )
         except subprocess.TimeoutExpired as error:
             raise errors.MeasurementError(
                 f"{target} did not end within {timeout_seconds:g} seconds. Log: {log_path}"
             ) from error
-        finally:  # also on Ctrl-C, which does not reach another process group
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
         if not response.exists():
-            raise errors.MeasurementError(
-                f"{target} {_ending(process.returncode)}. Log: {log_path}"
-            )
+            raise errors.MeasurementError(f"{target} {_ending(code)}. Log: {log_path}")
         outcome = json.loads(response.read_text())
     if "user_error" in outcome:
         raise errors.UserError(outcome["user_error"])
     if "error" in outcome:
         raise errors.MeasurementError(f"{target} raised {outcome['error']}. Log: {log_path}")
     return outcome["result"]
+
+
+def release_server() -> None:
+    """Gives back the memory of the server that children were forked from, if there is one."""
+    _SERVER.release()
+
+
+def _run_interpreter(
+    arguments: list[str],
+    *,
+    log: IO[bytes],
+    environment: Mapping[str, str],
+    timeout_seconds: float,
+) -> int:
+    """Runs a fresh interpreter to its end and returns its exit code."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", child_side.__name__, *arguments, str(os.getpid())],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        env=environment,
+        start_new_session=True,
+    )
+    try:
+        return process.wait(timeout_seconds)
+    finally:  # also on Ctrl-C, which does not reach another process group
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
 
 
 def _environment() -> dict[str, str]:
@@ -107,36 +138,3 @@ def _ending(return_code: int) -> str:
     if return_code < 0:
         return f"crashed ({signal.Signals(-return_code).name})"
     return f"ended the process with exit code {return_code}"
-
-
-def _end_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, see prctl(2); Linux only."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it had ended before
-        sys.exit("The parent is gone.")
-
-
-def _main(request_path: str, response_path: str) -> None:
-    request = json.loads(pathlib.Path(request_path).read_text())
-    _end_with(request["parent"])
-    with contextlib.suppress(OSError):  # if memory runs out, it shall not be the parent's end
-        pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
-    module, _, name = request["target"].partition(":")
-    try:
-        function = getattr(importlib.import_module(module), name)
-        outcome = {"result": function(**request["arguments"])}
-    except errors.UserError as error:
-        outcome = {"user_error": str(error)}
-    except Exception as error:  # reported to the parent, whatever it is
-        traceback.print_exc()
-        lines = str(error).splitlines() or [""]
-        outcome = {"error": f"{type(error).__name__}: {lines[0]}"}
-    # Complete or not there at all, even if the process is killed while it writes.
-    draft = pathlib.Path(f"{response_path}.draft")
-    draft.write_text(json.dumps(outcome))
-    draft.rename(response_path)
-
-
-if __name__ == "__main__":
-    _main(*sys.argv[1:])

@@ -104,6 +104,9 @@ def _made_from(
 def latest_ledger() -> tfx.dsl.Resolver:
     """Returns the node whose output `ledger` goes into PerfEvaluator.
 
+    It resolves the last ledgers, which PerfEvaluator merges: of two runs at the same time
+    neither has the other's entry.
+
     Example:
         ```python
         ledger = latest_ledger()
@@ -111,7 +114,9 @@ def latest_ledger() -> tfx.dsl.Resolver:
         ```
     """
     return tfx.dsl.Resolver(
-        strategy_class=LatestStrategy, ledger=tfx.dsl.Channel(type=types.PerfLedger)
+        strategy_class=LatestStrategy,
+        config={"count": _RUNS},
+        ledger=tfx.dsl.Channel(type=types.PerfLedger),
     ).with_id("latest_perf_ledger")
 
 

@@ -174,6 +174,7 @@ def create_pipeline(
         perf_metrics=trainer.outputs["perf_metrics"],
         memory_profile=memory_profiler.outputs["memory_profile"],
         input_plan=input_tuner.outputs["input_plan"],
+        model_evaluation=evaluator.outputs["evaluation"],
         ledger=ledger.outputs["ledger"],
         config=config,
     )

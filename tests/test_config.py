@@ -28,7 +28,7 @@ def test_json_round_trip():
     config = PerfConfig.from_dict(
         {
             "training": {"steps_per_call": [7]},
-            "gate": {"limits": {"mfu_ratio": {"min": 0.1}}, "changes": {"train_loss": 0.2}},
+            "gate": {"rules": {"mfu_ratio": {"min": 0.1}, "train_loss": {"margin": 0.2}}},
         }
     )
     assert PerfConfig.from_json(config.to_json()) == config
@@ -47,15 +47,15 @@ def test_yaml(tmp_path):
     [
         ({"trainig": {}}, ["one of the keys", "training", "Received: trainig="]),
         ({"training": {"sed": 1}}, ["steps_per_call", "Received: training.sed=1"]),
-        ({"gate": {"limits": {"mfu_ratio": {"mni": 1}}}}, ["max, min", "limits.mfu_ratio.mni=1"]),
+        ({"gate": {"rules": {"mfu_ratio": {"mni": 1}}}}, ["max, min", "rules.mfu_ratio.mni=1"]),
+        ({"gate": {"limits": {}}}, ["one of the keys", "rules", "gate.limits="]),
+        ({"gate": {"policy": {"limit": "maybe"}}}, ["'bless' or 'refuse'", "limit='maybe'"]),
         ({"training": {"trial_budget_seconds": -1}}, ["training.trial_budget_seconds=-1"]),
         ({"training": {"loss_tolerance": float("nan")}}, ["training.loss_tolerance=nan"]),
         ({"training": {"steps_per_call": [0]}}, ["training.steps_per_call.0=0"]),
+        ({"training": {"recompute": 1}}, ["at least 2", "training.recompute=1"]),
+        ({"training": {"recompute": "some"}}, ["is auto or", "training.recompute='some'"]),
         ({"memory": {"max_device_utilization": 1.5}}, ["memory.max_device_utilization=1.5"]),
-        ({"gate": {"limits": {"speed": {"max": 1}}}}, ["unknown metric 'speed'"]),
-        ({"gate": {"limits": {"mfu_ratio": {}}}}, ["needs min, max or both"]),
-        ({"gate": {"limits": {"mfu_ratio": {"min": 2, "max": 1}}}}, ["nothing can pass"]),
-        ({"gate": {"changes": {"steps_per_call": 0.1}}}, ["no better direction"]),
         (["a list"], ["Received: settings=['a list']"]),
     ],
 )

@@ -15,7 +15,15 @@ ROOT = pathlib.Path(__file__).parents[1]
 ENGINE = sorted(
     path for path in (ROOT / "tfx_perf").rglob("*.py") if "cli" not in path.relative_to(ROOT).parts
 )
-MAPPED = sorted([*(ROOT / "components").rglob("*.py"), *(ROOT / "pipelines").rglob("*.py")])
+MAPPED = sorted(
+    path
+    for folder, pattern in (
+        ("components", "**/*.py"),
+        ("pipelines", "**/*.py"),
+        ("templates", "*.py"),  # what is below becomes the users' own
+    )
+    for path in (ROOT / folder).glob(pattern)
+)
 CLI = sorted((ROOT / "tfx_perf" / "cli").rglob("*.py"))
 COMPONENTS = sorted((ROOT / "components").glob("*/component.py"))
 TFX_PACKAGES = {"tfx", "tfx_bsl", "tensorflow_transform", "tensorflow_model_analysis"}

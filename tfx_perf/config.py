@@ -6,7 +6,7 @@ tensorflow_optimization:
   input: {time_budget_seconds: 60}
   training: {trial_budget_seconds: 120}
   memory: {batch_sizes: [64, 256]}
-  gate: {limits: {mfu_ratio: {min: 0.1}}, changes: {step_time_seconds: 0.1}}
+  gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {margin: 0.05}}}
 ```
 """
 
@@ -17,7 +17,9 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf import errors, metrics, validation
+from tfx_perf import errors, validation
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.section import Section as _Section
 
 _ROOT_KEY = "tensorflow_optimization"
 
@@ -26,18 +28,17 @@ _PositiveInt = Annotated[int, pydantic.Field(gt=0)]
 _Share = Annotated[float, pydantic.Field(gt=0, le=1)]
 
 
-class _Section(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-
 class CompilationConfig(_Section):
     """XLA.
 
     Attributes:
         enabled: try XLA; it is used only where the trials find it faster.
+        aot_signature: the signature of the saved model to compile ahead of time for this kind
+            of CPU, e.g. `serving_default`, into `assets.extra/aot_cpu` beside it; None: none.
     """
 
     enabled: bool = True
+    aot_signature: str | None = None
 
 
 class InputConfig(_Section):
@@ -74,7 +75,11 @@ class TrainingConfig(_Section):
         loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
-        precision: Keras' global dtype policy while the user's code runs; None leaves it.
+        precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto`
+            has the trials find out whether a narrower one is faster and trains the same.
+        recompute: the number of segments of the forward pass whose activations are computed
+            again in the backward pass, which takes time and saves memory; `auto`: as many as
+            are estimated to need the least memory; None keeps all activations.
         checkpoint_folder: local folder where an interrupted training is found again; None:
             OptimizedTrainer's own working folder, and none outside of it.
         checkpoint_steps: steps between two checkpoints; 0 or null: not by steps.
@@ -89,12 +94,20 @@ class TrainingConfig(_Section):
     loss_tolerance: _Positive = 0.01
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] | None = None
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
+    recompute: int | Literal["auto"] | None = None
     checkpoint_folder: str | None = None
     checkpoint_steps: Annotated[int, pydantic.Field(ge=0)] | None = 1000
     checkpoint_seconds: Annotated[float, pydantic.Field(ge=0)] | None = 300.0
     loss_upper_bound: float | None = None
     recovery_max_trials: Annotated[int, pydantic.Field(ge=0)] = 2
+
+    @pydantic.field_validator("recompute", mode="before")
+    @classmethod
+    def _segments(cls, value: Any) -> Any:
+        if value in (None, "auto") or (type(value) is int and value > 1):
+            return value
+        raise ValueError("recompute is auto or a number of segments, at least 2")
 
 
 class MemoryConfig(_Section):
@@ -110,63 +123,6 @@ class MemoryConfig(_Section):
     batch_sizes: tuple[_PositiveInt, ...] = ()
     max_device_utilization: _Share = 0.85
     timeout_seconds: _Positive = 600.0
-
-
-class Limit(_Section):
-    """Absolute bounds of a metric, both inclusive.
-
-    Attributes:
-        min: refuse below.
-        max: refuse above.
-    """
-
-    min: float | None = None
-    max: float | None = None
-
-    @pydantic.model_validator(mode="after")
-    def _can_fire(self) -> "Limit":
-        if self.min is None and self.max is None:
-            raise ValueError("a limit needs min, max or both")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError("min is above max, so that nothing can pass")
-        return self
-
-
-class GateConfig(_Section):
-    """PerfEvaluator.
-
-    Attributes:
-        limits: metric key to absolute bounds.
-        changes: metric key to the relative change for the worse that is still blessed,
-            e.g. 0.1 for 10 %; the direction comes from the catalogue.
-        baseline_runs: how many blessed runs the ledger keeps.
-    """
-
-    limits: dict[str, Limit] = pydantic.Field(default_factory=dict)
-    changes: dict[str, _Positive] = pydantic.Field(
-        default_factory=lambda: {
-            "step_time_seconds": 0.25,
-            "peak_memory_bytes": 0.10,
-            "train_loss": 0.10,
-        }
-    )
-    baseline_runs: _PositiveInt = 8
-
-    @pydantic.field_validator("limits", "changes")
-    @classmethod
-    def _known(cls, rules: dict[str, Any]) -> dict[str, Any]:
-        for key in rules:
-            if key not in metrics.CATALOGUE:
-                raise ValueError(f"unknown metric {key!r}; see tfx_perf.metrics.CATALOGUE")
-        return rules
-
-    @pydantic.field_validator("changes")
-    @classmethod
-    def _directed(cls, changes: dict[str, float]) -> dict[str, float]:
-        for key in changes:
-            if metrics.CATALOGUE[key].direction is metrics.Direction.NONE:
-                raise ValueError(f"metric {key!r} has no better direction, so it cannot regress")
-        return changes
 
 
 class PerfConfig(_Section):
@@ -227,10 +183,15 @@ class PerfConfig(_Section):
         """Returns the settings as JSON, for a component's execution property.
 
         Args:
-            *sections: only these; none means all. A component that carries only what it
-                reads is taken from cache when settings of the others change.
+            *sections: only these, or single settings such as `training.precision`; none means
+                all. A component that carries only what it reads is taken from cache when
+                settings of the others change.
         """
-        return self.model_dump_json(include=set(sections) or None)
+        include: dict[str, Any] = {}
+        for section in sections:
+            name, _, key = section.partition(".")
+            include[name] = {key} if key else True
+        return self.model_dump_json(include=include or None)
 
 
 def check_one_module(*, module_file: str | None, run_fn: str | None) -> None:

@@ -15,3 +15,7 @@ class MeasurementError(RuntimeError):
 
 class HalfAppliedError(RuntimeError):
     """The optimizer failed half-way: some weights are updated; only a checkpoint is whole."""
+
+
+class RefusalError(RuntimeError):
+    """The gate refused a run and was told to fail the pipeline then."""

@@ -12,20 +12,20 @@ def format_value(key: str, value: float | None) -> str:
     """Returns a metric's value with its unit, e.g. `3.21 ms`, `1.4 GiB` or `163,000/s`.
 
     Args:
-        key: of `metrics.CATALOGUE`; it decides on the unit.
+        key: see `metrics.lookup`; it decides on the unit.
         value: in the catalogue's unit; None is shown as a dash.
 
     Raises:
         KeyError: `key` is not in the catalogue.
     """
-    unit = metrics.CATALOGUE[key].unit
+    unit = metrics.lookup(key).unit
     return MISSING if value is None else _FORMATS[unit](value)
 
 
 def label(key: str) -> str:
     """Returns a metric's name for a heading, e.g. `step time`; the values carry the unit."""
-    words = key.split("_")
-    return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio") else words)
+    words = key.removeprefix(metrics.EVALUATION_PREFIX).split("_")
+    return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio", "joules") else words)
 
 
 def format_bytes(value: float) -> str:
@@ -49,6 +49,14 @@ def format_seconds(value: float) -> str:
     minutes, seconds = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
+
+
+def format_joules(value: float) -> str:
+    """Returns an amount of energy, e.g. `12.3 kJ` or `450 µJ`."""
+    for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ")):
+        if abs(value) >= size:
+            return f"{_short(value / size)} {unit}"
+    return f"{_short(value * 1e6)} µJ"
 
 
 def _count(value: float) -> str:
@@ -81,5 +89,8 @@ _FORMATS = {
     "count": _count,
     "1/second": _rate,
     "flag": lambda value: "yes" if value else "no",
+    "currency": lambda value: f"{value:,.4g}",
     "loss": lambda value: f"{value:.4g}",
+    "score": lambda value: f"{value:.4g}",
+    "joules": format_joules,
 }

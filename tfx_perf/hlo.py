@@ -81,7 +81,7 @@ def step_hlo(
 
 
 def model_step_hlo(
-    model: Any, batch: Any, *, optimized: bool
+    model: Any, batch: Any, *, optimized: bool, step: Callable[[Any], Any] | None = None
 ) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
     """Compiles the model's own `train_step` (forward, loss, backward, optimizer, metrics).
 
@@ -90,6 +90,7 @@ def model_step_hlo(
             distribution strategy of one replica.
         batch: what `train_step` is given: `(x, y)` or `(x, y, sample_weight)`, eager tensors.
         optimized: see `step_hlo`.
+        step: what to compile in the place of `train_step`; called with the batch, too.
 
     Raises:
         NotCompilable: see `step_hlo`; or the model is mirrored over several replicas, for which
@@ -104,7 +105,9 @@ def model_step_hlo(
         with strategy.scope():  # tracing must not create variables
             model.optimizer.build(model.trainable_variables)
     return step_hlo(
-        lambda data: strategy.run(model.train_step, args=(data,)), batch, optimized=optimized
+        lambda data: strategy.run(step or model.train_step, args=(data,)),
+        batch,
+        optimized=optimized,
     )
 
 

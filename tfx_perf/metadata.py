@@ -10,11 +10,11 @@ import datetime
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 
-from ml_metadata import errors as mlmd_errors
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from tfx_perf import errors, metrics
+from tfx_perf import metadata_store as stores
 
 # The context types of tfx/dsl/compiler/constants.py.
 _PIPELINE = "pipeline"
@@ -26,11 +26,19 @@ _FIGURE_TYPES = frozenset(
     f"{_PREFIX}{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
 )
 _EVALUATION_TYPE = "tfx_perf.PerfEvaluation"
+# Artifact type to the custom property that says what was chosen, and its name for people.
+_PLANS = {
+    "tfx_perf.InputPlan": ("chosen_candidate", "input plan"),
+    "tfx_perf.PerfMetrics": ("plan", "training plan"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
     """One run of a pipeline.
+
+    `read_runs` fills in what ML Metadata itself knows; the last three fields are completed by
+    `gate.history.read`.
 
     Attributes:
         run_id: as the runner named it.
@@ -42,6 +50,9 @@ class Run:
         pushed: whether Pusher deployed the model; None if it did not get that far.
         folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`;
             each has its figures as JSON, and `report.html`.
+        plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
+        environment: the fingerprint; see `tfx_perf.fingerprint`.
+        note: what a person decided about the run; it outweighs the gate's verdict.
     """
 
     run_id: str
@@ -52,30 +63,43 @@ class Run:
     blessed: bool | None
     pushed: bool | None
     folders: Mapping[str, str]
+    plans: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    note: str = ""
+
+
+def pipelines(database: str | pathlib.Path) -> list[str]:
+    """Returns the names of all pipelines, in alphabetical order.
+
+    Args:
+        database: see `metadata_store.open_store`.
+
+    Raises:
+        UserError: the database cannot be opened.
+    """
+    store = stores.open_store(str(database))
+    return sorted(context.name for context in store.get_contexts_by_type(_PIPELINE))
 
 
 def read_runs(
     database: str | pathlib.Path, *, pipeline: str | None = None, limit: int | None = None
 ) -> list[Run]:
-    """Returns the runs that a SQLite database of ML Metadata holds, newest first.
-
-    The database is opened read-only, so a pipeline may be writing to it meanwhile.
+    """Returns the runs that a database of ML Metadata holds, newest first.
 
     Args:
-        database: path of the file, e.g. `metadata.sqlite`.
+        database: see `metadata_store.open_store`.
         pipeline: only this pipeline's runs; None for those of all.
         limit: at most this many runs; None for all.
 
     Raises:
-        UserError: there is no such file, it is no database of ML Metadata, or it has no
-            such pipeline.
+        UserError: the database cannot be opened, or it has no such pipeline.
     """
-    store = _open(pathlib.Path(database))
-    pipelines = {context.id: context.name for context in store.get_contexts_by_type(_PIPELINE)}
-    if pipeline is not None and pipeline not in pipelines.values():
+    store = stores.open_store(str(database))
+    known = {context.id: context.name for context in store.get_contexts_by_type(_PIPELINE)}
+    if pipeline is not None and pipeline not in known.values():
         raise errors.UserError(
-            f"Expected one of the pipelines in {database}: {', '.join(sorted(pipelines.values()))}."
-            f" Received: pipeline={pipeline}."
+            f"Expected one of the pipelines on record: {', '.join(sorted(known.values()))}. "
+            f"Received: pipeline={pipeline}."
         )
     newest_first = sorted(
         store.get_contexts_by_type(_PIPELINE_RUN),
@@ -87,34 +111,17 @@ def read_runs(
         if limit is not None and len(runs) == limit:
             break
         parents = store.get_parent_contexts_by_context(context.id)
-        name = next((pipelines[parent.id] for parent in parents if parent.id in pipelines), "")
+        name = next((known[parent.id] for parent in parents if parent.id in known), "")
         if pipeline in (None, name):
             runs.append(_run(store, context, name))
     return runs
-
-
-def _open(path: pathlib.Path) -> metadata_store.MetadataStore:
-    if not path.is_file():
-        raise errors.UserError(
-            f"Expected the SQLite file that a pipeline records its runs in. Received: path={path}, "
-            "which is not a file; run the pipeline first or correct the path."
-        )
-    connection = mlmd.ConnectionConfig()
-    connection.sqlite.filename_uri = str(path)
-    connection.sqlite.connection_mode = mlmd.SqliteMetadataSourceConfig.READONLY
-    try:
-        return metadata_store.MetadataStore(connection)
-    except (RuntimeError, mlmd_errors.StatusError) as error:
-        reason = " ".join(str(error).split())[:160]
-        raise errors.UserError(
-            f"Expected a SQLite database of ML Metadata. Received: path={path} ({reason})."
-        ) from error
 
 
 def _run(store: metadata_store.MetadataStore, context: mlmd.Context, pipeline: str) -> Run:
     executions = sorted(store.get_executions_by_context(context.id), key=lambda item: item.id)
     figures: dict[str, float] = {}
     folders: dict[str, str] = {}
+    plans: dict[str, str] = {}
     blessed = pushed = None
     for outputs in _outputs(store, [execution.id for execution in executions]):
         by_type = {artifact.type: artifact for artifact in outputs}
@@ -122,6 +129,9 @@ def _run(store: metadata_store.MetadataStore, context: mlmd.Context, pipeline: s
             if artifact.type in _FIGURE_TYPES:
                 figures |= _figures(artifact)
                 folders[artifact.type.removeprefix(_PREFIX)] = artifact.uri
+            key, name = _PLANS.get(artifact.type, ("", ""))
+            if key in artifact.custom_properties:
+                plans[name] = artifact.custom_properties[key].string_value
         # An InfraBlessing beside the evaluation is the gate's; InfraValidator makes them too.
         if _EVALUATION_TYPE in by_type:
             blessed = _flag(by_type.get("InfraBlessing"), "blessed")
@@ -138,6 +148,7 @@ def _run(store: metadata_store.MetadataStore, context: mlmd.Context, pipeline: s
         blessed=blessed,
         pushed=pushed,
         folders=folders,
+        plans=plans,
     )
 
 

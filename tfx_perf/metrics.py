@@ -24,7 +24,8 @@ class Metric:
 
     Attributes:
         key: name, with its unit as the suffix; also the custom property's name in MLMD.
-        unit: `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`, ...
+        unit: `seconds`, `bytes`, `ratio` (0-1), `times` (a factor), `count`, `1/second`,
+            `currency`, `loss`, `score` (of an evaluation), ...
         direction: which way is better; the gate compares only metrics that have one.
         component: the component that records it.
         description: what it is and how it is taken.
@@ -35,6 +36,18 @@ class Metric:
     direction: Direction
     component: str
     description: str
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest value that can occur."""
+        if self.unit in ("loss", "score"):
+            return -math.inf, math.inf
+        return 0.0, 1.0 if self.unit in ("ratio", "flag") else math.inf
+
+    @property
+    def is_deterministic(self) -> bool:
+        """Whether the same code on the same machine gives the same value every time."""
+        return self.key in _DETERMINISTIC
 
 
 _LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
@@ -84,21 +97,36 @@ _METRICS = [
         ("setup_time_seconds", "seconds", _LOWER, "From the start of the user's code to its call of fit: data, model, compile()."),
         ("time_to_first_step_seconds", "seconds", _LOWER, "From the call of fit to the end of its first step, plus the trials that came before."),
         ("compile_time_seconds", "seconds", _LOWER, "Tracing and compiling the step that was used, XLA included."),
+        ("trace_time_seconds", "seconds", _LOWER, "Of the compile time: running the step's Python code, all traces together."),
+        ("first_batch_seconds", "seconds", _LOWER, "From a new iterator over the data to its first batch; taken after the training, with warm caches."),
         ("compile_share_ratio", "ratio", _LOWER, "Compile time over the wall time of fit."),
         ("trace_count", "count", _LOWER, "How often the step that was used was traced; more than twice, if batches change their shape."),
         ("garbage_collection_seconds", "seconds", _LOWER, "Pauses of Python's garbage collector during fit."),
         ("fit_time_seconds", "seconds", _LOWER, "Wall time of fit, plus the trials that came before."),
         ("trial_time_seconds", "seconds", _NONE, "Wall time of the trials that chose the plan, with the process they ran in; 0 if it is used again."),
+        ("trial_import_seconds", "seconds", _NONE, "Of the trials: from the start of their process to the user's code."),
+        ("trial_setup_seconds", "seconds", _NONE, "Of the trials: the user's code in their process, up to fit."),
         ("peak_memory_bytes", "bytes", _LOWER, "Peak during training: the accelerator's allocator, or the resident set on a CPU."),
         ("peak_rss_bytes", "bytes", _LOWER, "Peak of the resident set (host memory) during training."),
         ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC."),
+        ("macs_per_step", "count", _NONE, "Multiply-adds of a step: half its FLOPs."),
+        ("executed_flops_per_step", "count", _NONE, "FLOPs of a step that were really computed: the model's, and what is computed again."),
         ("achieved_flops_per_second", "1/second", _HIGHER, "FLOPs per step over the mean step time."),
-        ("peak_flops_per_second", "1/second", _NONE, "Peak that the MFU is taken against."),
+        ("peak_flops_per_second", "1/second", _NONE, "Peak that MFU and HFU are taken against."),
         ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
+        ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilisation: as MFU, with what is computed again."),
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory."),
+        ("host_share_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
+        ("double_batch_time_ratio", "times", _NONE, "Time of a step on twice the batch over that on the batch, both repeated from memory."),
+        ("energy_joules", "joules", _LOWER, "What the host's processors and GPUs took during fit, whoever used them."),
+        ("energy_per_example_joules", "joules", _LOWER, "The same over the examples that were trained on."),
         ("plan_speedup_ratio", "times", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
         ("steps_per_call", "count", _NONE, "Training steps run by one call from Python."),
         ("xla_enabled", "flag", _NONE, "1 if the step is compiled by XLA."),
+        ("xla_compile_count", "count", _LOWER, "Programs that XLA compiled in fit: one for each combination of input shapes."),
+        ("xla_compile_success_ratio", "ratio", _HIGHER, "Programs that XLA could compile over those it was given, in trials and fit."),
+        ("xla_fusion_count", "count", _NONE, "Fusions in what XLA compiled of the step."),
+        ("xla_fusion_saved_bytes", "bytes", _NONE, "Intermediate results inside of fusions, which a step neither writes to memory nor reads."),
         ("global_batch_size", "count", _NONE, "Examples in a step over all replicas."),
         ("parameter_count", "count", _NONE, "Trainable parameters."),
         ("train_step_count", "count", _NONE, "Steps that fit ran, trials not counted."),
@@ -113,11 +141,50 @@ _METRICS = [
         "PerfEvaluator",
         ("rule_count", "count", _NONE, "Rules that were checked."),
         ("failed_rule_count", "count", _LOWER, "Rules that refused the model."),
-        ("baseline_run_count", "count", _NONE, "Comparable blessed runs in the ledger."),
+        ("baseline_run_count", "count", _NONE, "Comparable blessed runs that the run was compared with."),
+        ("cost_per_million_examples", "currency", _LOWER, "Price of the machine for the time that training takes for a million examples."),
     ),
 ]
 
 CATALOGUE: Mapping[str, Metric] = {metric.key: metric for metric in _METRICS}
+
+# What is counted or planned, not timed or sampled: any difference is real.
+_DETERMINISTIC = frozenset(
+    (
+        "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
+        "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
+        "parameter_count", "global_batch_size", "steps_per_call", "xla_enabled",
+    )
+)  # fmt: skip
+
+EVALUATION_PREFIX = "evaluation/"
+# Words in the names of TFMA's and Keras' metrics; the first that is found counts.
+_WORDS = {
+    **dict.fromkeys(("loss", "error", "crossentropy", "cross_entropy", "divergence"), _LOWER),
+    **dict.fromkeys(("accuracy", "auc", "precision", "recall", "f1", "ndcg", "r2"), _HIGHER),
+}
+
+
+def is_evaluation(key: str) -> bool:
+    """Returns whether a key names a metric of Evaluator's output, `evaluation/NAME`."""
+    return key.startswith(EVALUATION_PREFIX)
+
+
+def lookup(key: str) -> Metric:
+    """Returns a figure of the catalogue, or a metric of Evaluator's output.
+
+    Args:
+        key: of `CATALOGUE`, or `evaluation/NAME`; its direction then goes by the name, e.g.
+            `evaluation/binary_accuracy`, and is neither if the name does not say.
+
+    Raises:
+        KeyError: there is no such figure.
+    """
+    if not is_evaluation(key):
+        return CATALOGUE[key]
+    name = key.removeprefix(EVALUATION_PREFIX).lower()
+    way = next((way for word, way in _WORDS.items() if word in name), _NONE)
+    return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 
 
 def checked(values: Mapping[str, float | int | None]) -> dict[str, float]:

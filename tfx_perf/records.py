@@ -1,8 +1,10 @@
 """The base of everything tfx-perf writes to disk as JSON."""
 
+import hashlib
 import json
 import pathlib
-from typing import ClassVar, TypeVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, TypeVar
 
 import pydantic
 
@@ -10,48 +12,90 @@ from tfx_perf import errors
 
 RecordT = TypeVar("RecordT", bound="Record")
 
+_CHECKSUM = "sha256"
+
 
 class Record(pydantic.BaseModel):
     """An immutable, validated value with a lossless JSON form.
 
     Subclasses set `SCHEMA`, e.g. `"tfx_perf.training/1"`; it is written into the file as
     `schema` and checked when the file is read, so that a foreign or newer file is
-    refused instead of being misread.
+    refused instead of being misread. One that sets `SEALED` also carries a checksum of
+    its content, `sha256`, so that a changed or damaged file is refused.
     """
 
     model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
 
     SCHEMA: ClassVar[str] = ""
+    SEALED: ClassVar[bool] = False
 
-    def write(self, path: str | pathlib.Path) -> None:
-        """Writes the record as JSON to `path`, whose folder must exist."""
+    def to_text(self) -> str:
+        """Returns the record as JSON."""
         document = {"schema": self.SCHEMA, **self.model_dump(mode="json")}
-        pathlib.Path(path).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+        if self.SEALED:
+            document[_CHECKSUM] = _checksum(document)
+        return json.dumps(document, indent=2) + "\n"
 
     @classmethod
-    def read(cls: type[RecordT], path: str | pathlib.Path) -> RecordT:
-        """Reads a record that `write` made.
+    def from_text(cls: type[RecordT], text: str | bytes, *, source: str) -> RecordT:
+        """Returns the record that `to_text` made `text` of.
+
+        Args:
+            text: the JSON; bytes are UTF-8.
+            source: what to call it in an error, e.g. its path.
 
         Raises:
-            UserError: the file is missing, is not JSON, has another schema, or does not validate.
+            UserError: it is not JSON, has another schema or checksum, or does not validate.
         """
         try:
-            document = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise errors.UserError(
-                f"Expected a JSON file of schema {cls.SCHEMA}. Received: path={path} ({error})."
-            ) from error
+            document = json.loads(text)
+        except ValueError as error:
+            raise errors.UserError(_unreadable(cls.SCHEMA, source, error)) from error
         schema = document.pop("schema", None) if isinstance(document, dict) else None
         if schema != cls.SCHEMA:
             raise errors.UserError(
-                f"Expected a file of schema {cls.SCHEMA}. Received: schema={schema} in {path}."
+                f"Expected a file of schema {cls.SCHEMA}. Received: schema={schema} in {source}."
             )
+        if cls.SEALED:
+            found = document.pop(_CHECKSUM, None)
+            if found != _checksum({"schema": schema, **document}):
+                raise errors.UserError(
+                    f"Expected a checksum that fits the content of {source}, which has been "
+                    f"changed or damaged since it was written. Received: {_CHECKSUM}={found}."
+                )
         try:
             return cls.model_validate(document)
         except pydantic.ValidationError as error:
             first = error.errors()[0]
             where = ".".join(str(part) for part in first["loc"])
             raise errors.UserError(
-                f"Expected a valid {cls.SCHEMA} in {path}. Received: {where}={first['input']!r}"
+                f"Expected a valid {cls.SCHEMA} in {source}. Received: {where}={first['input']!r}"
                 f" ({first['msg']})."
             ) from error
+
+    def write(self, path: str | pathlib.Path) -> None:
+        """Writes the record as JSON to `path`, whose folder must exist."""
+        pathlib.Path(path).write_text(self.to_text(), encoding="utf-8")
+
+    @classmethod
+    def read(cls: type[RecordT], path: str | pathlib.Path) -> RecordT:
+        """Reads a record that `write` made.
+
+        Raises:
+            UserError: the file is missing, or `from_text` refuses it.
+        """
+        try:
+            text = pathlib.Path(path).read_bytes()
+        except OSError as error:
+            raise errors.UserError(_unreadable(cls.SCHEMA, path, error)) from error
+        return cls.from_text(text, source=str(path))
+
+
+def _unreadable(schema: str, source: str | pathlib.Path, error: Exception) -> str:
+    return f"Expected a JSON file of schema {schema}. Received: path={source} ({error})."
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 of a JSON document, whatever its white space and order of keys."""
+    canonical = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()

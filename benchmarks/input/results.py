@@ -1,6 +1,7 @@
 """What the benchmark found: cells, verdicts, and the machine they hold for."""
 
 import itertools
+from collections.abc import Sequence
 from typing import ClassVar
 
 from tfx_perf import records, statistics
@@ -32,6 +33,15 @@ class Cell(records.Record):
 
     def __str__(self) -> str:
         return f"{self.workload} {self.shards} {self.compression} {self.consumer}"
+
+    def position(self, workloads: Sequence[str]) -> tuple[int, ...]:
+        """Returns what sorts cells as tables and plots show them.
+
+        Args:
+            workloads: their names in order.
+        """
+        consumer = CONSUMERS.index(self.consumer)
+        return (workloads.index(self.workload), consumer, self.shards, self.compression == PLAIN)
 
 
 class CellResult(records.Record):

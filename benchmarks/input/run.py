@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from benchmarks import machine
 from benchmarks.input import console, results, targets
+from benchmarks.input.workloads import WORKLOADS
 from tfx_perf import errors
 from tfx_perf.components import child
 from tfx_perf.hardware import versions
@@ -89,7 +90,8 @@ def joined(
     """Returns the later record with the cells of the earlier one that it has not, judged anew."""
     again = {result.cell for result in now.cells}
     kept = [result for result in before.cells if result.cell not in again]
-    cells = (*kept, *now.cells)
+    order = [*WORKLOADS]
+    cells = tuple(sorted((*kept, *now.cells), key=lambda result: result.cell.position(order)))
     verdicts = targets.verdicts(cells)
     print("\nWith the cells measured before:", *verdicts, sep="\n")
     return now.model_copy(

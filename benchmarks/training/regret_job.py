@@ -14,7 +14,7 @@ from tfx_perf.components import trainer_args
 from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.step import fused_update
+from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.turns import Schedule
 
@@ -97,8 +97,14 @@ def _fixed_plans(
     call: interception.FitCall, loop: Loop, step_seconds: float
 ) -> list[TrainingPlan]:
     fused = (False, True) if fused_update.is_possible(call.model.optimizer, loop.line) else (False,)
+    options = [
+        {"xla": xla, "fused_update": one_kernel}
+        for xla, one_kernel in itertools.product((False, True), fused)
+    ]
+    if not compiled_call.obstacle(call.model, loop.line, loop.element_spec):
+        options.append({"xla_call": True})
     return [
-        TrainingPlan(steps_per_call=steps, xla=xla, fused_update=one_kernel)
-        for xla, one_kernel, steps in itertools.product((False, True), fused, _STEPS_PER_CALL)
+        TrainingPlan(steps_per_call=steps, **option)
+        for option, steps in itertools.product(options, _STEPS_PER_CALL)
         if steps == 1 or steps * step_seconds <= _LONGEST_CALL_SECONDS
     ]

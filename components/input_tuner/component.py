@@ -141,7 +141,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 previous_plans=previous_plans,
-                config=perf_config.PerfConfig.of(config).to_json("input"),
+                config=perf_config.PerfConfig.of(config).to_json("input", "training.precision"),
                 split=split,
                 label_key=label_key,
                 train_args=train_args or trainer_pb2.TrainArgs(),

@@ -67,6 +67,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     timeout_seconds=_TIMEOUT_BUDGETS * settings.time_budget_seconds
                     + _TIMEOUT_SECONDS,
                     log_path=log_path,
+                    from_server=True,
                 )
                 plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
             except errors.MeasurementError as error:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow_data_validation as tfdv
 from google.protobuf import json_format
 from tfx.components.statistics_gen import executor as statistics_gen
+from tfx.components.trainer import fn_args_utils
 from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
@@ -17,6 +18,7 @@ from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import afterwards, previous, sources, training
 from tfx_perf.input import plan_key, record, tuner
 from tfx_perf.input import source as source_lib
+from tfx_perf.training import precision
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
 
@@ -60,7 +62,9 @@ class _Planning:
     ) -> None:
         self._inputs = inputs
         self._properties = properties
-        self._settings = config.PerfConfig.from_json(properties["config"]).input
+        settings = config.PerfConfig.from_json(properties["config"])
+        self._settings = settings.input
+        self._precision = precision.fixed(settings.training.precision)
 
     def plan(
         self, folder: str, *, plan_folder: str, beam_pipeline_args: list[str]
@@ -69,7 +73,7 @@ class _Planning:
         key = plan_key.plan_key(
             source,
             config=self._settings,
-            training_digest=code_digest.training_digest(self._properties),
+            training_digest=self._training_digest(),
         )
         plans = self._inputs.get("previous_plans") or ()
         plan = previous.find(plans, key, source=source)
@@ -142,12 +146,21 @@ class _Planning:
             self._inputs, trainer_args.outputs_in(folder), self._properties
         )
         run_fn = trainer_args.load_run_fn(self._properties)
+
+        def run(arguments: fn_args_utils.FnArgs) -> None:
+            with precision.policy(self._precision):
+                run_fn(arguments)
+
         try:
-            return training.CapturedTraining(run_fn, arguments), ""
+            return training.CapturedTraining(run, arguments), ""
         except Exception as error:  # the input can be measured alone, whatever the code does
             _LOGGER.warning("Measuring without the training.", exc_info=True)
             lines = str(error).strip().splitlines() or [""]
             return None, f"{type(error).__name__}: {lines[0]}"
+
+    def _training_digest(self) -> str:
+        digest = code_digest.training_digest(self._properties)
+        return f"{digest}, {self._precision}" if digest and self._precision else digest
 
     def _example_count(self) -> int | None:
         """Returns the split's number of examples from its statistics, if they cover it."""

@@ -107,7 +107,7 @@ class MemoryProfiler(base_component.BaseComponent):
                 transform_graph=transform_graph,
                 schema=schema,
                 input_plan=input_plan,
-                config=perf_config.PerfConfig.of(config).to_json("memory"),
+                config=perf_config.PerfConfig.of(config).to_json("memory", "training.precision"),
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),

@@ -14,6 +14,7 @@ from tfx_perf import config, interception
 from tfx_perf.components import artifacts, child, train_steps, trainer_args
 from tfx_perf.memory import peak, profile, record
 from tfx_perf.report import memory_report
+from tfx_perf.training import precision
 
 _LOG_FILE = "profile.log"
 
@@ -55,6 +56,7 @@ class Executor(base_executor.BaseExecutor):
             timeout_seconds=settings.timeout_seconds,
             log_path=folder / _LOG_FILE,
             environment=peak.ENVIRONMENT,
+            from_server=True,
         )
         profiled = record.ProfileRecord.read(folder / record.FILE_NAME)
         artifacts.publish(
@@ -80,6 +82,8 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
     outputs = trainer_args.outputs_in(folder)
     arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
     run_fn = trainer_args.load_run_fn(exec_properties)
-    call = interception.capture_fit(lambda: run_fn(arguments))
-    settings = config.PerfConfig.from_json(exec_properties["config"]).memory
-    profile.profile(call, config=settings).write(os.path.join(folder, record.FILE_NAME))
+    settings = config.PerfConfig.from_json(exec_properties["config"])
+    with precision.policy(precision.fixed(settings.training.precision)):
+        call = interception.capture_fit(lambda: run_fn(arguments))
+        profiled = profile.profile(call, config=settings.memory)
+    profiled.write(os.path.join(folder, record.FILE_NAME))

@@ -58,13 +58,18 @@ def choose_plan(
                         "folder": folder,
                         "known": [outcome.model_dump(mode="json") for outcome in known],
                         "budget_seconds": budget_seconds,
+                        "started": time.time(),
                     },
                     timeout_seconds=_START_SECONDS + trial_job.limit_seconds(budget_seconds),
                     log_path=log_folder / log_name,
+                    from_server=True,
                 )
-                found = choice.PlanChoice.read(pathlib.Path(folder, trial_job.CHOICE_FILE))
+                found = _chosen(folder)
                 break
             except errors.MeasurementError as error:
+                if pathlib.Path(folder, trial_job.CHOICE_FILE).exists():
+                    found = _chosen(folder)  # the trials were over
+                    break
                 _LOGGER.warning("The trials were cut off. %s", error)
                 cause = _cause_of(error)
             culprits, progress = _crashed(pathlib.Path(folder, trial_job.PROGRESS_FILE), cause)
@@ -75,7 +80,12 @@ def choose_plan(
         budget_seconds -= time.time() - progress.began if progress else 0.0
         if not culprits or budget_seconds <= 0:
             break
+    child.release_server()  # the training has better uses for its memory
     return found.model_copy(update={"trial_time_seconds": time.perf_counter() - began})
+
+
+def _chosen(folder: str) -> choice.PlanChoice:
+    return choice.PlanChoice.read(pathlib.Path(folder, trial_job.CHOICE_FILE))
 
 
 def _cause_of(error: errors.MeasurementError) -> str:
@@ -89,7 +99,12 @@ def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialPr
         return [], None
     progress = TrialProgress.read(path)
     return [
-        TrialRecord(plan=plan, status="failed", reason=f"its process {cause}")
+        TrialRecord(
+            plan=plan,
+            status="failed",
+            reason=f"its process {cause}",
+            compiled_shapes=() if plan.uses_xla else None,
+        )
         for plan in progress.running
         if not plan.is_plain_fit
     ], progress

@@ -8,11 +8,11 @@ from tfx.dsl.components.base import base_executor
 from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, interception
+from tfx_perf import config, errors, interception
 from tfx_perf.components import artifacts, train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans
 from tfx_perf.report import training_report
-from tfx_perf.training import precision, record, session
+from tfx_perf.training import aot_export, precision, record, session
 from tfx_perf.training.lines import keras_line
 
 _LOGGER = logging.getLogger(__name__)
@@ -48,12 +48,14 @@ class Executor(base_executor.BaseExecutor):
         folder = settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
-        given = None  # the plan stands in the checkpoint
-        if not session.is_interrupted(folder):
+        given = None
+        plan = session.interrupted_plan(folder)
+        if plan is None:
             # Before this process touches a device or reads data: the child has all of them.
             given = plans.plan_for(
                 input_dict, exec_properties, settings=settings, log_folder=pathlib.Path(target.uri)
             )
+            plan = given and given.plan
         if settings.training.seed is not None:
             keras_line.set_random_seed(settings.training.seed)
         kept = settings.training.model_copy(update={"checkpoint_folder": folder})
@@ -61,7 +63,9 @@ class Executor(base_executor.BaseExecutor):
             settings.model_copy(update={"training": kept}), given=given
         )
         with (
-            precision.policy(settings.training.precision),
+            precision.policy(
+                precision.fixed(settings.training.precision) or (plan and plan.precision)
+            ),
             interception.intercepting_fit(training.fit),
         ):
             run_fn(arguments)
@@ -71,19 +75,34 @@ class Executor(base_executor.BaseExecutor):
                 f"serving_model_dir={arguments.serving_model_dir}."
             )
         training.close()
+        notes = _aot_export(arguments.serving_model_dir, settings.compilation.aot_signature)
         if training.record is None:
             # The model is good; losing it because nothing was measured would help nobody.
             _LOGGER.warning("run_fn did not call Model.fit, so nothing was measured.")
             target.set_string_custom_property("plan", "not measured: run_fn did not call fit")
             return
-        labels = {"plan": str(training.record.plan)}
-        if training.record.reused_from:
-            labels["reused_from"] = training.record.reused_from
+        found = training.record.model_copy(
+            update={"notes": (*training.record.notes, *notes)}
+        )
+        labels = {"plan": str(found.plan)}
+        if found.reused_from:
+            labels["reused_from"] = found.reused_from
         artifacts.publish(
             target,
-            training.record,
+            found,
             file_name=record.FILE_NAME,
-            figures=training.record.figures(),
+            figures=found.figures(),
             labels=labels,
-            page=training_report.report_on(training.record),
+            page=training_report.report_on(found),
         )
+
+
+def _aot_export(folder: str, signature: str | None) -> list[str]:
+    """Compiles the saved model if that is wanted; returns what came of it, in sentences."""
+    if signature is None:
+        return []
+    try:
+        return [f"compiled ahead of time: {aot_export.export(folder, signature=signature)}"]
+    except errors.MeasurementError as error:  # the model is good all the same
+        _LOGGER.warning("%s", error)
+        return [f"not compiled ahead of time: {error}"]

@@ -37,7 +37,12 @@ def find(items: Sequence[artifact.Artifact], key: Mapping[str, str]) -> PlanChoi
         else:
             _LOGGER.info("The plan in %s is used again.", uri)
             return _choice_of(found).model_copy(
-                update={"trial_time_seconds": 0.0, "reused_from": found.reused_from or uri}
+                update={
+                    "trial_time_seconds": 0.0,
+                    "trial_import_seconds": None,
+                    "trial_setup_seconds": None,
+                    "reused_from": found.reused_from or uri,
+                }
             )
     return None
 

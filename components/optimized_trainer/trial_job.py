@@ -1,20 +1,23 @@
 """The child's side of OptimizedTrainer: the user's code up to its `fit`, and the trials there."""
 
 import faulthandler
+import functools
 import logging
 import pathlib
 import signal
+import time
 from typing import Any
 
 from tfx.utils import json_utils
 
-from tfx_perf import config, errors, interception
+from tfx_perf import config, errors, interception, records
 from tfx_perf.components import trainer_args
 from tfx_perf.training import precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.trials import choice, choosing
-from tfx_perf.training.trials.progress import TrialProgress
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.trials import choice, choosing, doubling
+from tfx_perf.training.trials.equivalence import in_one_line
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
@@ -36,6 +39,7 @@ def choose_plan(
     folder: str,
     known: list[dict[str, Any]],
     budget_seconds: float,
+    started: float,
 ) -> None:
     """Writes the choice for the first `fit` of the user's code, and how far it has come.
 
@@ -45,43 +49,72 @@ def choose_plan(
         folder: where `choice.json`, `progress.json` and whatever the user's code writes go.
         known: the `TrialRecord`s of an attempt that was cut off; they stand.
         budget_seconds: of the trials; what is left of the settings'.
+        started: when the parent asked for this process, in seconds since 1970.
 
     Raises:
         UserError: the module, the splits or the examples are not there.
     """
+    began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
     settings = config.PerfConfig.from_json(exec_properties["config"])
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
     settings = settings.model_copy(update={"training": training})
-    arguments = trainer_args.fn_args(
-        json_utils.loads(inputs), trainer_args.outputs_in(folder), exec_properties
-    )
+    artifacts = json_utils.loads(inputs)
     run_fn = trainer_args.load_run_fn(exec_properties)
-    if training.seed is not None:
-        keras_line.set_random_seed(training.seed)
+    found_before = [TrialRecord.model_validate(outcome) for outcome in known]
+
+    def run(name: str) -> None:
+        outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))
+        arguments = trainer_args.fn_args(artifacts, outputs, exec_properties)
+        if training.seed is not None:
+            keras_line.set_random_seed(training.seed)
+        run_fn(arguments)
+
+    others = {}
+    for name in precision.candidates() if training.precision == "auto" else ():
+        # One after the other and before the user's own: their scopes must not be within it.
+        try:
+            with precision.policy(name):
+                others[name] = interception.capture_fit(functools.partial(run, name))
+        except Exception as error:  # the code may not be made for it
+            plan = TrainingPlan(steps_per_call=1, precision=name)
+            reason = in_one_line(error)
+            found_before.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
     def choose(call: interception.FitCall) -> choice.PlanChoice:
+        setup_seconds = time.time() - began
         _end_after(limit_seconds(budget_seconds))
-        return choosing.by_trials(
+        found = choosing.by_trials(
             call,
             Loop(call),
             settings=settings,
+            others=others,
             watch=lambda progress: _replace(pathlib.Path(folder, PROGRESS_FILE), progress),
-            known=[TrialRecord.model_validate(outcome) for outcome in known],
+            known=found_before,
         )
+        found = found.model_copy(
+            update={
+                "trial_import_seconds": began - started,
+                "trial_setup_seconds": setup_seconds,
+            }
+        )
+        # It stands, even if what comes now takes more memory than there is.
+        _replace(pathlib.Path(folder, CHOICE_FILE), found)
+        ratio = doubling.double_batch_time_ratio(call, found)
+        return found.model_copy(update={"double_batch_time_ratio": ratio})
 
     try:
-        with precision.policy(training.precision):
-            found = interception.capture_fit(lambda: run_fn(arguments), choose)
+        with precision.policy(precision.fixed(training.precision)):
+            found = interception.capture_fit(functools.partial(run, "own"), choose)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         found = choice.plain(str(error))
-    found.write(pathlib.Path(folder, CHOICE_FILE))
+    _replace(pathlib.Path(folder, CHOICE_FILE), found)
 
 
-def _replace(path: pathlib.Path, progress: TrialProgress) -> None:
+def _replace(path: pathlib.Path, record: records.Record) -> None:
     """Writes the file so that it is whole, even if the process is killed while it writes."""
     draft = path.with_suffix(".draft")
-    progress.write(draft)
+    record.write(draft)
     draft.replace(path)
 
 

@@ -21,6 +21,9 @@ class PerfEvaluatorSpec(component_spec.ComponentSpec):
         "perf_metrics": component_spec.ChannelParameter(type=types.PerfMetrics),
         "memory_profile": component_spec.ChannelParameter(type=types.MemoryProfile, optional=True),
         "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
+        "model_evaluation": component_spec.ChannelParameter(
+            type=standard_artifacts.ModelEvaluation, optional=True
+        ),
         "ledger": component_spec.ChannelParameter(type=types.PerfLedger, optional=True),
     }
     OUTPUTS = {
@@ -35,16 +38,19 @@ class PerfEvaluator(base_component.BaseComponent):
 
     The decision is a standard `InfraBlessing`. Give it to Pusher's `infra_blessing` beside
     Evaluator's `model_blessing`: Pusher pushes only what both have blessed. A refusal is a
-    result, not a failure: the pipeline goes on and nothing is pushed.
+    result, not a failure: the pipeline goes on and nothing is pushed. With
+    `gate.fail_pipeline` it is a failure: the error names a copy of the report.
 
-    The blessed runs are kept in a `PerfLedger`, which each run resolves from the one before,
+    The blessed runs are kept in a `PerfLedger`, which each run resolves from those before,
     extends if it is blessed, and passes on. On the first run the resolver finds none; the
-    absolute limits then decide alone.
+    absolute limits then decide alone. Where there are no resolvers, as on Kubeflow, give
+    `gate.baseline_uri` instead; with both, their merge counts.
 
     Outputs:
         blessing: `InfraBlessing` with TFX's custom properties `blessed` (1 or 0),
             `current_model`, `current_model_id`, `blessing_message`, `component_id`.
-        evaluation: `PerfEvaluation`, the decision in full and `report.html`.
+        evaluation: `PerfEvaluation`, the decision in full, as `report.html`, as Markdown
+            for a pull request and as JUnit XML for a CI system.
         updated_ledger: `PerfLedger` for the next run.
 
     Example:
@@ -55,7 +61,8 @@ class PerfEvaluator(base_component.BaseComponent):
             perf_metrics=trainer.outputs["perf_metrics"],
             memory_profile=profiler.outputs["memory_profile"],
             ledger=ledger.outputs["ledger"],
-            config={"gate": {"limits": {"mfu_ratio": {"min": 0.1}}}},
+            model_evaluation=evaluator.outputs["evaluation"],
+            config={"gate": {"rules": {"mfu_ratio": {"min": 0.1, "margin": 0.03}}}},
         )
         pusher = tfx.components.Pusher(
             model=trainer.outputs["model"],
@@ -76,6 +83,7 @@ class PerfEvaluator(base_component.BaseComponent):
         perf_metrics: tfx_types.BaseChannel,
         memory_profile: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
+        model_evaluation: tfx_types.BaseChannel | None = None,
         ledger: tfx_types.BaseChannel | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
@@ -86,7 +94,9 @@ class PerfEvaluator(base_component.BaseComponent):
             perf_metrics: `PerfMetrics` of OptimizedTrainer.
             memory_profile: `MemoryProfile`, if rules are about MemoryProfiler's figures.
             input_plan: `InputPlan`, if rules are about InputTuner's figures.
-            ledger: `PerfLedger` of the run before, from a Resolver; may be empty.
+            model_evaluation: `ModelEvaluation` of Evaluator, so that speed is not bought with
+                quality: its metrics over all examples then have rules like every other figure.
+            ledger: `PerfLedger` of runs before, from a Resolver; one, several or none.
             config: the rules are in its `gate` section; None for the defaults.
         """
         super().__init__(
@@ -95,6 +105,7 @@ class PerfEvaluator(base_component.BaseComponent):
                 perf_metrics=perf_metrics,
                 memory_profile=memory_profile,
                 input_plan=input_plan,
+                model_evaluation=model_evaluation,
                 ledger=ledger,
                 config=perf_config.PerfConfig.of(config).to_json("gate"),
                 blessing=tfx_types.Channel(type=standard_artifacts.InfraBlessing),

@@ -1,32 +1,23 @@
 """Runs the gate on the artifacts of a pipeline run."""
 
-import datetime
 import pathlib
+import shutil
 from typing import Any
 
 from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, errors, metrics
+from tfx_perf import config, errors
 from tfx_perf.components import artifacts
+from tfx_perf.components.perf_evaluator import baseline, candidate
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import record, verdict
-from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.gate.run import Run
-from tfx_perf.input import record as input_record
-from tfx_perf.memory import record as memory_record
-from tfx_perf.report import gate_report
-from tfx_perf.training import record as training_record
+from tfx_perf.report import gate_junit, gate_markdown, gate_report
 
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
-
-_OPTIONAL_RECORDS = {
-    "memory_profile": (memory_record.ProfileRecord, memory_record.FILE_NAME),
-    "input_plan": (input_record.TuningRecord, input_record.FILE_NAME),
-}
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -41,16 +32,24 @@ class Executor(base_executor.BaseExecutor):
 
         Args:
             input_dict: `model`, `perf_metrics` and, each possibly missing or empty,
-                `memory_profile`, `input_plan`, `ledger`.
+                `memory_profile`, `input_plan`, `model_evaluation`, `ledger`.
             output_dict: `blessing`, `evaluation`, `updated_ledger`.
             exec_properties: `config`, a `PerfConfig` as JSON.
 
         Raises:
-            UserError: an input cannot be read; nothing is blessed and no ledger written.
+            UserError: an input or `baseline_uri` cannot be read, or a blessed run cannot be
+                written there; nothing is blessed and no ledger written.
+            RefusalError: the run is refused and `fail_pipeline` is set; a copy of the
+                evaluation is kept.
         """
         settings = config.PerfConfig.from_json(exec_properties["config"]).gate
-        previous = _read_ledger(input_dict.get("ledger"))
-        decision = verdict.evaluate(self._candidate(input_dict), ledger=previous, settings=settings)
+        known = baseline.read(input_dict.get("ledger"), settings)
+        run_id = self._context.pipeline_run_id if self._context else None
+        judged = candidate.read(input_dict, settings=settings, run_id=run_id)
+        # A run that is tried again is not its own baseline.
+        decision = verdict.evaluate(
+            judged, ledger=known.without([judged.run_id]), settings=settings
+        )
 
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         artifacts.publish(
@@ -58,15 +57,21 @@ class Executor(base_executor.BaseExecutor):
             decision,
             file_name=record.FILE_NAME,
             figures=decision.figures(),
-            labels={"headline": decision.headline, "run_id": decision.candidate.run_id},
+            labels={
+                "headline": decision.headline,
+                "verdict": decision.verdict.value,
+                "run_id": decision.candidate.run_id,
+            },
             page=gate_report.report_on(decision),
         )
-        updated = previous
-        if decision.blessed:
-            updated = previous.append(decision.candidate, keep=settings.baseline_runs)
+        for name, text in (
+            (gate_markdown.FILE_NAME, gate_markdown.markdown_of(decision)),
+            (gate_junit.FILE_NAME, gate_junit.junit_of(decision)),
+        ):
+            pathlib.Path(evaluation.uri, name).write_text(text, encoding="utf-8")
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
-            updated,
+            baseline.extended(known, decision, settings),
             file_name=ledgers.FILE_NAME,
             figures={},
         )
@@ -76,23 +81,9 @@ class Executor(base_executor.BaseExecutor):
             decision,
             model=artifact_utils.get_single_instance(input_dict["model"]),
         )
-
-    def _candidate(self, input_dict: _Artifacts) -> Run:
-        """Reads the run's figures from every input that has some."""
-        source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-        path = pathlib.Path(source.uri) / training_record.FILE_NAME
-        training = training_record.TrainingRecord.read(path)
-        figures = training.figures()
-        for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
-            for item in input_dict.get(key) or []:
-                figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
-        run_id = self._context.pipeline_run_id if self._context else None
-        return Run(
-            run_id=run_id or source.uri,
-            time=datetime.datetime.now(datetime.timezone.utc),
-            environment=training.environment,
-            figures=metrics.checked(figures),
-        )
+        if settings.fail_pipeline and not decision.blessed:
+            report = _kept(pathlib.Path(evaluation.uri)) / artifacts.REPORT_FILE
+            raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
     def _bless(
         self, blessing: artifact.Artifact, decision: GateRecord, *, model: artifact.Artifact
@@ -116,14 +107,11 @@ class Executor(base_executor.BaseExecutor):
         )
 
 
-def _read_ledger(resolved: list[artifact.Artifact] | None) -> Ledger:
-    """Reads the ledger of the run before; empty if the resolver found none."""
-    if not resolved:
-        return Ledger()
-    path = pathlib.Path(artifact_utils.get_single_instance(resolved).uri) / ledgers.FILE_NAME
-    try:
-        return Ledger.read(path)
-    except errors.UserError as error:
-        raise errors.UserError(
-            f"{error} Restore the file, or run once without the ledger input to begin a new one."
-        ) from error
+def _kept(evaluation: pathlib.Path) -> pathlib.Path:
+    """Copies the evaluation to where it outlasts the failed execution; returns the new folder.
+
+    TFX deletes the outputs of an execution that fails, `<root>/<node>/evaluation/<id>`.
+    """
+    kept = evaluation.parent.with_name("refused") / evaluation.name
+    shutil.copytree(evaluation, kept, dirs_exist_ok=True)
+    return kept

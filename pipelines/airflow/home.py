@@ -25,11 +25,12 @@ def dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Path:
     config = configparser.ConfigParser(interpolation=None, strict=False)
     config.read(home / "airflow.cfg")
     _check_database(home, config)
-    folder = _setting(config, "core", "dags_folder")
-    if folder is not None:
-        return _writable(pathlib.Path(os.path.expandvars(folder)).expanduser())
-    (home / "dags").mkdir(exist_ok=True)  # Airflow does not make it
-    return _writable(home / "dags")
+    own = home / "dags"
+    setting = _setting(config, "core", "dags_folder")
+    folder = pathlib.Path(os.path.expandvars(setting)).expanduser() if setting else own
+    if folder == own:
+        own.mkdir(exist_ok=True)  # Airflow writes it into its settings, and does not make it
+    return _writable(folder)
 
 
 def _check_database(home: pathlib.Path, config: configparser.ConfigParser) -> None:

@@ -6,7 +6,7 @@ import sys
 
 import tensorflow as tf
 
-from benchmarks.input import layout, results, targets
+from benchmarks.input import layout, results, run, targets
 from benchmarks.input.workloads import WORKLOADS
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -52,18 +52,38 @@ def test_layouts_hold_the_same_records(tmp_path):
     assert records(12, "gzip") == records(64, "plain") == everything
 
 
-def test_targets_follow_the_figures():
-    def cell(workload, consumer, rates):
-        rates = {name: (rate,) for name, rate in rates.items()}
-        return results.CellResult(
-            cell=results.Cell(workload=workload, shards=1, compression="gzip", consumer=consumer),
-            batch_size=1, row_count=1, data_bytes=1, chosen="columns", reason="", dropped={},
-            tuning_seconds=1, resident_bytes=None, examples_per_second=rates,
-            ratios=results.ratios_of(rates),
-        )  # fmt: skip
+def cell(workload, consumer, rates):
+    rates = {name: (rate,) for name, rate in rates.items()}
+    return results.CellResult(
+        cell=results.Cell(workload=workload, shards=1, compression="gzip", consumer=consumer),
+        batch_size=1, row_count=1, data_bytes=1, chosen="columns", reason="", dropped={},
+        tuning_seconds=1, resident_bytes=None, examples_per_second=rates,
+        ratios=results.ratios_of(rates),
+    )  # fmt: skip
 
+
+def test_targets_follow_the_figures():
     taxi = cell("taxi", "none", {"default": 1, "guide": 9, "block_reader": 7.9, "tuned": 26})
     text = cell("text-sparse", "small", {"default": 1, "repeated": 1, "tuned": 0.95})
     met = [verdict.met for verdict in targets.verdicts([taxi, text])]
     assert met == [True, False, False, False, True]
     assert [verdict.met for verdict in targets.verdicts([])] == [None] * 5
+
+
+def test_cells_measured_before_are_kept_unless_measured_again():
+    def record(*cells):
+        return results.BenchmarkRecord(
+            host="a machine", versions={}, rounds=1, tuning_seconds=1, max_rows=None,
+            cells=cells, gaps=(), verdicts=(), seconds=1,
+        )  # fmt: skip
+
+    rates = {"default": 1, "tuned": 2}
+    before = record(cell("flights", "none", rates), cell("taxi", "none", rates))
+    again = cell("taxi", "none", {"default": 1, "tuned": 3})
+    now = record(cell("taxi", "small", rates), again)
+    found = run.joined(before, now)
+    assert [str(result.cell) for result in found.cells] == [
+        "taxi 1 gzip none", "taxi 1 gzip small", "flights 1 gzip none",
+    ]  # fmt: skip
+    assert found.cells[0] == again
+    assert found.seconds == 2

@@ -36,7 +36,7 @@ class Recorder:
             run: id of the run.
             state: the execution's last known state.
             inputs: artifacts that an earlier call returned.
-            outputs: artifact type to custom properties.
+            outputs: artifact type to custom properties, and `uri` if it matters.
 
         Returns:
             The output artifacts.
@@ -69,8 +69,11 @@ class Recorder:
 
     def _artifact(self, type_name: str, properties: dict) -> mlmd.Artifact:
         type_id = self._store.put_artifact_type(mlmd.ArtifactType(name=type_name))
-        artifact = mlmd.Artifact(type_id=type_id, uri=f"/nowhere/{type_name}")
+        uri = properties.get("uri", f"/nowhere/{type_name}")
+        artifact = mlmd.Artifact(type_id=type_id, uri=uri, state=mlmd.Artifact.LIVE)
         for key, value in properties.items():
+            if key == "uri":
+                continue
             field = {float: "double_value", int: "int_value", str: "string_value"}[type(value)]
             setattr(artifact.custom_properties[key], field, value)
         return artifact

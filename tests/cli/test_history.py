@@ -1,3 +1,4 @@
+import datetime
 import json
 import re
 import sqlite3
@@ -6,6 +7,13 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from tfx_perf import errors, metadata
+from tfx_perf.cli import main, sparkline
+from tfx_perf.gate.act import Act
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.run import Run
+
+_START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 
 
 def record_run(recorder, run, *, speed, blessed, pipeline="taxi", baseline=()):
@@ -159,9 +167,101 @@ def test_file_that_is_no_metadata(tmp_path, kind):
     assert "\n" not in str(caught.value)
 
 
+def test_the_beginning_of_a_metric_will_do(recorder, database, run_command):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    done = run_command("history", database, "--json", "--metric", "examples")
+    assert json.loads(done.stdout)[0]["metrics"] == {"examples_per_second": 1000.0}
+
+
 def test_unknown_metric_suggests_a_similar_one(run_command, database):
     done = run_command("history", database, "--metric", "example_per_second")
     assert done.returncode == 2
     assert "examples_per_second" in done.stderr
     assert "Received: metric=example_per_second" in done.stderr
     assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize("kind", ["postgresql", "mysql"])
+@pytest.mark.parametrize(
+    ("rest", "received"),
+    [
+        ("user:secret@127.0.0.1:1/mlmd", "url={}://127.0.0.1:1/mlmd"),
+        ("user:secret@127.0.0.1:1", "url={}://127.0.0.1:1"),
+        ("user:secret@127.0.0.1:x/mlmd", "another form of URL"),
+    ],
+)
+def test_a_server_that_does_not_answer_is_one_line_without_the_password(
+    run_command, kind, rest, received
+):
+    done = run_command("history", f"{kind}://{rest}")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert received.format(kind) in line
+    assert "secret" not in done.stderr
+
+
+@pytest.fixture
+def ledger():
+    """Four runs; a person has unblessed the third."""
+    entries = tuple(
+        Run(
+            run_id=f"run-{minute}",
+            time=_START + datetime.timedelta(minutes=minute),
+            environment={"device_kind": "CPU"},
+            figures={"step_time_seconds": step_time_seconds, "train_loss": 0.5},
+        )
+        for minute, step_time_seconds in enumerate((0.001, 0.002, 0.008, 0.001))
+    )
+    act = Act(kind="unbless", run_id="run-2", who="ada", time=_START, reason="[bold]noisy host")
+    return Ledger(entries=entries).merge(Ledger(acts=(act,)))
+
+
+def in_file(ledger, folder):
+    ledger.write(folder / "ledger.json")
+    return folder / "ledger.json"
+
+
+def in_folder(ledger, folder):
+    Mirror(str(folder)).add(ledger)
+    return folder
+
+
+@pytest.mark.parametrize("source", [in_file, in_folder])
+def test_a_ledger_has_a_history_too(ledger, source, tmp_path, capsys):
+    path = source(ledger, tmp_path)
+    main.cli.main(["history", str(path), "--json", "--limit", "3"], standalone_mode=False)
+    newest, unblessed, _ = json.loads(capsys.readouterr().out)
+    assert (newest["run_id"], newest["blessed"]) == ("run-3", True)
+    assert (unblessed["run_id"], unblessed["blessed"]) == ("run-2", False)
+    assert unblessed["note"] == "unblessed by ada on 2026-01-02: [bold]noisy host"
+    assert newest["environment"] == {"device_kind": "CPU"}
+
+
+def test_trends_mark_the_verdicts(ledger, tmp_path, run_command):
+    done = run_command("history", in_file(ledger, tmp_path))
+    assert done.returncode == 0, done.stderr
+    lines = [re.split(r"  +", line.strip()) for line in done.stdout.splitlines()]
+    assert ["verdict", "●●✗●"] in lines
+    assert ["step time", "▁▂█▁", "1.00 ms", "8.00 ms", "1.00 ms"] in lines
+    assert ["train loss", "▅▅▅▅", "0.5", "0.5", "0.5"] in lines
+    assert "[bold]noisy host" in done.stdout
+
+
+def test_the_page_opens_without_a_network(ledger, tmp_path, capsys):
+    page = tmp_path / "history.html"
+    path = str(in_file(ledger, tmp_path))
+    main.cli.main(["history", path, "--html", str(page)], standalone_mode=False)
+    html = page.read_text()
+    assert "4 runs, 3 blessed, 1 refused or unblessed." in html
+    assert html.count("<svg") == 2  # of the default metrics, these runs have two
+    assert "[bold]noisy host" in html
+    assert not re.search(r"(src|href)=.http|<script|<link", html)
+    with pytest.raises(errors.UserError, match="Received: html=/proc/page.html"):
+        main.cli.main(["history", path, "--html", "/proc/page.html"], standalone_mode=False)
+
+
+def test_sparkline():
+    assert sparkline.draw([]) == ""
+    assert sparkline.draw([None, None]) == "  "
+    assert sparkline.draw([3.0, None, 3.0]) == "▅ ▅"
+    assert sparkline.draw([-1.0, 0.0, None, 1.0]) == "▁▅ █"

@@ -41,6 +41,17 @@ def user_error():
 def bug():
     raise KeyError("the key")
 
+def numbers():
+    import random
+    import numpy
+    return [random.random(), float(numpy.random.random()), os.getpid(), os.getppid()]
+
+def train(value):
+    import tensorflow as tf
+    data = tf.data.Dataset.range(100).map(lambda x: x + value, num_parallel_calls=2).prefetch(2)
+    double = tf.function(lambda x: 2 * x, jit_compile=True)
+    return int(sum(double(x) for x in data)), len(tf.config.list_physical_devices("CPU"))
+
 def keras_line():
     import tensorflow_transform
     import tensorflow as tf
@@ -48,8 +59,14 @@ def keras_line():
 """
 
 
-@pytest.fixture
-def run(tmp_path, monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def no_server_is_left():
+    yield
+    child.release_server()
+
+
+@pytest.fixture(params=[False, True], ids=["interpreter", "server"])
+def run(request, tmp_path, monkeypatch):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "child_cases.py").write_text(CASES)
@@ -62,6 +79,7 @@ def run(tmp_path, monkeypatch):
             timeout_seconds=timeout_seconds,
             log_path=tmp_path / "log",
             environment=environment,
+            from_server=request.param,
         )
 
     return call
@@ -90,12 +108,13 @@ def wait_for_the_end_of(pid):
 
 
 @pytest.mark.usefixtures("run")
-def test_child_ends_with_its_parent(tmp_path):
+@pytest.mark.parametrize("from_server", [False, True])
+def test_child_ends_with_its_parent(tmp_path, from_server):
     pid_file = tmp_path / "pid"
     script = (
         "from tfx_perf.components import child; import sys;"
         "child.run_in_child('child_cases:stay', {'pid_file': sys.argv[1]}, timeout_seconds=600,"
-        " log_path=sys.argv[2])"
+        " log_path=sys.argv[2], from_server=" + repr(from_server) + ")"
     )
     path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
     parent = subprocess.Popen(
@@ -137,17 +156,21 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.parametrize("from_server", [False, True])
 @pytest.mark.parametrize("legacy", ["0", "1"])
-def test_child_has_the_parents_keras_line(tmp_path, legacy):
+def test_child_has_the_parents_keras_line(tmp_path, legacy, from_server):
     """Even if tensorflow_transform is imported there first, and set the variable here later."""
-    (tmp_path / "child_cases.py").write_text(CASES)
+    # What another component's child has left in the server.
+    imports = "import tfx_perf.components.input_tuner.planning" if from_server else ""
+    (tmp_path / "child_cases.py").write_text(imports + CASES)
     script = f"""
 import os, tensorflow as tf
 line = tf.keras.Model.__module__
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as tensorflow_transform does
 from tfx_perf.components import child
 found = child.run_in_child(
-    "child_cases:keras_line", {{}}, timeout_seconds=120, log_path={str(tmp_path / "log")!r})
+    "child_cases:keras_line", {{}}, timeout_seconds=120, log_path={str(tmp_path / "log")!r},
+    from_server={from_server})
 assert found == line, (found, line)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": legacy, "PYTHONPATH": str(tmp_path)}
@@ -159,3 +182,49 @@ assert found == line, (found, line)
         check=False,
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_children_of_a_server_are_processes_of_their_own(tmp_path, monkeypatch):
+    (tmp_path / "served_cases.py").write_text(CASES)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def call(name, **arguments):
+        return child.run_in_child(
+            f"served_cases:{name}",
+            arguments,
+            timeout_seconds=60,
+            log_path=tmp_path / "log",
+            from_server=True,
+        )
+
+    first, second = call("numbers"), call("numbers")
+    assert first[0] != second[0]
+    assert first[1] != second[1]
+    assert first[2] != second[2]
+    assert first[3] == second[3] != os.getpid()  # the server is their parent
+    # TensorFlow has been imported there by the first, and runs in the others all the same.
+    for value in (1, 2):
+        assert call("train", value=value) == [2 * (4950 + 100 * value), 1]
+    child.release_server()
+    assert call("numbers")[3] != first[3]
+
+
+of_server = pytest.mark.parametrize("run", [True], indirect=True, ids=["server"])
+
+
+@of_server
+def test_a_server_that_died_is_replaced(run):
+    server = run("numbers")[3]
+    assert server != os.getpid()
+    os.kill(server, signal.SIGKILL)
+    assert run("add", left=1, right=2)["sum"] == 3  # at once, by an interpreter if need be
+    assert run("numbers")[3] not in (server, os.getpid())
+
+
+@of_server
+def test_another_environment_is_another_server(run, monkeypatch):
+    server = run("numbers")[3]
+    assert run("numbers", environment={"FLAG": "x"})[3] == server
+    monkeypatch.setenv("FLAG", "y")
+    assert run("numbers")[3] != server
+    assert run("add", left=1, right=2)["flag"] == "y"

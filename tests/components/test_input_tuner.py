@@ -203,6 +203,16 @@ def test_without_a_usable_training_the_input_is_measured_alone(
     assert (record.batch_size, record.example_count) == (256, tuning_cases.COUNT)
 
 
+def test_the_training_is_the_one_in_the_precision_that_trains(inputs, tmp_path, plan_split):
+    told = tmp_path / "policies.txt"
+    line = f"print(keras.mixed_precision.global_policy().name, file=open({str(told)!r}, 'a'))"
+    body = tuning_cases.training().replace("    data = read(", f"    {line}\n    data = read(")
+    module = tuning_cases.module(tmp_path / "module.py", body)
+    name = "mixed_bfloat16"
+    plan_split(inputs, module_file=module, time_budget_seconds=2, precision=name)
+    assert set(told.read_text().split()) == {name}
+
+
 def test_the_settings_batch_size_comes_before_the_codes(inputs, tmp_path, plan_split):
     module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training())
     record = plan_split(inputs, module_file=module, batch_size=32, time_budget_seconds=2)

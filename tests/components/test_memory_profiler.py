@@ -241,3 +241,15 @@ def test_wiring_needs_one_module(given):
         component.MemoryProfiler(
             examples=tfx_types.Channel(type=standard_artifacts.Examples), **given
         )
+
+
+def test_the_step_is_the_one_in_the_precision_that_trains(examples, schema, tmp_path):
+    module = tmp_path / "module.py"
+    told = "    print('POLICY', keras.mixed_precision.global_policy().name)\n    model.fit("
+    module.write_text(_MODULE.format(line="keras").replace("    model.fit(", told))
+    settings = config.PerfConfig.from_dict(
+        {"memory": {"batch_sizes": [8, 32]}, "training": {"precision": "mixed_bfloat16"}}
+    ).to_json("memory", "training.precision")
+    inputs = {"examples": examples, "schema": schema}
+    profile = do(tmp_path, inputs, module_file=str(module), config=settings)
+    assert "POLICY mixed_bfloat16" in (pathlib.Path(profile.uri) / "profile.log").read_text()

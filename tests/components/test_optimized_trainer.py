@@ -158,3 +158,11 @@ def test_an_interrupted_training_goes_on_without_trials(trainer, tmp_path):
     trainer.run(module={"train": whole}, steps_per_call=(10,), **kept)
     assert log.exists()
     assert trainer.record.resumed_step is None
+
+
+def test_the_model_is_compiled_ahead_of_time_if_that_is_wanted(trainer):
+    trainer.run(
+        compilation={"aot_signature": "serving_default"}, trial_budget_seconds=0
+    )
+    (header,) = pathlib.Path(trainer.model.uri).rglob("assets.extra/aot_cpu/model.h")
+    assert f"compiled ahead of time: {header.parent}" in trainer.record.notes

@@ -20,7 +20,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
 
-CONFIG = PerfConfig.from_dict({"gate": {"changes": {"step_time_seconds": 0.25}}})
+CONFIG = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
 FAST, SLOW = 0.010, 0.020
 
 
@@ -80,7 +80,7 @@ def test_the_first_run_is_blessed_and_begins_the_ledger(gate, ledger):
     assert blessing.get_int_custom_property("blessed") == 1
     assert blessing.get_int_custom_property("current_model_id") == 41
     assert blessing.get_string_custom_property("current_model") == outputs["model"].uri
-    assert blessing.get_string_custom_property("blessing_message").startswith("Blessed unchecked")
+    assert blessing.get_string_custom_property("blessing_message").startswith("Blessed")
     assert blessing.get_string_custom_property("component_id") == "PerfEvaluator"
     assert [path.name for path in pathlib.Path(blessing.uri).iterdir()] == ["INFRA_BLESSED"]
     assert [entry.figures["step_time_seconds"] for entry in ledger_in(outputs).entries] == [FAST]
@@ -103,14 +103,16 @@ def test_the_evaluation_has_payload_report_and_figures(gate):
     evaluation = gate.run(SLOW, ledger=[first["updated_ledger"]])["evaluation"]
     record = GateRecord.read(pathlib.Path(evaluation.uri) / "evaluation.json")
     assert not record.blessed
-    assert evaluation.get_float_custom_property("failed_rule_count") == 1.0
+    assert evaluation.get_float_custom_property("failed_rule_count") == 2.0  # and examples/s
+    assert evaluation.get_string_custom_property("verdict") == "regression"
     assert evaluation.get_float_custom_property("baseline_run_count") == 1.0
     assert evaluation.get_string_custom_property("headline") == record.headline
-    assert record.headline in (pathlib.Path(evaluation.uri) / "report.html").read_text()
+    for name in ("report.html", "evaluation.md", "junit.xml"):
+        assert record.headline in (pathlib.Path(evaluation.uri) / name).read_text()
 
 
 def test_the_ledger_keeps_as_many_runs_as_configured(gate):
-    config = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "changes": {"train_loss": 0.1}}})
+    config = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "kept_runs": 2}})
     outputs = gate.run(FAST, config=config)
     for _ in range(3):
         outputs = gate.run(FAST, ledger=[outputs["updated_ledger"]], config=config)
@@ -119,7 +121,7 @@ def test_the_ledger_keeps_as_many_runs_as_configured(gate):
 
 def test_rules_reach_the_figures_of_every_input_and_refuse_without_the_input(gate):
     config = PerfConfig.from_dict(
-        {"gate": {"changes": {}, "limits": {"step_peak_bytes": {"max": 500}}}}
+        {"gate": {"use_defaults": False, "rules": {"step_peak_bytes": {"max": 500}}}}
     )
     blessings = [
         gate.run(FAST, profile=profile, config=config)["blessing"]

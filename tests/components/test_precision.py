@@ -42,3 +42,30 @@ def test_without_the_setting_nothing_is_said(trainer):
     trainer.run(trial_budget_seconds=0)
     assert trainer.record.environment["precision"] == "float32"
     assert not any("outputs are" in note or "this CPU" in note for note in trainer.record.notes)
+
+
+SLOW = """
+import time
+
+class Slow(keras.layers.Layer):
+    def call(self, x):
+        if self.compute_dtype == "float32":
+            tf.numpy_function(lambda value: time.sleep(0.01) or value, [x], x.dtype)
+        return x
+"""
+
+
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line):
+    trainer.run(
+        module={"line": line, "beginning": SLOW, "layer": "Slow()"},
+        precision="auto",
+        trial_budget_seconds=60,
+        steps_per_call=(5,),
+        loss_tolerance=0.1,
+    )
+    record = trainer.record
+    assert record.plan.precision == "mixed_bfloat16", record.plan_reason
+    assert record.environment["precision"] == "mixed_bfloat16"
+    assert {trial.plan.precision for trial in record.trials} == {None, "mixed_bfloat16"}
+    assert policies() == ["float32", "float32"]

@@ -108,12 +108,15 @@ def properties(
     label_key: str | None = "label_xf",
     run_fn: str | None = None,
     module_file: str | None = None,
+    precision: str | None = None,
     **settings: object,
 ) -> dict[str, object]:
     """Returns InputTuner's execution properties as TFX gives them to the executor."""
     settings = {"batch_size": None, "time_budget_seconds": 20, **settings}
     return {
-        "config": config.PerfConfig.from_dict({"input": settings}).to_json("input"),
+        "config": config.PerfConfig.from_dict(
+            {"input": settings, "training": {"precision": precision}}
+        ).to_json("input", "training.precision"),
         "split": split,
         "label_key": label_key,
         "run_fn": run_fn,

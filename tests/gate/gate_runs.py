@@ -2,13 +2,39 @@
 
 import datetime
 
+import numpy as np
+
+from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.rule import Rule
 
 HERE = {"device_kind": "CPU", "global_batch_size": "64"}
 ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}
 
 
-def run(name, *, environment=HERE, **figures):
+def run(name, *, minute=0, environment=HERE, evaluation=None, step_times=(), **figures):
     """Returns a run named `name` with the given figures."""
     time = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
-    return Run(run_id=name, time=time, environment=environment, figures=figures)
+    return Run(
+        run_id=name, time=time + datetime.timedelta(minutes=minute), environment=environment,
+        figures=figures, evaluation=evaluation or {}, step_times=step_times,
+    )  # fmt: skip
+
+
+def ledger_of(key, values):
+    """Returns a ledger whose runs have one figure."""
+    return Ledger(
+        entries=tuple(run(f"r{i}", minute=i, **{key: value}) for i, value in enumerate(values))
+    )
+
+
+def only(**rules):
+    """Returns settings with these rules and no default ones."""
+    made = {key: rule if isinstance(rule, Rule) else Rule(**rule) for key, rule in rules.items()}
+    return GateConfig(rules=made, use_defaults=False)
+
+
+def noisy(count, *, sd, seed=0, centre=1.0):
+    """Returns one figure a run, normal around `centre`."""
+    return (centre * (1 + sd * np.random.default_rng(seed).normal(size=count))).tolist()

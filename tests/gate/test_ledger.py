@@ -1,36 +1,82 @@
 """What the ledger keeps, what it compares and what it refuses to read."""
 
+import itertools
+import json
+
 import pytest
-from gate_runs import ELSEWHERE, HERE, run
+from ledger_cases import ELSEWHERE, HERE, act, ledger, names, run
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.gate.ledger import Ledger
 
 
-def names(ledger):
-    return [entry.run_id for entry in ledger.entries]
-
-
 def test_the_last_runs_are_kept_and_the_old_ledger_is_untouched():
-    ledger = Ledger()
-    for name in "abcd":
-        ledger = ledger.append(run(name), keep=3)
-    assert names(ledger) == ["b", "c", "d"]
-    assert names(ledger.append(run("e"), keep=1)) == ["e"]
-    assert names(ledger) == ["b", "c", "d"]
+    grown = Ledger()
+    for minute, name in enumerate("abcd"):
+        grown = grown.append(run(name, minute), keep=3)
+    assert names(grown.entries) == ["b", "c", "d"]
+    assert names(grown.append(run("e", 4), keep=1).entries) == ["e"]
+    assert names(grown.entries) == ["b", "c", "d"]
+
+
+def test_runs_of_another_environment_push_none_out():
+    mixed = ledger("a", "b")
+    for minute in range(2, 9):
+        mixed = mixed.append(run(f"far{minute}", minute, environment=ELSEWHERE), keep=2)
+    assert names(mixed.entries) == ["a", "b", "far7", "far8"]
+
+
+def test_however_many_environments_there_are_a_ledger_stays_small():
+    many = Ledger(
+        entries=tuple(
+            run(str(minute), minute, environment={"code": str(minute)}) for minute in range(500)
+        )
+    )
+    assert names(many.last(8).entries) == [str(minute) for minute in range(460, 500)]
 
 
 def test_a_run_that_is_evaluated_again_counts_once():
-    ledger = Ledger(entries=(run("a", train_loss=1.0), run("b")))
-    again = ledger.append(run("a", train_loss=2.0), keep=8)
-    assert names(again) == ["b", "a"]
+    first = Ledger(entries=(run("a", train_loss=1.0), run("b", 1)))
+    again = first.append(run("a", 2, train_loss=2.0), keep=8)
+    assert names(again.entries) == ["b", "a"]
     assert again.entries[-1].figures == {"train_loss": 2.0}
+    assert names(first.without(["a"]).entries) == ["b"]
+
+
+def test_merging_loses_nothing_whatever_the_order():
+    parts = [
+        ledger("a", "b"),
+        ledger("a").append(run("c", 5), keep=8),
+        Ledger(acts=(act("unbless", "b", 7),)),
+        Ledger(entries=(run("d", 3),), acts=(act("bless", "d", 9),)),
+    ]
+    for order in itertools.permutations(parts):
+        merged = Ledger().merge(*order)
+        assert names(merged.entries) == ["a", "c", "d"]
+        assert names(merged.withdrawn) == ["b"]
+        assert merged.merge(*order) == merged
+        assert merged.beyond(Ledger().merge(*order[:2])) != Ledger()
+        assert order[0].beyond(merged) == Ledger()
+
+
+def test_the_last_act_of_a_person_decides_also_against_a_later_evaluation():
+    acts = (act("unbless", "a", 1), act("bless", "a", 2), act("unbless", "a", 3))
+    for count, counts in enumerate([True, False, True, False]):
+        judged = Ledger(entries=(run("a"),)).merge(Ledger(acts=acts[:count]))
+        assert bool(judged.entries) is counts
+        assert bool(judged.append(run("a", 9), keep=8).entries) is counts
+
+
+def test_a_run_that_a_person_blesses_counts_from_then_on():
+    old = Ledger(entries=(run("old"),), acts=(act("bless", "old", 10),))
+    merged = ledger("a", "b", "c").merge(old).last(2)
+    assert names(merged.entries) == ["c", "old"]
 
 
 def test_only_equal_environments_are_comparable():
-    ledger = Ledger(entries=(run("a"), run("b", environment=ELSEWHERE), run("c")))
-    assert [entry.run_id for entry in ledger.comparable(HERE)] == ["a", "c"]
-    assert ledger.comparable({}) == ()
+    mixed = Ledger(entries=(run("a"), run("b", 1, environment=ELSEWHERE), run("c", 2)))
+    assert names(mixed.comparable(HERE)) == ["a", "c"]
+    assert mixed.comparable({}) == ()
 
 
 def test_differences_name_both_values_and_what_only_one_side_has():
@@ -42,26 +88,40 @@ def test_differences_name_both_values_and_what_only_one_side_has():
     }
 
 
-def test_a_ledger_survives_the_disk(tmp_path):
-    ledger = Ledger(entries=(run("a", step_time_seconds=0.1),))
-    ledger.write(tmp_path / "ledger.json")
-    assert Ledger.read(tmp_path / "ledger.json") == ledger
+@pytest.fixture
+def path(tmp_path):
+    """The file of a ledger with a run, a withdrawn one and an act."""
+    written = Ledger(entries=(run("a", step_time_seconds=1 / 3), run("b", 1)))
+    written.merge(Ledger(acts=(act("unbless", "b", 2),))).write(tmp_path / "ledger.json")
+    return tmp_path / "ledger.json"
+
+
+def test_a_ledger_survives_the_disk_and_another_layout_of_the_file(path):
+    first = Ledger.read(path)
+    assert names(first.withdrawn) == ["b"]
+    path.write_text(json.dumps(dict(reversed(json.loads(path.read_text()).items()))))
+    assert Ledger.read(path) == first
 
 
 @pytest.mark.parametrize(
-    "text",
+    "damage",
     [
-        "",
-        '{"schema": "tfx_perf.ledger/1", "entr',
-        '{"schema": "tfx_perf.ledger/2", "entries": []}',
-        '{"entries": []}',
-        "[]",
-        '{"schema": "tfx_perf.ledger/1", "entries": [{"run_id": "a"}]}',
+        lambda text: "",
+        lambda text: text[: len(text) // 2],
+        lambda text: text.replace("0.333", "0.334"),
+        lambda text: text.replace('"sha256"', '"sha512"'),
+        lambda text: text.replace("ledger/2", "ledger/3"),
+        lambda text: '{"schema": "tfx_perf.ledger/2", "entries": []}',
+        lambda text: '{"entries": []}',
+        lambda text: "[]",
+        lambda text: "\udcff",
     ],
 )
-def test_a_corrupt_or_foreign_ledger_is_refused(tmp_path, text):
-    path = tmp_path / "ledger.json"
-    path.write_text(text)
-    with pytest.raises(errors.UserError, match="Received"):
+def test_a_damaged_or_foreign_ledger_is_refused_in_one_line(path, damage):
+    damaged = damage(path.read_text()).encode(errors="surrogateescape")
+    path.write_bytes(damaged)
+    with pytest.raises(errors.UserError, match="Received") as caught:
         Ledger.read(path)
-    assert path.read_text() == text
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert path.read_bytes() == damaged

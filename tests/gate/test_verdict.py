@@ -4,109 +4,203 @@ import math
 
 import pydantic
 import pytest
-from gate_runs import ELSEWHERE, run
+from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
 
-from tfx_perf.config import GateConfig, Limit
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.policy import Policy
+from tfx_perf.settings.rule import Rule
 
-CHANGE = GateConfig(changes={"step_time_seconds": 0.25})
-LIMIT = GateConfig(limits={"step_time_seconds": Limit(max=2.0)}, changes={})
-NONE = GateConfig(changes={})
+KEY = "step_time_seconds"
+CHANGE = only(step_time_seconds={"margin": 0.05, "budget": 0.25})
+LIMIT = only(step_time_seconds={"max": 2.0})
+LEDGER = ledger_of(KEY, [1.0])
 
 
-def ledger_of(*runs):
-    return Ledger(entries=runs)
+def judged(value, *, ledger=LEDGER, settings=CHANGE, **figures):
+    """Returns the decision on a run with that step time."""
+    return evaluate(run("new", **{KEY: value}, **figures), ledger=ledger, settings=settings)
 
 
 def test_the_first_run_is_blessed_loudly_and_limits_still_count():
-    first = evaluate(run("a", step_time_seconds=1.0), ledger=Ledger(), settings=CHANGE)
+    first = judged(1.0, ledger=Ledger())
     assert first.blessed
-    assert first.outcomes[0].verdict is Verdict.NOT_CHECKED
+    assert first.outcomes[0].verdict is Verdict.NOT_COMPARED
     assert first.headline.startswith("Blessed unchecked")
     assert "no blessed run is on record" in first.headline
-
-    slow = evaluate(run("a", step_time_seconds=3.0), ledger=Ledger(), settings=LIMIT)
+    slow = judged(3.0, ledger=Ledger(), settings=LIMIT)
     assert not slow.blessed
     assert "3.00 s" in slow.headline
     assert "2.00 s" in slow.headline
 
 
 def test_a_regression_against_the_ledger_is_refused_and_an_equal_run_blessed():
-    ledger = ledger_of(run("a", step_time_seconds=1.0))
-    equal = evaluate(run("b", step_time_seconds=1.0), ledger=ledger, settings=CHANGE)
-    worse = evaluate(run("b", step_time_seconds=1.3), ledger=ledger, settings=CHANGE)
+    equal, worse = judged(1.0), judged(1.3)
     assert equal.blessed
     assert "Compared with 1 blessed run." in equal.headline
     assert not worse.blessed
-    assert worse.headline.startswith("Refused by 1 of 1 rule. step_time_seconds:")
+    assert worse.headline.startswith("Refused by 1 of 1 check. step_time_seconds (regression)")
     assert worse.figures() == {
         "rule_count": 1.0, "failed_rule_count": 1.0, "baseline_run_count": 1.0,
+        "cost_per_million_examples": None,
     }  # fmt: skip
 
 
-def test_runs_of_another_environment_are_no_baseline_and_the_headline_says_why():
-    ledger = ledger_of(run("a", environment=ELSEWHERE, step_time_seconds=0.001))
-    record = evaluate(run("b", step_time_seconds=1.0), ledger=ledger, settings=CHANGE)
+def test_runs_of_another_environment_are_no_baseline_and_that_comes_first():
+    ledger = Ledger(entries=(run("a", environment=ELSEWHERE, step_time_seconds=0.001),))
+    record = judged(1.0, ledger=ledger)
     assert record.blessed
     assert record.baseline_runs == ()
     assert record.differences == {"device_kind": ("A100", "CPU")}
-    assert "device_kind A100 -> CPU" in record.headline
-
-
-def test_only_comparable_runs_of_a_mixed_ledger_count():
-    ledger = ledger_of(
-        run("a", step_time_seconds=1.0), run("b", environment=ELSEWHERE, step_time_seconds=9.0)
+    assert record.headline.startswith(
+        "Not comparable with any blessed run (device_kind A100 -> CPU): absolute limits only."
     )
-    record = evaluate(run("c", step_time_seconds=8.0), ledger=ledger, settings=CHANGE)
-    assert not record.blessed
-    assert [known.run_id for known in record.baseline_runs] == ["a"]
+    assert not judged(3.0, ledger=ledger, settings=LIMIT).blessed
+
+
+def test_only_comparable_runs_and_only_the_last_of_them_count():
+    old = [run(f"old{number}", step_time_seconds=5.0) for number in range(4)]
+    new = [run(f"new{number}", step_time_seconds=1.0) for number in range(3)]
+    ledger = Ledger(entries=(*old, *new, run("b", environment=ELSEWHERE, step_time_seconds=9.0)))
+    settings = CHANGE.model_copy(update={"baseline_runs": 3})
+    record = judged(1.0, ledger=ledger, settings=settings)
+    assert [known.run_id for known in record.baseline_runs] == ["new0", "new1", "new2"]
     assert record.differences == {}
+    assert record.outcomes[0].baseline == 1.0
 
 
-def test_a_missing_figure_refuses_even_on_the_first_run():
-    record = evaluate(run("a"), ledger=Ledger(), settings=CHANGE)
-    assert not record.blessed
-    assert record.outcomes[0].verdict is Verdict.INVALID
+@pytest.mark.parametrize("ledger", [Ledger(), LEDGER])
+def test_a_missing_figure_refuses_if_the_user_wrote_the_rule_and_not_by_default(ledger):
+    rule = {"mfu_ratio": Rule(margin=0.1)}
+    asked = judged(1.0, ledger=ledger, settings=GateConfig(rules=rule, use_defaults=False))
+    assert not asked.blessed
+    assert asked.outcomes[0].verdict is Verdict.INVALID
+    by_default = judged(1.0, ledger=ledger, settings=GateConfig(), peak_memory_bytes=1.0)
+    (found,) = [item for item in by_default.outcomes if item.metric == "mfu_ratio"]
+    assert found.verdict is Verdict.NOT_CHECKED
+    assert "OptimizedTrainer recorded no such figure" in found.reason
+    assert by_default.blessed
+
+
+@pytest.mark.parametrize("missing", ["step_time_seconds", "peak_memory_bytes"])
+def test_the_defaults_insist_on_time_and_memory(missing):
+    figures = {"step_time_seconds": 1.0, "peak_memory_bytes": 1.0}
+    del figures[missing]
+    assert not evaluate(run("a", **figures), ledger=Ledger(), settings=GateConfig()).blessed
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_run_cannot_hold_a_figure_that_is_not_finite(value):
     with pytest.raises(pydantic.ValidationError):
         run("a", step_time_seconds=value)
+    with pytest.raises(pydantic.ValidationError):
+        run("a", evaluation={"auc": value})
 
 
-def test_a_rule_that_older_runs_lack_is_not_checked_but_the_others_are():
-    ledger = ledger_of(run("a", step_time_seconds=1.0))
-    settings = GateConfig(changes={"step_time_seconds": 0.25, "train_loss": 0.1})
-    candidate = run("b", step_time_seconds=1.0, train_loss=0.5)
-    record = evaluate(candidate, ledger=ledger, settings=settings)
+@pytest.mark.parametrize(("steps", "blessed"), [(49.0, False), (50.0, True)])
+def test_a_few_steps_are_no_measurement(steps, blessed):
+    record = judged(1.0, train_step_count=steps)
+    assert record.blessed is blessed
+    if not blessed:
+        assert record.outcomes[0].verdict is Verdict.INVALID
+        assert "49 steps" in record.headline
+
+
+def test_a_rule_that_older_runs_lack_is_not_compared_but_the_others_are():
+    settings = only(step_time_seconds={"margin": 0.25}, train_loss={"margin": 0.1})
+    record = judged(1.0, settings=settings, train_loss=0.5)
     assert record.blessed
-    assert [outcome.verdict for outcome in record.outcomes] == [Verdict.PASS, Verdict.NOT_CHECKED]
-    assert record.headline.startswith("Blessed: 1 of 2 rules checked")
+    assert [found.verdict for found in record.outcomes] == [Verdict.PASS, Verdict.NOT_COMPARED]
+    assert record.headline.startswith("Blessed: 1 of 2 checks made")
 
 
 def test_a_gate_without_rules_blesses_nothing():
-    record = evaluate(run("a", step_time_seconds=1.0), ledger=Ledger(), settings=NONE)
+    record = judged(1.0, settings=only())
     assert not record.blessed
     assert "no rule" in record.headline
 
 
 def test_one_refusal_outweighs_any_number_of_passes():
-    settings = GateConfig(
-        limits={"train_loss": Limit(max=1.0), "step_time_seconds": Limit(max=0.5)}, changes={}
-    )
-    candidate = run("a", train_loss=0.1, step_time_seconds=0.6)
-    record = evaluate(candidate, ledger=Ledger(), settings=settings)
+    settings = only(train_loss={"max": 1.0}, step_time_seconds={"max": 0.5})
+    record = judged(0.6, ledger=Ledger(), settings=settings, train_loss=0.1)
     assert not record.blessed
     assert record.figures()["failed_rule_count"] == 1.0
-    assert record.headline.startswith("Refused by 1 of 2 rules. step_time_seconds")
+    assert record.headline.startswith("Refused by 1 of 2 checks. step_time_seconds (limit)")
 
 
-def test_the_record_survives_the_disk(tmp_path):
-    ledger = ledger_of(run("a", step_time_seconds=1.0))
-    record = evaluate(run("b", step_time_seconds=1.3), ledger=ledger, settings=CHANGE)
+def test_an_advisory_rule_is_reported_and_never_refuses():
+    settings = only(
+        step_time_seconds={"margin": 0.05, "max": 0.5, "advisory": True},
+        mfu_ratio={"min": 0.5, "advisory": True},
+    )
+    record = judged(2.0, settings=settings)
+    assert record.blessed
+    assert {found.verdict for found in record.outcomes} == {
+        Verdict.LIMIT, Verdict.REGRESSION, Verdict.INVALID,
+    }  # fmt: skip
+    assert "To look at: step_time_seconds, mfu_ratio." in record.headline
+
+
+@pytest.mark.parametrize(
+    ("verdict", "ledger", "settings", "value"),
+    [
+        ("limit", Ledger(), LIMIT, 3.0),
+        ("regression", LEDGER, CHANGE, 1.5),
+        ("inconclusive", ledger_of(KEY, [0.5, 1.5, 1.0]), CHANGE, 1.1),
+        ("invalid", LEDGER, only(mfu_ratio={"margin": 0.1}), 1.0),
+        ("not_compared", Ledger(), CHANGE, 1.0),
+    ],
+)
+def test_each_verdict_does_what_the_policy_says(verdict, ledger, settings, value):
+    for answer in ("bless", "refuse"):
+        policy = Policy(**{verdict: answer})
+        record = judged(
+            value, ledger=ledger, settings=settings.model_copy(update={"policy": policy})
+        )
+        assert record.outcomes[0].verdict.value.replace(" ", "_") == verdict
+        assert record.blessed is (answer == "bless")
+
+
+def test_the_whole_runs_verdict_is_the_most_serious_that_refuses():
+    noisy_ledger = ledger_of(KEY, [0.5, 1.5, 1.0])
+    assert judged(1.0).verdict is Verdict.PASS
+    assert judged(1.1, ledger=noisy_ledger).verdict is Verdict.INCONCLUSIVE
+    both = only(step_time_seconds={"margin": 0.05, "max": 1.05})
+    assert judged(1.1, ledger=noisy_ledger, settings=both).verdict is Verdict.LIMIT
+    assert judged(1.0, settings=only()).verdict is Verdict.INVALID
+
+
+def test_the_more_rules_the_stronger_the_evidence_that_each_needs():
+    figures = {f"{part}_seconds": noisy(8, sd=0.02, seed=i) for i, part in enumerate(
+        ["step_time", "setup_time", "compile_time", "fit_time", "step_time_p90", "step_time_p99"]
+    )}  # fmt: skip
+    entries = tuple(
+        run(f"r{i}", **{key: values[i] for key, values in figures.items()}) for i in range(8)
+    )
+    candidate = run("new", **dict.fromkeys(figures, 1.0))
+    rule = Rule(margin=0.01, budget=1.0, noise=0.02)
+    bounds = []
+    for keys in (["step_time_seconds"], list(figures)):
+        settings = only(**dict.fromkeys(keys, rule))
+        record = evaluate(candidate, ledger=Ledger(entries=entries), settings=settings)
+        bounds.append(record.outcomes[0].highest)
+    assert bounds[1] > bounds[0] * 1.01
+
+
+def test_the_same_arguments_give_the_same_record_which_survives_the_disk(tmp_path):
+    ledger = ledger_of(KEY, noisy(9, sd=0.02))
+    record = judged(1.3, ledger=ledger)
+    assert record == judged(1.3, ledger=ledger)
     record.write(tmp_path / "evaluation.json")
     assert GateRecord.read(tmp_path / "evaluation.json") == record
+
+
+def test_a_gate_of_advisory_rules_alone_still_has_a_record_that_can_be_written(tmp_path):
+    settings = only(step_time_seconds={"margin": 0.05, "advisory": True})
+    record = judged(1.5, settings=settings)
+    record.write(tmp_path / "evaluation.json")
+    assert record.outcomes[0].verdict is Verdict.REGRESSION
+    assert math.isfinite(record.outcomes[0].highest)

@@ -149,3 +149,21 @@ def test_strings_are_not_compilable(line):
     with pytest.raises(hlo.NotCompilable) as caught:
         hlo.step_hlo(tf.strings.length, tf.constant(["a"]), optimized=True)
     assert "\n" not in str(caught.value)
+
+
+def test_einsum_with_its_gradients():
+    batch, length, width, heads, key = 2, 5, 6, 3, 4
+    weights = tf.Variable(tf.zeros((width, heads, key)))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            projected = tf.einsum("blw,whk->blhk", x, weights)
+            scores = tf.einsum("blhk,bmhk->bhlm", projected, projected)
+        return tape.gradient(scores, [x, weights])
+
+    flops = hlo.count_flops(hlo.step_hlo(step, tf.zeros((batch, length, width)), optimized=False))
+    projection = 2 * batch * length * width * heads * key
+    # The scores are bilinear: their gradient needs no forward product of their own.
+    scores = 2 * batch * heads * length * length * key
+    assert flops == 3 * projection + 2 * scores

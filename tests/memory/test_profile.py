@@ -10,7 +10,7 @@ import tf_keras
 from tfx_perf import config, errors, interception
 from tfx_perf.components import child
 from tfx_perf.memory import batches, breakdown, peak, profile
-from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory_report
 
 LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
@@ -140,3 +140,25 @@ def test_data_that_cannot_be_profiled(data):
     call = interception.capture_fit(lambda: model.fit(data))
     with pytest.raises(errors.UserError, match="Received"):
         profile.profile(call, config=config.MemoryConfig())
+
+
+def test_activations_that_fill_the_memory_get_advice():
+    state = StateSizes(weights_bytes=10, optimizer_state_bytes=20, gradients_bytes=10)
+    step = StepMemory(plan="plain", batch_size=8, input_batch_bytes=10, peak_bytes=1000)
+    record = ProfileRecord(
+        module_batch_size=8,
+        device="CPU:0",
+        replica_count=1,
+        keras="keras",
+        state=state,
+        steps=(step, StepMemory(plan="xla", batch_size=8, input_batch_bytes=10, reason="none")),
+        memory_limit_bytes=1500,
+        limit_source="for the test",
+    )
+    (advice,) = record.advice
+    assert advice.code == "activations"
+    assert "950 B of 1000 B" in advice.message
+    assert advice.message in html.unescape(memory_report.report_on(record).render())
+    assert not record.model_copy(update={"memory_limit_bytes": 3000}).advice
+    heavy = state.model_copy(update={"weights_bytes": 600})
+    assert not record.model_copy(update={"state": heavy}).advice

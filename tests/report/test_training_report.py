@@ -8,6 +8,7 @@ from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.xla_account import XlaAccount
 
 CHOSEN = TrainingPlan(steps_per_call=50)
 TRIALS = (
@@ -100,6 +101,13 @@ def test_figures_are_derived_from_what_was_measured():
     assert figures["achieved_flops_per_second"] == pytest.approx(43360 / 0.0008)
     assert figures["mfu_ratio"] == pytest.approx(43360 / 0.0008 / 1e12)
     assert figures["compile_share_ratio"] == 0.1
+    assert figures["macs_per_step"] == 43360 / 2
+    assert record(executed_flops_per_step=86720).figures()["hfu_ratio"] == pytest.approx(
+        2 * figures["mfu_ratio"]
+    )
+    used = record(energy_joules=400.0).figures()
+    assert used["energy_per_example_joules"] == pytest.approx(400 / (100 * 40))
+    assert figures["energy_per_example_joules"] is None
     assert figures["plan_speedup_ratio"] == 4.0
     assert figures["train_loss"] == 0.5
     assert figures["validation_loss"] == 0.6
@@ -110,6 +118,20 @@ def test_figures_are_derived_from_what_was_measured():
         for key, metric in metrics.CATALOGUE.items()
         if metric.component == "OptimizedTrainer"
     }
+
+
+def test_the_start_and_xla_have_tables_of_their_own():
+    html = training_report.report_on(
+        record(
+            trial_import_seconds=1.5,
+            trial_setup_seconds=2.5,
+            xla=XlaAccount(compiled_shapes=("24x4, 24x1", "8x4, 8x1"), fusion_count=3),
+        )
+    ).render()
+    assert "checks and timing" in html
+    assert "4.00 s" in html  # 8 of trials, less 1.5 and 2.5
+    assert "8x4, 8x1" in html
+    assert "What XLA compiled" not in training_report.report_on(record()).render()
 
 
 def test_a_plan_of_a_run_before_is_named():

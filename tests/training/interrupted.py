@@ -92,6 +92,7 @@ def _train(
     *,
     folder: str | None,
     steps_per_call: int | None = None,
+    xla_call: bool = False,
     kill_at: int | None = None,
     terminate_at: int | None = None,
     has_strategy: bool = False,
@@ -106,6 +107,7 @@ def _train(
         package: the Keras line.
         folder: of the checkpoints.
         steps_per_call: of the plan; None is plain `fit`.
+        xla_call: of the plan.
         kill_at: sends SIGKILL after the call in which this step was run.
         terminate_at: sends SIGTERM likewise.
         has_strategy: trains with MirroredStrategy on one device.
@@ -153,7 +155,7 @@ def _train(
     ]
     training = {"checkpoint_folder": folder, "checkpoint_steps": 4}
     session = TrainingSession(PerfConfig.from_dict({"training": training}))
-    plan = TrainingPlan(steps_per_call=steps_per_call)
+    plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=xla_call)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
     data = _data(is_stateful=is_stateful)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")

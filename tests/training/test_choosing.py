@@ -14,6 +14,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.trials import Trials
+from tfx_perf.training.trials.variant import Variant
 
 FIVE = TrainingPlan(steps_per_call=5)
 
@@ -112,25 +113,27 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
     call, watched = small(keras), []
     ten = TrainingPlan(steps_per_call=10, fused_update=True)
-    xla = TrialRecord(
-        plan=TrainingPlan(steps_per_call=50, xla=True, fused_update=True),
-        status="failed",
-        reason="it crashed",
+    xla, xla_call = (
+        TrialRecord(plan=plan, status="failed", reason="it crashed")
+        for plan in (
+            TrainingPlan(steps_per_call=50, xla=True, fused_update=True),
+            TrainingPlan(steps_per_call=50, xla_call=True),
+        )
     )
     found = choosing.by_trials(
         call,
         Loop(call),
         settings=settings_with(xla=True, trial_budget_seconds=120),
         watch=watched.append,
-        known=[xla],
+        known=[xla, xla_call],
     )
     running = [progress.running for progress in watched]
     assert running[:3] == [(PLAIN_FIT,), (ten,), (PLAIN_FIT,)]  # two checks, then blocks
     assert running.count((PLAIN_FIT,)) > 3
     assert running.count((ten,)) > 3
-    assert not any(plan.xla for plans in running for plan in plans)
-    assert all(progress.finished == (xla,) for progress in watched)
-    assert {trial.plan for trial in found.trials} == {PLAIN_FIT, ten, xla.plan}
+    assert not any(plan.uses_xla for plans in running for plan in plans)
+    assert all(progress.finished == (xla, xla_call) for progress in watched)
+    assert {trial.plan for trial in found.trials} == {PLAIN_FIT, ten, xla.plan, xla_call.plan}
     assert found.is_settled
     assert found.fit == fit_key(call, Loop(call))
 
@@ -151,7 +154,7 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
-    trials = Trials(call, Loop(call), settings=settings_with(margin=0.02))
+    trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(margin=0.02))
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))

@@ -61,6 +61,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     [
         {"is_stateful": True, "is_random": False},  # plain fit; data whose state cannot be saved
         {"steps_per_call": 3, "has_strategy": True, "steps_per_epoch": 7},
+        {"steps_per_call": 4, "xla_call": True, "has_strategy": True},
     ],
 )
 def test_every_kind_of_training_goes_on(trainings, tmp_path, options):

@@ -14,10 +14,13 @@ from numeric_models import FEATURES, MODELS, STEPS
 from tfx_perf import errors
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.step import recompute
 
 WHOLE = TrainingPlan(steps_per_call=7)
 SLICED = TrainingPlan(steps_per_call=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
 XLA = TrainingPlan(steps_per_call=7, xla=True)
+RECOMPUTED = TrainingPlan(steps_per_call=7, micro_batches=3, recompute=3)
+XLA_CALL = TrainingPlan(steps_per_call=7, xla_call=True)  # 1 + 6, 7, 6 of 7 steps
 SLICED_XLA = TrainingPlan(steps_per_call=7, xla=True, micro_batches=3)
 
 TOLERANCE = 1e-5
@@ -63,14 +66,32 @@ def assert_equal_to_plain_fit(
 
 @pytest.mark.parametrize("name", MODELS)
 def test_models(keras, name):
-    assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA])
+    assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_activations_that_are_computed_again(keras, name, monkeypatch):
+    copied = []
+
+    def spy(seed, **arguments):
+        original(seed, **arguments)
+        names = [operation.name for operation in seed.graph.get_operations()]
+        copied.append(sum(name.startswith("recomputed/") for name in names))
+
+    original = recompute.recompute
+    monkeypatch.setattr(recompute, "recompute", spy)
+    monkeypatch.setattr(recompute, "_SMALL_BYTES", 0)  # all tensors of these models are
+    assert_equal_to_plain_fit(keras, MODELS[name], [RECOMPUTED])
+    # A dense model has nothing between what is kept; tf_keras makes a loop one operation.
+    assert min(copied) > 0 or name in {"dense", "lstm"}
 
 
 @pytest.mark.parametrize("name", FEATURES)
 def test_features(keras, name):
     # The class weights reach the step as sample weights, from Keras' own data handler.
     arguments = {"class_weight": {0: 0.2, 1: 3.0, 2: 1.0}} if name == "class_weight" else {}
-    model = assert_equal_to_plain_fit(keras, FEATURES[name], [SLICED_XLA], **arguments)
+    plans = [SLICED_XLA, XLA_CALL]
+    model = assert_equal_to_plain_fit(keras, FEATURES[name], plans, **arguments)
     if name == "overflow":
         scale = getattr(model.optimizer, "dynamic_scale", None)
         scale = model.optimizer.loss_scale if scale is None else scale
@@ -82,20 +103,28 @@ def test_features(keras, name):
 
 def test_batch_norm(keras):
     # Not in micro-batches: it would normalise each by itself.
-    assert_equal_to_plain_fit(keras, numeric_models.batch_norm, [XLA])
+    assert_equal_to_plain_fit(keras, numeric_models.batch_norm, [XLA, XLA_CALL])
+
+
+def test_prepared_inputs(keras):
+    # XLA alone cannot compile it.
+    assert_equal_to_plain_fit(keras, numeric_models.prepared, [XLA_CALL])
 
 
 def test_half_precision(keras):
     # Slices and XLA round the gradients of float16 (11 bits) differently in every step.
     assert_equal_to_plain_fit(keras, numeric_models.half_precision, [WHOLE])
     assert_equal_to_plain_fit(
-        keras, numeric_models.half_precision, [SLICED, XLA], tolerance=STEPS * 2.0**-11
+        keras,
+        numeric_models.half_precision,
+        [SLICED, XLA, XLA_CALL],
+        tolerance=STEPS * 2.0**-11,
     )
 
 
 def test_accumulation_by_the_optimizer_itself():
     build = numeric_models.accumulating_optimizer
-    assert_equal_to_plain_fit(keras3, build, [SLICED_XLA])
+    assert_equal_to_plain_fit(keras3, build, [SLICED_XLA, XLA_CALL])
 
 
 def test_more_micro_batches_than_rows(keras):

@@ -59,6 +59,20 @@ def test_the_wait_between_calls_of_an_epoch_counts(monkeypatch):
     assert [seconds for _, seconds in timer.series()] == [1.0, 5.0, 5.0]
 
 
+def test_what_passes_between_the_calls_is_the_hosts(monkeypatch):
+    clock = Clock(monkeypatch)
+    timer = StepTimer(steps_in_call=lambda: 1)
+    for epoch in range(2):
+        timer._on_epoch_begin(epoch)
+        for call in range(3):
+            timer._on_batch_begin(call)
+            clock.now += 3.0
+            timer._on_batch_end(call)
+            clock.now += 1.0
+        clock.now += 50.0
+    assert timer.host_share() == pytest.approx(1.0 / 4.0)
+
+
 def test_a_short_training_counts_what_there_is(monkeypatch):
     clock = Clock(monkeypatch)
     timer = StepTimer(steps_in_call=lambda: 1)
@@ -74,6 +88,7 @@ def test_nothing_was_run():
     assert timer.first_call_seconds == 0.0
     assert timer.first_call_end is None
     assert percentile([], 90) is None
+    assert timer.host_share() is None
 
 
 def test_a_timer_ends_fit(keras):

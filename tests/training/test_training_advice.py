@@ -7,8 +7,18 @@ from model_cases import dense, regression
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.statistics import Interval
 from tfx_perf.training import advice, session
+from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.step.quick_function import QuickFunction
+from tfx_perf.training.xla_account import XlaAccount
+
+MISALIGNED = Misalignment(
+    layer="model/dense",
+    product="(8 x 4) (4 x 100)",
+    aligned="(8 x 4) (4 x 112)",
+    gain=Interval(value=1.3, low=1.2, high=1.4),
+)
 
 
 def trained(keras, data, **arguments):
@@ -23,7 +33,12 @@ def trained(keras, data, **arguments):
 def record(keras):
     """A real training, as if it had been long."""
     found = trained(keras, regression())
-    steps = {"step_time_p99_seconds": found.step_time.value, "garbage_collection_seconds": 0.0}
+    steps = {
+        "step_time_p99_seconds": found.step_time.value,
+        "garbage_collection_seconds": 0.0,
+        "host_share_ratio": 0.05,  # so small a model is bound by the host
+        "misalignments": (),
+    }
     return found.model_copy(update={**steps, "fit_time_seconds": 1e6})
 
 
@@ -40,6 +55,11 @@ def test_a_training_without_faults_needs_none(record):
     [
         ({"input_wait_ratio": 0.3}, ["input_bound"]),
         ({"trace_count": 3}, ["many_shapes"]),
+        ({"xla": XlaAccount(compiled_shapes=("8x4", "7x4", "6x4"))}, ["many_shapes"]),
+        ({"host_share_ratio": 0.2}, ["host_bound"]),
+        ({"double_batch_time_ratio": Interval(value=1.2, low=1.1, high=1.25)}, ["small_batch"]),
+        ({"double_batch_time_ratio": Interval(value=1.2, low=1.1, high=1.4)}, []),
+        ({"misalignments": (MISALIGNED,)}, ["alignment"]),
         ({"trial_time_seconds": 3e5}, ["long_trials"]),
         ({"compile_time_seconds": 3e5}, ["long_compilation"]),
         ({"step_time_p99_seconds": 1e3}, ["uneven_steps"]),

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from packaging import requirements
 
 from tfx_perf import formatting
+from tfx_perf.cli.repairs import script
 from tfx_perf.hardware import host, versions
 
 Status = Literal["ok", "warn", "missing", "broken"]
@@ -101,7 +102,14 @@ def _tools() -> Iterator[Finding]:
         "pip",
         pip or "none",
         "ok" if pip else "warn",
-        "" if pip else "TFX's own command line needs it; uv venv --seed puts it in",
+        "" if pip else "TFX installs module files with it; uv venv --seed puts it in",
+    )
+    repaired = script.is_repaired()
+    yield Finding(
+        "tfx command",
+        "repaired" if repaired else "as TFX has it",
+        "ok" if repaired else "warn",
+        "" if repaired else "tfx-perf tfx --install repairs it",
     )
 
 

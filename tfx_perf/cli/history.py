@@ -1,7 +1,7 @@
 """`tfx-perf history`: the runs of a pipeline and what was measured in them."""
 
 import dataclasses
-import difflib
+import pathlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ import click
 from rich import box, markup, table
 
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.cli import terminal
+from tfx_perf.cli import names, sparkline, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.metadata import Run
@@ -21,53 +21,74 @@ _DEFAULT_METRICS = (
     "mfu_ratio",
     "train_loss",
 )
+_MARKS = {True: ("●", "green"), False: ("✗", "red"), None: ("·", "dim")}
 
 
 @click.command("history")
-@click.argument("metadata_db", type=click.Path())
+@click.argument("source")
 @click.option("--pipeline", metavar="NAME", help="Only this pipeline's runs.")
 @click.option(
     "--metric",
     "keys",
     metavar="KEY",
     multiple=True,
-    help="A metric to show, may be repeated; by default speed, memory, MFU and loss in the "
-    "table, and everything in JSON.",
+    help="A metric to show, evaluation/NAME for one of Evaluator's; may be repeated. By default "
+    "speed, memory, MFU and loss in the tables, and everything in JSON.",
 )
 @click.option(
     "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True,
     help="How many runs at most.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON with plain SI units, not a table.")
+@click.option("--html", "html_path", metavar="FILE", help="Also write a page with plots.")
 def command(
-    *, metadata_db: str, pipeline: str | None, keys: tuple[str, ...], limit: int, as_json: bool
+    *,
+    source: str,
+    pipeline: str | None,
+    keys: tuple[str, ...],
+    limit: int,
+    as_json: bool,
+    html_path: str | None,
 ) -> None:
-    """Lists the runs in METADATA_DB, newest first.
+    """Lists the runs in SOURCE, newest first, and their trends.
 
-    METADATA_DB is the SQLite file of ML Metadata that the pipeline records its runs in. It
-    is only read.
+    SOURCE is ML Metadata that a pipeline records its runs in (a SQLite file, or
+    mysql://user:password@host:port/database, or postgresql://…), or a ledger of blessed
+    runs (its JSON file, or the gate's baseline_uri). It is only read.
     """
-    _check_keys(keys)
+    keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
-    from tfx_perf import metadata
+    from tfx_perf.gate import history
 
-    runs = metadata.read_runs(metadata_db, pipeline=pipeline, limit=limit)
+    runs = history.read(source, pipeline=pipeline, limit=limit)
+    if html_path:
+        _write_page(runs, keys or _DEFAULT_METRICS, html_path)
     if as_json:
         terminal.show_json([_as_json(run, keys) for run in runs])
     elif runs:
         terminal.show(_as_table(runs, keys or _DEFAULT_METRICS))
+        if len(runs) > 1:
+            terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
     else:
-        terminal.show(f"{markup.escape(metadata_db)} holds no runs.")
+        terminal.show(f"{markup.escape(source)} holds no runs.")
 
 
-def _check_keys(keys: Sequence[str]) -> None:
-    for key in keys:
-        if key not in metrics.CATALOGUE:
-            similar = difflib.get_close_matches(key, metrics.CATALOGUE) or sorted(metrics.CATALOGUE)
-            raise errors.UserError(
-                f"Expected a metric of the catalogue, e.g. {', '.join(similar[:5])}. "
-                f"Received: metric={key}."
-            )
+def _key(name: str) -> str:
+    # Which metrics Evaluator has only the runs can say.
+    if metrics.is_evaluation(name):
+        return name
+    return names.pick(name, list(metrics.CATALOGUE), what="metric")
+
+
+def _write_page(runs: "Sequence[Run]", keys: Sequence[str], path: str) -> None:
+    from tfx_perf.report import history_report
+
+    try:
+        history_report.report_on(runs, keys).write(pathlib.Path(path))
+    except OSError as error:
+        raise errors.UserError(
+            f"Expected a file that can be written. Received: html={path} ({error.strerror})."
+        ) from error
 
 
 def _as_json(run: "Run", keys: Sequence[str]) -> dict[str, Any]:
@@ -77,9 +98,10 @@ def _as_json(run: "Run", keys: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _as_table(runs: Sequence["Run"], keys: Sequence[str]) -> table.Table:
+def _as_table(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
     several = len({run.pipeline for run in runs}) > 1
-    title = None if several else f"{len(runs)} runs of {markup.escape(runs[0].pipeline)}"
+    pipeline = f" of {markup.escape(runs[0].pipeline)}" if runs[0].pipeline else ""
+    title = None if several else f"{len(runs)} run{'s' if len(runs) > 1 else ''}{pipeline}"
     rows = table.Table(title=title, box=box.SIMPLE_HEAD)
     rows.add_column("run", overflow="fold", min_width=16)
     for key in keys:
@@ -95,8 +117,35 @@ def _as_table(runs: Sequence["Run"], keys: Sequence[str]) -> table.Table:
 def _outcome(run: "Run") -> str:
     """Returns how far the run got, e.g. `complete, blessed, pushed`."""
     words = [run.state]
-    if run.blessed is not None:
+    if run.note:
+        words.append(f"[{_MARKS[run.blessed][1]}]{markup.escape(run.note)}[/]")
+    elif run.blessed is not None:
         words.append("[green]blessed[/]" if run.blessed else "[red]refused[/]")
     if run.pushed is not None:
         words.append("pushed" if run.pushed else "not pushed")
     return ", ".join(words)
+
+
+def _trends(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
+    rows = table.Table(
+        title="Trends, oldest run first", box=box.SIMPLE_HEAD,
+        caption="● blessed  ✗ refused or unblessed  · not judged", caption_justify="left",
+    )  # fmt: skip
+    rows.add_column("")
+    rows.add_column("", no_wrap=True)
+    for heading in ("lowest", "highest", "latest"):
+        rows.add_column(heading, justify="right", no_wrap=True)
+    marks = [_MARKS[run.blessed] for run in runs]
+    rows.add_row("verdict", "".join(f"[{colour}]{mark}[/]" for mark, colour in marks), "", "", "")
+    for key in keys:
+        values = [run.metrics.get(key) for run in runs]
+        known = [value for value in values if value is not None]
+        if known:
+            bars = zip(sparkline.draw(values), marks, strict=True)
+            figures = (min(known), max(known), values[-1])
+            rows.add_row(
+                formatting.label(key),
+                "".join(f"[{colour}]{bar}[/]" for bar, (_, colour) in bars),
+                *(formatting.format_value(key, figure) for figure in figures),
+            )
+    return rows

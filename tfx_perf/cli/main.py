@@ -5,6 +5,7 @@ the modules import TensorFlow and TFX only while they run, so that `--help` is q
 """
 
 import importlib
+import os
 import sys
 
 import click
@@ -12,7 +13,10 @@ import click
 import tfx_perf
 from tfx_perf import errors
 
-SUBCOMMANDS = ("airflow", "demo", "doctor", "history")
+SUBCOMMANDS = (
+    "addon", "airflow", "bless", "calibrate", "compare", "demo", "doctor", "history", "kubeflow",
+    "template", "tfx", "unbless",
+)  # fmt: skip
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
 
@@ -47,6 +51,8 @@ def main() -> None:
 
     What the user got wrong is one line on standard error and exit code 2.
     """
+    # ML Metadata's C++ code writes an error of its own beside the one it raises.
+    os.environ.setdefault("GLOG_minloglevel", "3")
     try:
         code = cli.main(prog_name="tfx-perf", standalone_mode=False)
     except (click.ClickException, errors.UserError) as error:

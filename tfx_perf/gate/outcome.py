@@ -1,52 +1,65 @@
 """What a rule says about a run."""
 
 import enum
+from typing import Literal
 
 from tfx_perf import records
 
 
 class Verdict(str, enum.Enum):
-    """A rule's answer."""
+    """A rule's answer. What each does is up to `tfx_perf.settings.policy.Policy`."""
 
     PASS = "pass"
     LIMIT = "limit"
     REGRESSION = "regression"
+    INCONCLUSIVE = "inconclusive"
     INVALID = "invalid"
+    NOT_COMPARED = "not compared"
     NOT_CHECKED = "not checked"
 
 
 class Outcome(records.Record):
     """A rule's answer with the figures it rests on, in the metric's unit.
 
+    Changes are relative to the baseline, or to the rule's `scale` where that is larger.
+
     Attributes:
-        metric: catalogue key.
-        rule: `limit` (absolute bounds) or `change` (against the baseline).
+        metric: see `tfx_perf.metrics.lookup`.
+        kind: `limit` (absolute bounds), `change` (against the last blessed runs) or `drift`
+            (against the anchor).
         verdict: the answer.
         reason: the answer in a sentence.
-        value: this run's figure; None if it could not be measured.
-        baseline: median of the comparable blessed runs; None if there are none.
-        change: relative change from the baseline, e.g. 0.1 for 10 % more; None without a
-            baseline or with one that is zero.
+        refuses: whether the run may not be blessed for it; set by the gate's policy.
+        advisory: whether the rule only reports.
+        value: this run's figure; None if there is none.
+        baseline: what it was compared with; None if with nothing.
+        change: relative change from the baseline, e.g. 0.1 for 10 % more.
+        change_low: lower end of the change's 90 % interval.
+        change_high: upper end.
+        margin: the relative change for the worse that is never refused.
         lowest: the smallest value that passes; None if any small value does.
         highest: the largest value that passes; None if any large value does.
+        detectable: the smallest change for the worse that is called a regression in four of
+            five runs.
     """
 
     metric: str
-    rule: str
+    kind: Literal["limit", "change", "drift"]
     verdict: Verdict
     reason: str
+    refuses: bool = False
+    advisory: bool = False
     value: float | None = None
     baseline: float | None = None
     change: float | None = None
+    change_low: float | None = None
+    change_high: float | None = None
+    margin: float | None = None
     lowest: float | None = None
     highest: float | None = None
-
-    @property
-    def refuses(self) -> bool:
-        """Whether the run may not be blessed."""
-        return self.verdict in (Verdict.LIMIT, Verdict.REGRESSION, Verdict.INVALID)
+    detectable: float | None = None
 
     @property
     def checked(self) -> bool:
-        """Whether there was something to check against."""
-        return self.verdict is not Verdict.NOT_CHECKED
+        """Whether there was something to check and to check against."""
+        return self.verdict not in (Verdict.NOT_CHECKED, Verdict.NOT_COMPARED)

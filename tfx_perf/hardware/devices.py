@@ -1,10 +1,14 @@
 """The devices TensorFlow uses, and the environment that makes figures comparable."""
 
+import pathlib
 import platform
+import re
 
 import tensorflow as tf
 
 from tfx_perf.hardware import host, versions
+
+_DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 
 
 def accelerators() -> list[tf.config.PhysicalDevice]:
@@ -35,4 +39,21 @@ def describe() -> dict[str, str]:
         "keras": packages["keras"] or "not installed",
         "tf_keras": packages["tf-keras"] or "not installed",
         "python": ".".join(platform.python_version_tuple()[:2]),
+        # To the next power of two, because kernels of one machine size differ by a little.
+        "memory_class_bytes": str(2 ** host.memory_limit_bytes().bit_length()),
+        **(gpu_software() if tf.config.get_visible_devices("GPU") else {}),
+    }
+
+
+def gpu_software() -> dict[str, str]:
+    """Returns the versions that a GPU's kernels come from: CUDA, cuDNN and NVIDIA's driver."""
+    build = tf.sysconfig.get_build_info()
+    try:
+        driver = re.search(r"\d+\.\d+(\.\d+)?", _DRIVER.read_text(encoding="utf-8"))
+    except OSError:
+        driver = None
+    return {
+        "cuda": str(build.get("cuda_version")),
+        "cudnn": str(build.get("cudnn_version")),
+        "driver": driver.group() if driver else "unknown",
     }

@@ -1,7 +1,7 @@
 """The parts of a plan's key that are the machine's."""
 
 from tfx_perf import formatting
-from tfx_perf.hardware import devices, host, versions
+from tfx_perf.hardware import devices, versions
 
 
 def identity(*packages: str) -> dict[str, str]:
@@ -11,8 +11,7 @@ def identity(*packages: str) -> dict[str, str]:
         *packages: distributions whose versions count, beside TensorFlow's and tfx-perf's.
     """
     found = devices.describe()
-    # To the next power of two, because kernels of one machine size differ by a little.
-    memory_class_bytes = 2 ** host.memory_limit_bytes().bit_length()
+    memory_class_bytes = int(found["memory_class_bytes"])
     installed = versions.installed(*packages, "tfx-perf")
     return {
         "host": ", ".join(

@@ -76,3 +76,20 @@ def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
 def batch_size_of(batch: Any) -> int:
     """Returns the number of examples in a batch: the first dimension of its first tensor."""
     return int(tf.nest.flatten(batch)[0].shape[0])
+
+
+def spec_of(call: interception.FitCall) -> str:
+    """Returns the types and shapes of `fit`'s data in words, without the number of examples."""
+    data = call.arguments["x"]
+    if hasattr(data, "element_spec"):
+        return str(data.element_spec)
+    arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
+    return str(
+        tf.nest.map_structure(
+            lambda array: f"{getattr(array, 'dtype', type(array))} {_shape(array)}", arrays
+        )
+    )
+
+
+def _shape(array: Any) -> str:
+    return str(tuple(getattr(array, "shape", ())[1:]))

@@ -2,9 +2,12 @@
 
 from typing import ClassVar, Literal
 
-from tfx_perf import records
+from tfx_perf import formatting, records
+from tfx_perf.advice import Advice
 
 FILE_NAME = "profile.json"
+
+_LARGE_SHARE = 0.5  # of the limit, or of the peak
 
 Plan = Literal["plain", "xla"]
 
@@ -131,6 +134,23 @@ class ProfileRecord(records.Record):
         }
         rest = max(0, (step.peak_bytes or 0) - sum(known.values()))
         return {**known, "activations and temporaries": rest}
+
+    @property
+    def advice(self) -> tuple[Advice, ...]:
+        """What the figures at the module's own batch size give reason to change."""
+        step = self.step("plain", self.module_batch_size)
+        if not step.peak_bytes or step.peak_bytes < _LARGE_SHARE * self.memory_limit_bytes:
+            return ()
+        activations = self.parts(step)["activations and temporaries"]
+        if activations < _LARGE_SHARE * step.peak_bytes:
+            return ()
+        sizes = map(formatting.format_bytes, (activations, step.peak_bytes))
+        message = (
+            f"Activations and temporaries are {' of '.join(sizes)}, and the limit is "
+            f"{formatting.format_bytes(self.memory_limit_bytes)}: with training.recompute=auto "
+            "OptimizedTrainer computes most activations twice instead of keeping them."
+        )
+        return (Advice(code="activations", message=message),)
 
     def figures(self) -> dict[str, float | None]:
         """Returns the figures at the module's own batch size, keyed by the metric catalogue."""

@@ -2,88 +2,171 @@
 
 from collections.abc import Iterator
 
-from tfx_perf import formatting
+import numpy as np
+
+from tfx_perf import fingerprint, formatting
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import page, plots
 
+_COLUMNS = ("metric", "value", "baseline", "change", "margin", "allowed", "verdict", "reason")
+_PROPERTIES = "property", "latest blessed run", "this run"
+
 
 def report_on(record: GateRecord) -> page.Report:
-    """Returns the decision, the rules, each ruled metric's trend and what is not comparable."""
+    """Returns the decision, the checks, trends, step times and what differs."""
     report = page.Report(
         title="PerfEvaluator: may this model be pushed?",
         verdict=record.headline,
         tone="good" if record.blessed else "bad",
     )
+    ordered = _most_important_first(record)
     report.add_table(
-        "Rules",
-        columns=["metric", "rule", "value", "baseline", "change", "allowed", "verdict", "reason"],
-        rows=[_row(outcome) for outcome in record.outcomes],
-        note=(
-            "The baseline is the median of the comparable blessed runs. From three runs on, only "
-            "a change beyond both the margin and the runs' 95 % prediction bound is refused."
-        ),
+        "Checks",
+        columns=_COLUMNS,
+        rows=[_row(outcome) for outcome in ordered if outcome.kind != "drift"],
+        note=_how_it_was_checked(record),
     )
-    if record.differences:
+    _add_detectable(report, record)
+    for title, svg in _trends(record):
+        report.add_figure(title, svg=svg, note="The band is what would have passed.")
+    _add_step_times(report, record)
+    drifts = [_row(outcome) for outcome in ordered if outcome.kind == "drift"]
+    if drifts:
         report.add_table(
-            "Why nothing was compared",
-            columns=["field", "latest blessed run", "this run"],
-            rows=[[field, old, new] for field, (old, new) in record.differences.items()],
+            "Since the anchor",
+            columns=_COLUMNS,
+            rows=drifts,
+            note="Small changes, each within its margin, may not add up to more than the budget. "
+            "The baseline is the best level that five runs in a row have held, or a pinned run.",
         )
-    for metric, svg in _trends(record):
-        report.add_figure(f"Trend of {metric}", svg=svg)
-    report.add_table(
-        "Environment",
-        columns=["field", "this run"],
-        rows=list(record.candidate.environment.items()),
-        note="Only runs that agree in every field are compared.",
-    )
+    _add_environment(report, record)
     return report
 
 
-def _row(outcome: Outcome) -> list[str]:
-    def shown(value: float | None) -> str:
-        return formatting.format_value(outcome.metric, value)
+def _most_important_first(record: GateRecord) -> list[Outcome]:
+    return sorted(
+        record.outcomes,
+        key=lambda item: (not item.refuses, item.verdict.value == "pass", not item.checked),
+    )
 
-    bounds = [
-        f"{sign} {shown(bound)}"
-        for sign, bound in (("≥", outcome.lowest), ("≤", outcome.highest))
-        if bound is not None
-    ]
+
+def _how_it_was_checked(record: GateRecord) -> str:
+    words = (
+        "A change for the worse beyond the margin refuses where noise does not explain it: over "
+        f"all rules together a run that is no worse is called a regression in at most "
+        f"{record.false_alarm_rate:.1%} of runs. The interval of the change is that of 90 %."
+    )
+    if record.host_factor > 1:
+        words += f" This host's runs vary {record.host_factor:.1f} times as much as expected."
+    return words
+
+
+def _row(outcome: Outcome) -> list[str]:
+    verdict = outcome.verdict.value
+    if outcome.advisory:
+        verdict = f"{verdict} (advisory)"
     return [
         outcome.metric,
-        outcome.rule,
-        shown(outcome.value),
-        shown(outcome.baseline),
-        formatting.MISSING if outcome.change is None else f"{outcome.change:+.1%}",
-        " and ".join(bounds) or formatting.MISSING,
-        outcome.verdict.value,
+        formatting.format_value(outcome.metric, outcome.value),
+        formatting.format_value(outcome.metric, outcome.baseline),
+        change_in_words(outcome),
+        formatting.MISSING if outcome.margin is None else f"{outcome.margin:.1%}",
+        allowed_in_words(outcome),
+        verdict,
         outcome.reason,
     ]
 
 
+def change_in_words(outcome: Outcome) -> str:
+    """Returns the change with its interval, e.g. `+3.1 % (+1.0 to +5.2)`."""
+    if outcome.change is None:
+        return formatting.MISSING
+    if outcome.change_low is None or outcome.change_low == outcome.change_high:
+        return f"{100 * outcome.change:+.1f} %"
+    low, high = 100 * outcome.change_low, 100 * outcome.change_high
+    return f"{100 * outcome.change:+.1f} % ({low:+.1f} to {high:+.1f})"
+
+
+def allowed_in_words(outcome: Outcome) -> str:
+    """Returns the values that pass, e.g. `≤ 3.30 ms`."""
+    bounds = [
+        f"{sign} {formatting.format_value(outcome.metric, bound)}"
+        for sign, bound in (("≥", outcome.lowest), ("≤", outcome.highest))
+        if bound is not None
+    ]
+    return " and ".join(bounds) or formatting.MISSING
+
+
+def _add_detectable(report: page.Report, record: GateRecord) -> None:
+    rows = [
+        [outcome.metric, f"{outcome.detectable:.1%}"]
+        for outcome in record.outcomes
+        if outcome.detectable is not None
+    ]
+    if rows:
+        report.add_table(
+            "What this gate can see",
+            columns=["metric", "smallest detectable change"],
+            rows=rows,
+            note="A true change for the worse of that size is called a regression in four of five "
+            "runs. More blessed runs and a quieter machine make it smaller.",
+        )
+
+
 def _trends(record: GateRecord) -> Iterator[tuple[str, str]]:
-    """Yields metric and plot for each ruled metric that this run shares with a baseline run."""
-    for metric in dict.fromkeys(outcome.metric for outcome in record.outcomes):
-        blessed = [run.figures[metric] for run in record.baseline_runs if metric in run.figures]
-        if not blessed or metric not in record.candidate.figures:
+    """Yields title and plot for each compared metric."""
+    for outcome in record.outcomes:
+        if outcome.kind != "change" or outcome.baseline is None:
             continue
-        here = len(blessed) + 1
-        series = {
-            "blessed runs": (range(1, here), blessed),
-            "this run": ([here], [record.candidate.figures[metric]]),
-        }
-        bounds = {
-            bound
-            for outcome in record.outcomes
-            if outcome.metric == metric
-            for bound in (outcome.lowest, outcome.highest)
-            if bound is not None
-        }
-        for bound in sorted(bounds):
-            label = f"allowed: {formatting.format_value(metric, bound)}"
-            series[label] = ([1, here], [bound, bound])
-        yield metric, plots.lines(
-            series, xlabel="comparable runs, oldest first", ylabel=metric,
-            markers=True, from_zero=False,
+        known = [run.figure(outcome.metric) for run in record.baseline_runs]
+        yield (
+            f"Trend of {formatting.label(outcome.metric)}",
+            plots.trend_with_band(
+                [figure for figure in known if figure is not None],
+                outcome.value,
+                band=(outcome.lowest, outcome.highest),
+                refused=outcome.refuses,
+                ylabel=outcome.metric,
+            ),
+        )
+
+
+def _add_step_times(report: page.Report, record: GateRecord) -> None:
+    """Draws how the step times are distributed, beside the blessed runs'."""
+    known = [run.step_times for run in record.baseline_runs if run.step_times]
+    own = record.candidate.step_times
+    if not own:
+        return
+    shares = np.linspace(0, 1, len(own)).tolist()
+    series = {"this run": ([1e3 * seconds for seconds in own], shares)}
+    same = [times for times in known if len(times) == len(own)]
+    if same:
+        typical = 1e3 * np.median(np.asarray(same), axis=0)
+        series["blessed runs, median of each quantile"] = (typical.tolist(), shares)
+    report.add_figure(
+        "Step times",
+        svg=plots.lines(
+            series, xlabel="milliseconds per step, after warm-up", ylabel="share of steps below"
+        ),
+        note="A curve to the right is slower; a long upper tail is a few slow steps.",
+    )
+
+
+def _add_environment(report: page.Report, record: GateRecord) -> None:
+    own = record.candidate.environment
+    if record.differences:
+        report.add_table(
+            "Why nothing was compared",
+            columns=_PROPERTIES,
+            rows=[[field, old, new] for field, (old, new) in record.differences.items()],
+            note="Runs are compared only if they agree in every property of the environment.",
+        )
+    else:
+        agreement = "All compared runs agree in these." if record.baseline_runs else ""
+        report.add_table(
+            "Environment",
+            columns=["property", "this run"],
+            rows=[[field, own.get(field, fingerprint.ABSENT)] for field in sorted(own)],
+            note=agreement,
         )

@@ -40,6 +40,12 @@ def report_on(record: ProfileRecord) -> page.Report:
             ),
             note=_prediction(record),
         )
+    if record.advice:
+        report.add_table(
+            "Advice",
+            columns=["about", "what was measured, and what to do"],
+            rows=[(item.code, item.message) for item in record.advice],
+        )
     report.add_table(
         "Every batch size",
         columns=["step", "peak", "varies by", "input batch", "temporaries", "remark"],

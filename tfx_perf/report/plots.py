@@ -5,7 +5,7 @@ display, so a plot can be made in any process or thread.
 """
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib import figure
 
@@ -111,4 +111,65 @@ def lines(
         axes.set_ylim(bottom=0)
     if len(series) > 1:
         axes.legend(frameon=False)
+    return _svg(drawing)
+
+
+def trend(
+    points: Sequence[tuple[float, str]], *, kinds: Mapping[str, str], shown: Callable[[float], str]
+) -> str:
+    """Draws a figure over a row of runs, each run's dot in the colour of its kind.
+
+    Args:
+        points: value and kind, oldest first.
+        kinds: every kind to its colour; those that occur are explained.
+        shown: writes a value with its unit, for the axis.
+    """
+    drawing, axes = _axes(2.6)
+    values = [value for value, _ in points]
+    axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=1)
+    for kind, colour in kinds.items():
+        places = [place for place, (_, found) in enumerate(points, start=1) if found == kind]
+        if places:
+            axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: shown(value))
+    axes.set_xlabel("runs, oldest first")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
+    return _svg(drawing)
+
+
+def trend_with_band(
+    blessed: Sequence[float],
+    value: float,
+    *,
+    band: tuple[float | None, float | None],
+    refused: bool,
+    ylabel: str,
+) -> str:
+    """Draws blessed runs, this run, and the band that passes.
+
+    Args:
+        blessed: figures of the blessed runs, oldest first.
+        value: this run's figure.
+        band: lowest and highest value that passes; None where there is no such bound.
+        refused: whether this run's figure was refused.
+        ylabel: what the figures are, with their unit.
+    """
+    drawing, axes = _axes(2.4)
+    here = len(blessed) + 1
+    known = [*blessed, value, *(bound for bound in band if bound is not None)]
+    room = 0.15 * (max(known) - min(known)) or abs(value) * 0.05 or 1.0
+    axes.set_ylim(min(known) - room, max(known) + room)
+    bottom, top = axes.get_ylim()
+    low, high = (bottom if band[0] is None else band[0]), (top if band[1] is None else band[1])
+    axes.axhspan(low, high, color=_COLOURS[2], alpha=0.10, linewidth=0, label="passes")
+    axes.plot(range(1, here), blessed, color=_COLOURS[0], marker="o", markersize=5, linewidth=1,
+              label="blessed")  # fmt: skip
+    colour, label = (_COLOURS[5], "refused") if refused else (_COLOURS[1], "this run")
+    axes.plot([here], [value], color=colour, marker="X" if refused else "D", markersize=8,
+              linestyle="none", label=label)  # fmt: skip
+    axes.set_xticks(range(1, here + 1), [*map(str, range(1, here)), "now"])
+    axes.set_xlabel("comparable runs, oldest first")
+    axes.set_ylabel(ylabel)
+    axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _svg(drawing)

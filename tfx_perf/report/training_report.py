@@ -4,6 +4,7 @@ from tfx_perf import formatting, metrics
 from tfx_perf.report import page, plots
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.xla_account import XlaAccount
 
 
 def report_on(record: TrainingRecord) -> page.Report:
@@ -69,6 +70,9 @@ def report_on(record: TrainingRecord) -> page.Report:
             note="One point for each call of the train function. The first holds tracing and "
             "compiling, unless trials in the same process have done them.",
         )
+    _add_start(report, record)
+    if record.xla:
+        _add_xla(report, record.xla)
     report.add_table(
         "Figures",
         columns=["metric", "value", "what it is"],
@@ -91,6 +95,44 @@ def report_on(record: TrainingRecord) -> page.Report:
         note="Runs are compared only if all of this is equal.",
     )
     return report
+
+
+def _add_start(report: page.Report, record: TrainingRecord) -> None:
+    """Adds what the time until the first step was spent on."""
+    known = record.trial_import_seconds or 0.0, record.trial_setup_seconds or 0.0
+    parts = {
+        "trials: start of their process, imports": record.trial_import_seconds,
+        "trials: your code, up to fit": record.trial_setup_seconds,
+        "trials: checks and timing": (record.trial_time_seconds - sum(known)) or None,
+        "your code, up to fit": record.setup_time_seconds,
+        "tracing": record.trace_time_seconds,
+        "tracing and compiling, as a whole": record.compile_time_seconds,
+        "the first batch, from warm caches": record.first_batch_seconds,
+    }
+    report.add_table(
+        "Until the first step",
+        columns=["what", "time"],
+        rows=[
+            (what, formatting.format_seconds(seconds))
+            for what, seconds in parts.items()
+            if seconds is not None
+        ],
+    )
+
+
+def _add_xla(report: page.Report, account: XlaAccount) -> None:
+    """Adds for which shapes XLA compiled."""
+    report.add_table(
+        "What XLA compiled",
+        columns=["program", "shapes of its inputs"],
+        rows=[
+            (str(index), shapes) for index, shapes in enumerate(account.compiled_shapes or (), 1)
+        ],
+        note="A batch of another shape is compiled anew. Keras does not tell for which shapes its "
+        "own step was compiled."
+        if account.compiled_shapes is None
+        else "A batch of another shape is compiled anew.",
+    )
 
 
 def _verdict(record: TrainingRecord) -> str:

@@ -10,8 +10,11 @@ from tfx_perf.advice import Advice
 from tfx_perf.training.record import TrainingRecord
 
 _WAIT_SHARE = 0.1  # of a step
+_HOST_SHARE = 0.1  # of a step
+_CHEAP_DOUBLE = 1.3  # time of a step on twice the batch, over one on the batch
 _START_SHARE = 0.2  # of fit
 _PAUSE_SHARE = 0.02  # of fit
+_SHOWN_SHAPES = 5
 _FEW_TRACES = 2  # the first one, and one for a smaller last batch
 _TAIL = 5.0  # 99th percentile over the median
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
@@ -44,11 +47,43 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"The input runs Python code for every element ({', '.join(python)}), one at a time: "
             "write it with TensorFlow's operations, or do it once, in Transform.",
         )
-    if figures["trace_count"] > _FEW_TRACES:
+    shapes = (record.xla and record.xla.compiled_shapes) or ()
+    if max(figures["trace_count"], len(shapes)) > _FEW_TRACES:
+        listed = f" ({'; '.join(shapes[:_SHOWN_SHAPES])})" if shapes else ""
+        times = shown["xla_compile_count"] if shapes else shown["trace_count"]
         yield (
             "many_shapes",
-            f"The step was traced {shown['trace_count']} times, because batches come in different "
-            "shapes or types: drop the last batch if it is smaller, pad to a few fixed lengths.",
+            f"The step was {'compiled' if shapes else 'traced'} {times} times, because batches "
+            f"come in different shapes or types{listed}: batch with drop_remainder=True, pad to a "
+            "few fixed lengths.",
+        )
+    if figures["host_share_ratio"] > _HOST_SHARE:
+        yield (
+            "host_bound",
+            f"{shown['host_share_ratio']} of the steps' time passes in Python, between the calls "
+            "of the train function: give fit fewer callbacks that act on every batch; without "
+            "them more steps can be run in a call.",
+        )
+    double = record.double_batch_time_ratio
+    if double is not None and double.high < _CHEAP_DOUBLE:
+        yield (
+            "small_batch",
+            f"A step on twice the batch takes only {double.value:.2f} times as long (95 % interval "
+            f"{double.low:.2f} to {double.high:.2f}): a larger batch trains more examples a "
+            "second. It changes the results; the learning rate has to follow.",
+        )
+    for item in record.misalignments:
+        yield (
+            "alignment",
+            f"{item.layer} computes {item.product}. As {item.aligned} this device computes "
+            f"{item.gain.value:.2f} times the FLOPs a second (95 % interval {item.gain.low:.2f} to "
+            f"{item.gain.high:.2f}): choose such widths.",
+        )
+    if record.oom_count and not record.plan.recompute:
+        yield (
+            "activations",
+            f"{record.oom_count} steps ran out of memory and were run again in micro-batches: with "
+            "training.recompute=auto most activations are computed twice instead of kept.",
         )
     if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
         yield (

@@ -64,6 +64,16 @@ class Loop:
         """Returns how often a plan's steps were traced; None for plain `fit`."""
         return None if plan.is_plain_fit else self._functions.of(plan).trace_count
 
+    @property
+    def functions(self) -> TrainFunctions:
+        """What was traced and compiled."""
+        return self._functions
+
+    @property
+    def element_spec(self) -> Any:
+        """Of the training data."""
+        return self._call.arguments["x"].element_spec
+
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         return self._timed(self._call.arguments, lambda: self.users_steps_per_call)
@@ -107,6 +117,7 @@ class Loop:
         data: tf.data.Dataset,
         *,
         step_count: int,
+        epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
     ) -> tuple[Any, StepTimer]:
         """Trains a little, without callbacks or validation.
@@ -114,23 +125,22 @@ class Loop:
         Args:
             plan: how to run the steps.
             data: what to train on, in place of the user's data.
-            step_count: how many steps.
+            step_count: how many steps in an epoch.
+            epochs: how many epochs.
             stop_when: asked after every call; True ends the training.
 
         Returns:
             The History, and the timer that watched.
         """
-        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count}
+        overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         return self._planned(plan, overrides, stop_when=stop_when)
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
-        try:
+        with self._functions.replaced():
             callback = Turns(self._model, schedule).callback(self.line.callbacks)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
-        finally:
-            self._model.train_function = None
 
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
@@ -151,11 +161,9 @@ class Loop:
             kept.append(iterator)
             return {}
 
-        self._model.train_function = keep
-        try:
+        with self._functions.replaced():
+            self._model.train_function = keep
             self._call.proceed(**{**_ON_TRIAL, "x": data, "steps_per_epoch": 1})
-        finally:
-            self._model.train_function = None
         return kept[0]
 
     def _plain(
@@ -190,17 +198,20 @@ class Loop:
         first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
         arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
         self._make_endless(arguments)
-        multi_step = function = self._functions.of(plan)
-        if survives_oom and function.journal is not None:
-            function = self.oom_guard = OomGuard(function, self._model)
-        run = function.run
+        function, stepwise = self._functions.of(plan), self._functions.of(plan.stepwise)
+        run, take = stepwise.run, function.take
+        if survives_oom and stepwise.journal is not None:
+            self.oom_guard = OomGuard(stepwise, self._model)
+            run = self.oom_guard.run
+        if plan.xla_call:
+            run = functools.partial(function.run, stepwise=run)
         if promise is not None and self.users_steps_per_call == 1:
             self.speed_watch = SpeedWatch(run, self._functions.plain_step(), promise=promise)
             run = self.speed_watch.run
         steps_in_call, history = lambda: self._epochs.training.last_call_steps, None
-        function = functools.partial(_call, run, multi_step.take)
+        function = functools.partial(_call, run, take)
         if guard is not None:
-            function = guard.around(run, multi_step.take)
+            function = guard.around(run, take)
             steps_in_call, history = lambda: guard.last_call_steps, guard.history
         with self._functions.installed(function, None):
             self.line.set_steps_per_execution(self._model, plan.steps_per_call)

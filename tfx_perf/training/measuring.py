@@ -1,22 +1,25 @@
 """Makes the record of a training that has ended."""
 
+import time
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import statistics
+from tfx_perf import fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.training import advice, meters, precision
+from tfx_perf.training import advice, alignment, meters, precision, xla_reading
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery.recovery import Outcome
 from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.xla_account import XlaAccount
 
 _PLOTTED_STEPS = 400
 
@@ -46,8 +49,15 @@ def measured(
     # Before anything else of ours takes memory.
     peak_memory_bytes, peak_rss_bytes = meters.peak_memory_bytes(), meters.peak_rss_bytes()
     steady = timer.steady_seconds()
+    began = time.perf_counter()
     batch = batches.peek(call)
+    first_batch_seconds = time.perf_counter() - began
+    mean_seconds = float(np.mean(steady)) if steady else None
     flops = meters.count_flops(call.model, batch)
+    xla = xla_reading.account_of(call.model, loop, outcome.plan, batch)
+    again = (xla and xla.executed_flops) or 0
+    executed = flops.per_step and max(flops.per_step, again)
+    flops = flops.held_against(executed, mean_seconds)
     imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
     series = timer.series()
     stride = max(1, len(series) // _PLOTTED_STEPS)
@@ -63,12 +73,16 @@ def measured(
             "global_batch_size": str(batch_size),
             "parameter_count": str(parameters),
             "flops_per_step": str(flops.per_step),
+            "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
         },
         step_time=statistics.median_interval(steady) if steady else None,
-        mean_step_time_seconds=float(np.mean(steady)) if steady else None,
+        mean_step_time_seconds=mean_seconds,
         step_time_p90_seconds=percentile(steady, 90),
         step_time_p99_seconds=percentile(steady, 99),
         trace_count=loop.trace_count(outcome.plan),
+        trace_time_seconds=loop.functions.trace_seconds(outcome.plan),
+        first_batch_seconds=None if batch is None else first_batch_seconds,
+        host_share_ratio=timer.host_share(),
         step_times=tuple(series[::stride]),
         global_batch_size=batch_size,
         parameter_count=parameters,
@@ -82,14 +96,17 @@ def measured(
         peak_memory_bytes=peak_memory_bytes,
         peak_rss_bytes=peak_rss_bytes,
         flops_per_step=flops.per_step,
+        executed_flops_per_step=executed,
         peak_flops_per_second=flops.peak_per_second,
         peak_source=flops.peak_source,
+        xla=xla,
+        misalignments=_misalignments(flops),
         losses={
             name: tuple(map(float, values))
             for name, values in history.history.items()
             if name.endswith("loss")
         },
-        notes=(*outcome.notes, *imprecise, *filter(None, [flops.note])),
+        notes=(*outcome.notes, *imprecise, *filter(None, [flops.note, *_unread(xla)])),
         oom_count=outcome.oom_count + (oom_guard.oom_count if oom_guard else 0),
         micro_batches=oom_guard.micro_batches if oom_guard else 1,
         resumed_step=outcome.resumed_step,
@@ -97,6 +114,17 @@ def measured(
         **seconds,
     )
     return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
+
+
+def _misalignments(flops: meters.Flops) -> tuple[Misalignment, ...]:
+    try:
+        return alignment.misalignments(flops.products, make_timer=alignment.timer)
+    except tf.errors.OpError:  # e.g. no memory for a few matrices more
+        return ()
+
+
+def _unread(xla: XlaAccount | None) -> list[str]:
+    return [f"fusions not counted: {xla.note}"] if xla and xla.note else []
 
 
 def _compile_seconds(

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import hlo
+from tfx_perf import formatting, hlo, hlo_products
 from tfx_perf.hardware import devices, peak
 
 _CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
@@ -67,12 +67,43 @@ def peak_rss_bytes() -> int | None:
 
 @dataclasses.dataclass(frozen=True)
 class Flops:
-    """FLOPs of a step and the peak to hold them against; None where unknown, with a note."""
+    """FLOPs of a step and the peak to hold them against; None where unknown, with a note.
+
+    Attributes:
+        per_step: model FLOPs.
+        peak_per_second: of all devices.
+        peak_source: where the peak comes from.
+        note: why something is unknown.
+        products: of the forward pass, the most expensive ones first.
+    """
 
     per_step: int | None
     peak_per_second: float | None
     peak_source: str | None
     note: str | None = None
+    products: tuple[hlo_products.Product, ...] = ()
+
+    def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
+        """Returns these, without the peak if a step is faster than the peak allows.
+
+        Then one of the figures is wrong, and a utilisation above 1 would say nothing.
+
+        Args:
+            executed: FLOPs of a step, with what is computed again; None if unknown.
+            step_seconds: mean time of a step; None if unknown.
+        """
+        peak_per_second = self.peak_per_second
+        if not (executed and step_seconds and peak_per_second):
+            return self
+        share = executed / step_seconds / peak_per_second
+        if share <= 1:
+            return self
+        reason = (
+            f"MFU and HFU refused: {executed:,} FLOPs in {formatting.format_seconds(step_seconds)} "
+            f"are {share:.0%} of the peak ({self.peak_source}). Was the machine busy when the "
+            "peak was measured?"
+        )
+        return dataclasses.replace(self, peak_per_second=None, note=reason)
 
 
 def count_flops(model: Any, batch: Any) -> Flops:
@@ -87,10 +118,12 @@ def count_flops(model: Any, batch: Any) -> Flops:
     try:
         module = hlo.model_step_hlo(model, batch, optimized=False)
         per_step = hlo.count_flops(module)
+        products = tuple(hlo_products.forward_products(module))
     except hlo.NotCompilable as error:
         return Flops(None, None, None, f"FLOPs not counted: {error}")
     found = devices.accelerators()
     roof = peak.peak_flops(found[0], tf.float32)
     if roof.flops_per_second is None:
-        return Flops(per_step, None, roof.source)
-    return Flops(per_step, roof.flops_per_second * len(found), roof.source)
+        return Flops(per_step, None, roof.source, products=products)
+    peak_per_second = roof.flops_per_second * len(found)
+    return Flops(per_step, peak_per_second, roof.source, products=products)

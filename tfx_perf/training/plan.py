@@ -1,6 +1,6 @@
 """TrainingPlan: how the steps of `fit` are run."""
 
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import pydantic
 
@@ -16,6 +16,12 @@ class TrainingPlan(records.Record):
         micro_batches: slices of each batch that are run one after the other, their gradients
             summed; what the optimizer gets is the whole batch's gradient.
         fused_update: have one kernel update each variable; see `fused_update`.
+        recompute: the number of segments of the forward pass whose activations are computed
+            again in the backward pass; `auto`: as many as are estimated to need the least
+            memory. None keeps all activations. See `recompute`.
+        precision: the dtype policy that the model must be built under; None: as it is.
+        xla_call: compile all steps of a call into one XLA computation, updates and metrics
+            included; see `compiled_call`.
 
     Example:
         >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
@@ -28,12 +34,28 @@ class TrainingPlan(records.Record):
     xla: bool = False
     micro_batches: pydantic.PositiveInt = 1
     fused_update: bool = False
+    recompute: Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None = None
+    precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None
+    xla_call: bool = False
 
     @pydantic.model_validator(mode="after")
     def _plain_fit_is_plain(self) -> "TrainingPlan":
-        if self.is_plain_fit and (self.xla or self.micro_batches > 1 or self.fused_update):
+        others = self.xla, self.micro_batches > 1, self.fused_update, self.recompute
+        if self.is_plain_fit and (any(others) or self.xla_call):
             raise ValueError("steps_per_call is needed to change anything else about the steps")
+        if self.xla_call and any(others):
+            raise ValueError("xla_call compiles whole steps, and leaves nothing to the others")
         return self
+
+    @property
+    def uses_xla(self) -> bool:
+        """Whether XLA compiles any part of the step."""
+        return self.xla or self.xla_call
+
+    @property
+    def stepwise(self) -> "TrainingPlan":
+        """This plan, or for steps that a compiled call cannot run, the nearest that can."""
+        return self.model_copy(update={"xla_call": False})
 
     @property
     def is_plain_fit(self) -> bool:
@@ -41,12 +63,20 @@ class TrainingPlan(records.Record):
         return self.steps_per_call is None
 
     def __str__(self) -> str:
+        precision = f", {self.precision}" if self.precision else ""
         if self.is_plain_fit:
-            return "plain fit"
+            return f"plain fit{precision}"
         steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
         slices = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         xla = ", XLA" if self.xla else ""
-        return f"{steps} per call{xla}{slices}" + (", fused update" if self.fused_update else "")
+        if self.xla_call:
+            return f"{steps} per call in one XLA computation{precision}"
+        fused = ", fused update" if self.fused_update else ""
+        recompute = ""
+        if self.recompute:
+            segments = "auto" if self.recompute == "auto" else f"{self.recompute} segments"
+            recompute = f", recompute ({segments})"
+        return f"{steps} per call{xla}{slices}{fused}{recompute}{precision}"
 
 
 PLAIN_FIT = TrainingPlan()

@@ -18,6 +18,17 @@ _CPU_FEATURES = {
 }
 
 
+def fixed(setting: str | None) -> str | None:
+    """Returns the policy that the setting `training.precision` asks for whatever trials find."""
+    return None if setting == "auto" else setting
+
+
+def candidates() -> tuple[str, ...]:
+    """Returns the policies to try beside float32: float16 only where it is more than storage."""
+    on_cpu = {device.device_type for device in devices.accelerators()} == {"CPU"}
+    return ("mixed_bfloat16",) if on_cpu else ("mixed_bfloat16", "mixed_float16")
+
+
 @contextlib.contextmanager
 def policy(name: str | None) -> Iterator[None]:
     """Sets the global dtype policy of both Keras lines for as long as the context lasts.

@@ -4,7 +4,9 @@ from typing import ClassVar
 
 from tfx_perf import statistics
 from tfx_perf.advice import Advice
+from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.xla_account import XlaAccount
 
 FILE_NAME = "metrics.json"
 
@@ -21,6 +23,8 @@ class TrainingRecord(PlanChoice):
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         peak_source: where the peak FLOP/s comes from.
+        xla: XLA's account of it; None if XLA compiled nothing.
+        misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         notes: what happened on the way, and what could not be measured and why.
 
@@ -43,13 +47,20 @@ class TrainingRecord(PlanChoice):
     time_to_first_step_seconds: float | None
     trace_count: int | None = None
     garbage_collection_seconds: float | None = None
+    trace_time_seconds: float | None = None
     compile_time_seconds: float
+    first_batch_seconds: float | None = None
+    host_share_ratio: float | None = None
+    energy_joules: float | None = None
     fit_time_seconds: float
     peak_memory_bytes: int | None
     peak_rss_bytes: int | None
     flops_per_step: int | None = None
+    executed_flops_per_step: int | None = None
     peak_flops_per_second: float | None = None
     peak_source: str | None = None
+    xla: XlaAccount | None = None
+    misalignments: tuple[Misalignment, ...] = ()
     losses: dict[str, tuple[float, ...]]
     advice: tuple[Advice, ...] = ()
     notes: tuple[str, ...] = ()
@@ -62,7 +73,8 @@ class TrainingRecord(PlanChoice):
         """Returns the record's metrics, keyed by the catalogue."""
         step = self.step_time.value if self.step_time else None
         mean = self.mean_step_time_seconds
-        achieved = self.flops_per_step / mean if self.flops_per_step and mean else None
+        flops, executed = self.flops_per_step, self.executed_flops_per_step
+        achieved = flops / mean if flops and mean else None
         peak = self.peak_flops_per_second
         chosen = next((trial for trial in self.trials if trial.status == "chosen"), None)
         return {
@@ -78,20 +90,42 @@ class TrainingRecord(PlanChoice):
             "time_to_first_step_seconds": self.time_to_first_step_seconds,
             "compile_time_seconds": self.compile_time_seconds,
             "compile_share_ratio": self.compile_time_seconds / self.fit_time_seconds,
+            "trace_time_seconds": self.trace_time_seconds,
+            "first_batch_seconds": self.first_batch_seconds,
             "trace_count": self.trace_count,
             "garbage_collection_seconds": self.garbage_collection_seconds,
             "fit_time_seconds": self.fit_time_seconds,
             "trial_time_seconds": self.trial_time_seconds,
+            "trial_import_seconds": self.trial_import_seconds,
+            "trial_setup_seconds": self.trial_setup_seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
             "peak_rss_bytes": self.peak_rss_bytes,
-            "flops_per_step": self.flops_per_step,
+            "flops_per_step": flops,
+            "macs_per_step": flops and flops // 2,
+            "executed_flops_per_step": executed,
             "achieved_flops_per_second": achieved,
             "peak_flops_per_second": peak,
             "mfu_ratio": achieved / peak if achieved and peak else None,
+            "hfu_ratio": executed / mean / peak if executed and mean and peak else None,
             "input_wait_ratio": self.input_wait_ratio,
+            "host_share_ratio": self.host_share_ratio,
+            "double_batch_time_ratio": (
+                self.double_batch_time_ratio.value if self.double_batch_time_ratio else None
+            ),
+            "energy_joules": self.energy_joules,
+            "energy_per_example_joules": (
+                self.energy_joules / (self.train_step_count * self.global_batch_size)
+                if self.energy_joules is not None
+                and self.global_batch_size
+                and self.train_step_count
+                else None
+            ),
             "plan_speedup_ratio": chosen.speedup.value if chosen and chosen.speedup else None,
             "steps_per_call": self.plan.steps_per_call or 1,
-            "xla_enabled": int(self.jit_compile if self.plan.is_plain_fit else self.plan.xla),
+            "xla_enabled": int(
+                self.jit_compile if self.plan.is_plain_fit else self.plan.uses_xla
+            ),
+            **self._xla_figures(),
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,
@@ -101,6 +135,18 @@ class TrainingRecord(PlanChoice):
             "checkpoint_time_seconds": self.checkpoint_time_seconds,
             "train_loss": _last(self.losses, "loss"),
             "validation_loss": _last(self.losses, "val_loss"),
+        }
+
+    def _xla_figures(self) -> dict[str, float | None]:
+        own = self.xla.compiled_shapes if self.xla else None
+        tried = [trial for trial in self.trials if trial.compiled_shapes is not None]
+        attempts = sum(max(1, len(trial.compiled_shapes)) for trial in tried) + len(own or ())
+        failures = sum(trial.compile_time_seconds is None for trial in tried)
+        return {
+            "xla_compile_count": None if own is None else len(own),
+            "xla_compile_success_ratio": 1 - failures / attempts if attempts else None,
+            "xla_fusion_count": self.xla and self.xla.fusion_count,
+            "xla_fusion_saved_bytes": self.xla and self.xla.fusion_saved_bytes,
         }
 
 

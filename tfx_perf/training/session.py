@@ -7,10 +7,12 @@ import time
 from typing import Any
 
 from tfx_perf import config
+from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import collector, measuring, meters
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.recovery import Outcome, Recovery
@@ -78,7 +80,7 @@ class TrainingSession:
         if self._given is not None:  # the trials count, though they were before
             started -= result.trial_time_seconds
         meters.reset_peak_memory()
-        with collector.spared() as pauses:
+        with collector.spared() as pauses, energy.counted() as used:
             if recovery is not None:
                 outcome = recovery.fit(result.plan, promise=self._promise(result))
             elif result.plan.is_plain_fit and not result.trials:
@@ -87,6 +89,9 @@ class TrainingSession:
                 watched = loop.fit(result.plan, promise=self._promise(result))
                 outcome = Outcome(*watched, plan=result.plan, notes=notes)
         fit_seconds = time.perf_counter() - started
+        if used.joules is None:
+            note = f"energy not measured: {used.reason}"
+            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, note))
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
@@ -100,6 +105,7 @@ class TrainingSession:
             fit_time_seconds=fit_seconds,
             setup_time_seconds=setup_seconds,
             garbage_collection_seconds=pauses.seconds,
+            energy_joules=used.joules,
         )
         return outcome.history
 
@@ -138,30 +144,32 @@ class TrainingSession:
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if self._given is None:
-            return choosing.by_trials(call, loop, settings=self._settings)
-        chosen = choosing.as_given(call, loop, self._given)
-        # Spent once, before the first fit.
-        self._given = self._given.model_copy(update={"trial_time_seconds": 0.0})
-        return chosen
+            chosen = choosing.by_trials(call, loop, settings=self._settings)
+        else:
+            chosen = choosing.as_given(call, loop, self._given)
+            # Spent once, before the first fit.
+            self._given = self._given.model_copy(update={"trial_time_seconds": 0.0})
+        return choosing.with_recompute(call, loop, chosen, settings=self._settings)
 
     def _promise(self, result: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""
         trials = [t for t in result.trials if t.status == "reference" and t.step_time]
-        if result.plan.is_plain_fit or not trials:
-            return None
+        if result.plan.is_plain_fit or result.plan.recompute or not trials:
+            return None  # plain steps keep all activations, for which there may be no memory
         margin = self._settings.training.margin
         return Promise(step_seconds=trials[0].step_time.value, margin=margin)
 
 
-def is_interrupted(checkpoint_folder: str | None) -> bool:
-    """Returns whether a training, most likely, will go on from a checkpoint there.
+def interrupted_plan(checkpoint_folder: str | None) -> TrainingPlan | None:
+    """Returns the plan of the training that, most likely, will go on from a checkpoint there.
 
     Args:
         checkpoint_folder: of the settings; None if there is none.
     """
     if checkpoint_folder is None:
-        return False
-    return CheckpointStore(_folder_of(checkpoint_folder, 0)).latest() is not None
+        return None
+    found = CheckpointStore(_folder_of(checkpoint_folder, 0)).latest()
+    return found and found[1].plan
 
 
 def _folder_of(checkpoint_folder: str, fit_index: int) -> str:

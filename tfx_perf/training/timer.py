@@ -123,6 +123,19 @@ class StepTimer:
         steady = [seconds for done, seconds in points if done > _WARM_UP_STEPS]
         return steady if len(steady) >= len(points) / 2 else [seconds for _, seconds in points]
 
+    def host_share(self) -> float | None:
+        """Returns the share of the steps' time that passes between the calls, after the first.
+
+        There Keras and the callbacks run, in Python. None before two calls in an epoch.
+        """
+        pairs = [
+            (before, call)
+            for before, call in zip(self._calls, self._calls[1:], strict=False)
+            if before.epoch == call.epoch
+        ]
+        total = sum(call.end - before.end for before, call in pairs)
+        return sum(call.begin - before.end for before, call in pairs) / total if total else None
+
     def settled_seconds(self) -> float:
         """Returns the median seconds per step after the first call; 0 before three such calls."""
         seconds = [seconds for _, seconds in self.series()[1:]]

@@ -142,6 +142,12 @@ def test_the_dags_folder_of_the_home(tmp_path, home):
     assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
 
 
+def test_the_dags_folder_that_a_new_home_names(tmp_path, home):
+    (home / "airflow.db").touch()
+    (home / "airflow.cfg").write_text(f"[core]\ndags_folder = {home / 'dags'}\n")
+    assert deploy(light.everything(tmp_path)) == home / "dags" / "light"
+
+
 def test_the_dags_folder_that_the_settings_name(tmp_path, home, dags, monkeypatch):
     (home / "airflow.cfg").write_text(
         f"[core]\ndags_folder = {dags}\n[database]\nsql_alchemy_conn = postgresql://h/%(x)s\n"

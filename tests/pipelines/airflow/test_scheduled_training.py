@@ -21,8 +21,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 _DAG = "taxi"
 _ROWS = 2000
 _CHEAP = {"input": {"time_budget_seconds": 8}, "training": {"trial_budget_seconds": 15}}
-_GATE = {"changes": {"step_time_seconds": 50.0}, "limits": {}}
-_IMPOSSIBLE = {**_GATE, "limits": {"examples_per_second": {"min": 1e12}}}
+_RULES = {"step_time_seconds": {"margin": 50.0}}
+_GATE = {"use_defaults": False, "rules": _RULES}
+_IMPOSSIBLE = {**_GATE, "rules": {**_RULES, "examples_per_second": {"min": 1e12}}}
 
 
 def _pipeline(folder: pathlib.Path, *, label: str, gate: dict[str, Any]) -> tfx.dsl.Pipeline:

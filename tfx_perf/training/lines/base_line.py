@@ -21,16 +21,24 @@ class KerasLine(abc.ABC):
         package: the line's top-level module, `keras` or `tf_keras`.
         overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
         reduction: how the logs of several replicas become one.
+        graph_attributes: where a functional model keeps its inputs, flat and nested, and its
+            outputs, flat and nested.
     """
 
     package: str
     overcounts: bool
     reduction: str
+    graph_attributes: tuple[str, str, str, str]
 
     @property
     def callbacks(self) -> Any:
         """The line's `callbacks` module."""
         return importlib.import_module(f"{self.package}.callbacks")
+
+    @property
+    def layers(self) -> Any:
+        """The line's `layers` module."""
+        return importlib.import_module(f"{self.package}.layers")
 
     @property
     def model_class(self) -> type:
@@ -83,7 +91,7 @@ class KerasLine(abc.ABC):
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
         """Returns what stateful layers remember, which Keras does not count among variables."""
-        recurrent = importlib.import_module(f"{self.package}.layers").RNN
+        recurrent = self.layers.RNN
         return tf.nest.flatten(
             [
                 layer.states
@@ -170,6 +178,10 @@ class KerasLine(abc.ABC):
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:
         """Updates the model's metrics and returns their results."""
+
+    @abc.abstractmethod
+    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Returns layer, inputs and outputs of a node of a functional model's graph."""
 
     @abc.abstractmethod
     def set_steps_per_execution(self, model: Any, steps: int) -> None:

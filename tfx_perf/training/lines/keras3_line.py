@@ -19,6 +19,7 @@ class Keras3(KerasLine):
     package = "keras"
     overcounts = True
     reduction = "MEAN"
+    graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -69,6 +70,10 @@ class Keras3(KerasLine):
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:
         return model.compute_metrics(x, y, y_pred, sample_weight=weight)
+
+    @override
+    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
+        return node.operation, node.input_tensors, node.outputs
 
     @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:

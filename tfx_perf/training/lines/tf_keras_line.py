@@ -17,6 +17,7 @@ class TfKeras(KerasLine):
     package = "tf_keras"
     overcounts = False
     reduction = "SUM"
+    graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -61,6 +62,10 @@ class TfKeras(KerasLine):
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:
         return model.compute_metrics(x, y, y_pred, weight)
+
+    @override
+    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
+        return node.layer, tf.nest.flatten(node.keras_inputs), tf.nest.flatten(node.outputs)
 
     @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:

@@ -1,11 +1,8 @@
 """DataPosition: where in its data a training stands, to be saved and found again."""
 
-import contextlib
 import logging
 import pathlib
-from collections.abc import Iterator
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
@@ -17,23 +14,6 @@ _FILE = "data"
 _LARGEST_BYTES = 2**30
 
 _LOGGER = logging.getLogger(__name__)
-
-
-@contextlib.contextmanager
-def saveable_iterators(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Has Keras make iterators whose state can be saved, although a strategy is in the way.
-
-    With one replica, distributing a dataset changes nothing but the kind of iterator: one
-    that hands batches out to devices and cannot be saved. Keras gets the one that it would
-    use without a strategy.
-
-    Args:
-        strategy: of one replica.
-    """
-    with mock.patch.object(
-        strategy, "experimental_distribute_dataset", lambda dataset, options=None: dataset
-    ):
-        yield
 
 
 class DataPosition:

@@ -12,7 +12,7 @@ from tfx_perf.training.lines.base_line import Function
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
-from tfx_perf.training.recovery.data_position import DataPosition, saveable_iterators
+from tfx_perf.training.recovery.data_position import DataPosition
 from tfx_perf.training.recovery.random_layers import saveable_random_layers
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
@@ -90,7 +90,7 @@ class Guard:
         if not task.plan.is_plain_fit:  # there the masks are what the user's seed makes of them
             random_layers = saveable_random_layers(task.model)
         termination = self._termination if task.is_lasting else contextlib.nullcontext()
-        with saveable_iterators(task.model.distribute_strategy), random_layers, termination:
+        with random_layers, termination:
             yield
 
     def callbacks(self) -> tuple[Any, Any]:

@@ -145,10 +145,11 @@ class Recovery:
         """Returns the plan that survives where memory ran out; None if there is none."""
         if isinstance(error, errors.HalfAppliedError):
             slices = 2 * self._loop.oom_guard.micro_batches
-            return plan.model_copy(update={"micro_batches": slices})
+            return plan.stepwise.model_copy(update={"micro_batches": slices})
         if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is None:
             # Keras' own step cannot be run again in slices; ours is, as soon as it must.
-            return TrainingPlan(steps_per_call=self._loop.users_steps_per_call)
+            per_call = self._loop.users_steps_per_call
+            return TrainingPlan(steps_per_call=per_call, precision=plan.precision)
         return None
 
     def _guard(self, plan: TrainingPlan, *, has_trained: bool) -> Guard:
@@ -223,6 +224,8 @@ class Recovery:
 
 def _safer(plan: TrainingPlan) -> TrainingPlan | None:
     """Returns the plan without what may spoil the numbers; None if nothing is left."""
+    if plan.xla_call:
+        return plan.stepwise
     if plan.xla:
         return plan.model_copy(update={"xla": False})
-    return None if plan.is_plain_fit else PLAIN_FIT
+    return None if plan.is_plain_fit else TrainingPlan(precision=plan.precision)

@@ -1,6 +1,8 @@
 """SplitStep: one training step in parts, so that it can be compiled, sliced and repeated."""
 
 import contextlib
+import functools
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -8,8 +10,10 @@ import tensorflow as tf
 from tfx_perf import datasets
 from tfx_perf.training.lines.base_line import KerasLine, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
+from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
+from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.quick_function import QuickFunction
 
@@ -31,7 +35,10 @@ class SplitStep:
         *,
         xla: bool,
         fused_update: bool = False,
+        recompute: int | str | None = None,
         journal: Journal | None = None,
+        shapes: InputShapes | None = None,
+        forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step.
 
@@ -42,16 +49,24 @@ class SplitStep:
                 placement that is legal under every strategy, because `merge_call` cannot cross
                 a nested `tf.function`.
             fused_update: have one kernel update each variable.
+            recompute: in how many segments to compute activations again, or `auto`; None
+                keeps them.
             journal: where to note what a repetition needs; None if none is wanted.
+            shapes: where to note what XLA compiles for; likewise.
+            forward: from x to the predictions; None calls the model.
         """
+        self._forward = forward or functools.partial(line.forward, model)
         self._model = model
         self._line = line
+        self._xla = xla
         self._fused_update = fused_update
+        self._recompute = recompute
         self._journal = journal
+        self._shapes = shapes
         self._compute = self._forward_backward
-        if xla:
+        if xla or recompute:  # a graph of its own
             self._compute = QuickFunction(
-                self._forward_backward, jit_compile=True, reduce_retracing=True
+                self._forward_backward, jit_compile=xla or None, reduce_retracing=True
             )
         self._slice = QuickFunction(self._one_slice, reduce_retracing=True)
 
@@ -79,6 +94,11 @@ class SplitStep:
             self._apply(gradients)
         return logs
 
+    def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
+        """Returns gradients and predictions of a batch: what XLA compiles of the step."""
+        x, y, weight = self._line.unpack(batch)
+        return self._compute(x, y, weight, None, None)
+
     def _apply(self, gradients: Gradients) -> None:
         model, line = self._model, self._line
         fused = contextlib.nullcontext()
@@ -92,15 +112,23 @@ class SplitStep:
     ) -> tuple[Gradients, Tensors]:
         model, line = self._model, self._line
         with tf.GradientTape() as tape:
-            y_pred = line.forward(model, x)
+            y_pred = self._forward(x)
             loss = line.loss(model, x, y, y_pred, weight, counts_as=counts_as)
             if share is not None:
                 loss = loss * tf.cast(share, loss.dtype)
             loss = line.scaled(model, loss)
-        return tape.gradient(loss, model.trainable_variables), y_pred
+        if not self._recompute:
+            return tape.gradient(loss, model.trainable_variables), y_pred
+        with tf.control_dependencies([loss]):  # a constant one would not be known to come last
+            seed = tf.ones_like(loss)
+        gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
+        recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
+        return gradients, y_pred
 
     def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
         x, y, weight = self._line.unpack(batch)
+        if self._shapes is not None:
+            self._shapes.note((x, y, weight))
         gradients, y_pred = self._compute(x, y, weight, share, counts_as)
         return gradients, self._line.metrics(self._model, x, y, y_pred, weight)
 

@@ -4,12 +4,14 @@ They go into `model.train_function` and `model.test_function`, where Keras keeps
 everything else in `fit` (epochs, callbacks, validation, History) stays Keras'.
 """
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.quick_function import QuickFunction
 from tfx_perf.training.step.split_step import SplitStep
@@ -51,19 +53,63 @@ def train_step(
     *,
     xla: bool,
     fused_update: bool = False,
+    recompute: int | str | None = None,
     journal: Journal | None = None,
+    shapes: InputShapes | None = None,
 ) -> Step:
     """Returns the function that trains on one batch in replica context.
 
-    With XLA, a fused update or a journal it is `SplitStep.run`, else the model's own `train_step`.
+    With any of them it is `SplitStep.run`, else the model's own `train_step`.
     """
-    if xla or fused_update or journal is not None:
-        return SplitStep(model, line, xla=xla, fused_update=fused_update, journal=journal).run
+    if xla or fused_update or recompute or journal is not None:
+        return SplitStep(
+            model,
+            line,
+            xla=xla,
+            fused_update=fused_update,
+            recompute=recompute,
+            journal=journal,
+            shapes=shapes,
+        ).run
     return model.train_step
 
 
+def in_replicas(
+    step: Step, arguments: tuple[Any, ...], *, strategy: tf.distribute.Strategy, reduction: str
+) -> Logs:
+    """Traces a step in every replica.
+
+    Args:
+        step: to be called in replica context.
+        arguments: of the step.
+        strategy: the one that the model was built under.
+        reduction: `MEAN` or `SUM`, of the logs over the replicas.
+
+    Returns:
+        The logs, which are there only when all that the step does is done.
+    """
+
+    def reduced(value: Any) -> tf.Tensor:
+        values = strategy.experimental_local_results(value)
+        return values[0] if len(values) == 1 else strategy.reduce(reduction, value, axis=None)
+
+    graph = tf.compat.v1.get_default_graph()
+    before = len(graph.get_operations())
+    logs = tf.nest.map_structure(reduced, strategy.run(step, args=arguments))
+    added = graph.get_operations()[before:]
+    with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
+        return tf.nest.map_structure(tf.identity, logs)
+
+
 class MultiStep:
-    """Runs `step` several times on an iterator in one graph call."""
+    """Runs `step` several times on an iterator in one graph call.
+
+    Attributes:
+        steps_per_call: how many times.
+        micro_batches: slices of each batch.
+        journal: the one that `step` writes, if it writes one.
+        trace_seconds: what running the steps' Python code took, all traces together.
+    """
 
     def __init__(
         self,
@@ -88,6 +134,7 @@ class MultiStep:
         self.steps_per_call = 1
         self.micro_batches = 1
         self.journal = journal
+        self.trace_seconds = 0.0
         self._step = step
         self._strategy = strategy
         self._countdown = countdown
@@ -131,21 +178,12 @@ class MultiStep:
         return () if self.micro_batches == 1 else (tf.constant(self.micro_batches),)
 
     def _once(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        graph = tf.compat.v1.get_default_graph()
-        before = len(graph.get_operations())
-        logs = self._strategy.run(self._step, args=(batch, *slicing))
-        logs = tf.nest.map_structure(self._over_replicas, logs)
-        added = graph.get_operations()[before:]
-        with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
-            return tf.nest.map_structure(tf.identity, logs)
-
-    def _over_replicas(self, value: Any) -> tf.Tensor:
-        values = self._strategy.experimental_local_results(value)
-        if len(values) == 1:
-            return values[0]
-        return self._strategy.reduce(self._reduction, value, axis=None)
+        return in_replicas(
+            self._step, (batch, *slicing), strategy=self._strategy, reduction=self._reduction
+        )
 
     def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> Logs:
+        began = time.perf_counter()  # all of this runs only while it is traced
         if self.journal is not None:
             self.journal.begin_call()
         # The first step stands before the loop, because the loop needs the logs' structure.
@@ -160,6 +198,7 @@ class MultiStep:
         _, logs = tf.while_loop(lambda done, _: done < steps, body, [tf.constant(1), logs])
         with tf.control_dependencies(tf.nest.flatten(logs)):  # not if a step fails
             self.count(steps)
+        self.trace_seconds += time.perf_counter() - began
         return logs
 
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:

@@ -2,7 +2,7 @@
 
 from typing import ClassVar
 
-from tfx_perf import records
+from tfx_perf import records, statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.trial_record import TrialRecord
 
@@ -18,6 +18,11 @@ class PlanChoice(records.Record):
             repeated from memory; None if it was not measured.
         trial_time_seconds: wall time that this run spent on the trials; a process of
             their own counts from its start to its end.
+        trial_import_seconds: the part of it from the start of that process to the user's code;
+            None if the trials had no process of their own.
+        trial_setup_seconds: the part of it in the user's code, up to `fit`; likewise.
+        double_batch_time_ratio: time of the plan's step on twice the batch over that on the
+            batch; None if it was not measured.
         fit: the `fit` that was tried; see `fit_key`. Empty if none was.
         key: what the choice depends on beside that; see `plan_key`. Empty if nobody asked.
         is_settled: whether trials with the same key would find the same: they came to an end.
@@ -31,6 +36,9 @@ class PlanChoice(records.Record):
     trials: tuple[TrialRecord, ...] = ()
     input_wait_ratio: float | None = None
     trial_time_seconds: float = 0.0
+    trial_import_seconds: float | None = None
+    trial_setup_seconds: float | None = None
+    double_batch_time_ratio: statistics.Interval | None = None
     fit: dict[str, str] = {}
     key: dict[str, str] = {}
     is_settled: bool = False

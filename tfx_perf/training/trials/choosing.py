@@ -2,19 +2,22 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 
 from tfx_perf import fingerprint
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.trials import choice
+from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.trials import choice, families
 from tfx_perf.training.trials.equivalence import in_one_line
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.trials import Trials
+from tfx_perf.training.trials.variant import Variant, variants
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -24,6 +27,7 @@ def by_trials(
     loop: Loop,
     *,
     settings: PerfConfig,
+    others: Mapping[str, FitCall] = types.MappingProxyType({}),
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
 ) -> choice.PlanChoice:
@@ -33,6 +37,7 @@ def by_trials(
         call: the user's `fit`; its model is left as it was, but for the variables being there.
         loop: the loop that the plan will be used with.
         settings: the sections `training` and `compilation`.
+        others: the same `fit` in other precisions, by policy.
         watch: see `Trials`.
         known: see `Trials`.
     """
@@ -43,13 +48,17 @@ def by_trials(
     if reason:
         return choice.plain(reason, is_settled=True)
     try:
-        key = fit_key(call, loop)
-        found = Trials(call, loop, settings=settings, watch=watch, known=known).run()
+        own = Variant(call, loop)
+        keys = {None: fit_key(call, loop)}  # which makes the variables
+        tried = variants(own, others)
+        keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
+        found = Trials(tried, settings=settings, watch=watch, known=known).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
         return choice.plain(f"the trials failed: {in_one_line(error)}")
+    seconds = time.perf_counter() - began
     return found.model_copy(
-        update={"fit": key, "trial_time_seconds": time.perf_counter() - began}
+        update={"fit": keys[found.plan.precision], "trial_time_seconds": seconds}
     )
 
 
@@ -72,6 +81,27 @@ def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.Plan
     return choice.plain(reason).model_copy(
         update={"key": given.key, "trial_time_seconds": given.trial_time_seconds}
     )
+
+
+def with_recompute(
+    call: FitCall, loop: Loop, found: choice.PlanChoice, *, settings: PerfConfig
+) -> choice.PlanChoice:
+    """Returns the choice; plain `fit` only if no activations are to be computed again.
+
+    Args:
+        call: the user's `fit`.
+        loop: the loop that the plan will be used with.
+        found: the choice.
+        settings: the section `training`.
+    """
+    if not settings.training.recompute or not found.plan.is_plain_fit:
+        return found
+    reason = obstacle(call, loop)
+    plan = PLAIN_FIT if reason else families.reference(call.model, loop, settings=settings)
+    if plan.is_plain_fit:
+        why = reason or "the model has its own train_step"
+        _LOGGER.warning("training.recompute is not used: %s.", why)
+    return found.model_copy(update={"plan": plan})
 
 
 def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:

@@ -36,7 +36,7 @@ class Contender:
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
-            reason=f"{speedup.value:.2f} times plain fit's speed "
+            reason=f"{speedup.value:.2f} times {reference.plan}'s speed "
             f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})",
             speedup=speedup,
             **self._measured(),

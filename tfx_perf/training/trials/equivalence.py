@@ -1,7 +1,7 @@
 """EquivalenceCheck: does a plan reach plain `fit`'s loss from the same weights and batches?"""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,15 @@ import tensorflow as tf
 from tfx_perf import datasets
 from tfx_perf.memory import breakdown
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 # Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
+# A narrower type may train the same for a while; this often over the same batches.
+_PASSES = 5
 # A plan this much slower than plain fit in its check cannot win; timing it would be waste.
 _HOPELESS = 3.0
 
@@ -24,8 +26,8 @@ _HOPELESS = 3.0
 class EquivalenceCheck:
     """Trains a few steps with each plan, all from the same weights on the same batches.
 
-    Plain `fit` runs twice: by how much its loss differs from itself (dropout) is added to what
-    a plan's may differ.
+    The reference, as a rule plain `fit`, runs twice: by how much its loss differs from itself
+    (dropout) is added to what a plan's may differ.
 
     Attributes:
         one_batch: one batch of the data from memory, for ever.
@@ -34,7 +36,8 @@ class EquivalenceCheck:
 
     def __init__(
         self,
-        loop: Loop,
+        loops: Mapping[str | None, Loop],
+        reference: TrainingPlan,
         data: tf.data.Dataset,
         *,
         restore: Callable[[], None],
@@ -44,19 +47,22 @@ class EquivalenceCheck:
         """Reads the batches: few if they are large or slow to come.
 
         Args:
-            loop: runs the plans.
+            loops: run the plans, by their precision.
+            reference: what they are held to.
             data: endless.
             restore: puts the variables back to where all checks begin.
             limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
             loss_tolerance: relative difference of the loss that is allowed.
         """
-        self._loop = loop
+        self._loops = loops
+        self._reference_curve: np.ndarray | None = None
+        self._reference = reference
         self.ran_out_of_time = False
         self._restore = restore
         self._limit = limit
         self._loss_tolerance = loss_tolerance
         self._allowed = self._hopeless_seconds = self._reference_loss = 0.0
-        self._fewest = _MIN_CALLS * loop.users_steps_per_call
+        self._fewest = _MIN_CALLS * loops[None].users_steps_per_call
         batches = self._read_ahead(data)
         self._step_count = len(batches)
         self._spec = data.element_spec
@@ -64,15 +70,15 @@ class EquivalenceCheck:
         self.one_batch = self._from_memory(batches[:1]).repeat()
 
     def reference(self) -> Contender | None:
-        """Returns plain `fit`, which the others are held to; None if there is no time even for it.
+        """Returns what the others are held to; None if there is no time even for it.
 
         Must come before `check`.
         """
-        first, step_count = self._train(PLAIN_FIT)
+        first, step_count = self._train(self._reference)
         if step_count < self._fewest:
             self.ran_out_of_time = True
             return None
-        reference, _ = self._train(PLAIN_FIT, stop_when=lambda timer: False)
+        reference, _ = self._train(self._reference, stop_when=lambda timer: False)
         reference.compile_seconds = first.compile_seconds
         spread = _difference(first.loss, reference.loss)
         self._allowed = self._loss_tolerance + 2 * spread
@@ -82,40 +88,48 @@ class EquivalenceCheck:
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         """Returns the plan if it is worth timing, else the record of why it is not."""
+        try:
+            return self._check(plan)
+        except Exception as error:  # whatever a plan raises, fit goes on
+            return TrialRecord(plan=plan, status="failed", reason=in_one_line(error))
+
+    def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # XLA goes step by step, because it may be so slow that it must be stopped.
         per_call = 1 if plan.xla else min(plan.steps_per_call, self._step_count // 2)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
-        try:
-            found, step_count = self._train(
-                plan.model_copy(update={"steps_per_call": per_call}),
-                stop_when=lambda timer: time.perf_counter() > limit
-                or timer.settled_seconds() > hopeless_seconds,
-            )
-        except Exception as error:  # whatever a plan raises, fit goes on
-            return TrialRecord(plan=plan, status="failed", reason=in_one_line(error))
+        tried = plan.model_copy(update={"steps_per_call": per_call})
+        found, step_count = self._train(
+            tried,
+            stop_when=lambda timer: time.perf_counter() > limit
+            or timer.settled_seconds() > hopeless_seconds,
+        )
         if found.step_seconds > hopeless_seconds:
             ratio = found.step_seconds / hopeless_seconds * _HOPELESS
             return TrialRecord(
                 plan=plan,
                 status="slower",
-                reason=f"{ratio:.0f} times plain fit's step time in the check",
+                reason=f"{ratio:.0f} times {self._reference}'s step time in the check",
                 compile_time_seconds=found.compile_seconds,
             )
+        difference = _difference(found.loss, self._reference_loss)
+        if plan.precision and step_count == self._step_count and difference <= self._allowed:
+            difference, step_count = self._curve_difference(tried)
         if step_count < self._step_count:
             self.ran_out_of_time = True
             return TrialRecord(
                 plan=plan,
                 status="failed",
-                reason=f"{self._step_count} steps took too long for the budget",
+                reason="its check took too long for the budget",
+                compile_time_seconds=found.compile_seconds,
             )
-        difference = _difference(found.loss, self._reference_loss)
         if not difference <= self._allowed:  # also if it is NaN
             return TrialRecord(
                 plan=plan,
                 status="different",
-                reason=f"loss differs by {difference:.1%} from plain fit's, "
+                reason=f"loss differs by {difference:.1%} from {self._reference}'s, "
                 f"allowed {self._allowed:.1%}",
                 loss=found.loss,
+                compile_time_seconds=found.compile_seconds,
             )
         return found
 
@@ -123,25 +137,54 @@ class EquivalenceCheck:
         self, plan: TrainingPlan, *, stop_when: Callable[[StepTimer], bool] | None = None
     ) -> tuple[Contender, int]:
         """Returns what was seen, and how many steps it took."""
-        limit = self._limit()
-        self._restore()
-        history, timer = self._loop.try_out(
-            plan,
-            self._data,
-            step_count=self._step_count,
-            stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
-        )
+        losses, timer = self._losses(plan, stop_when=stop_when)
         step_seconds = float(np.median(timer.steady_seconds() or [timer.first_call_seconds]))
         contender = Contender(
             plan=plan,
-            loss=float(history.history["loss"][-1]),
+            loss=float(losses[-1]),
             compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
             step_seconds=step_seconds,
         )
         return contender, timer.step_count
 
+    def _losses(
+        self,
+        plan: TrainingPlan,
+        *,
+        passes: int = 1,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> tuple[np.ndarray, StepTimer]:
+        """Returns the mean loss of each pass over the batches, from the same weights."""
+        limit = self._limit()
+        self._restore()
+        history, timer = self._loops[plan.precision].try_out(
+            plan,
+            self._data.repeat(passes),
+            step_count=self._step_count,
+            epochs=passes,
+            stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
+        )
+        return np.array(history.history["loss"]), timer
+
+    def _curve_difference(self, plan: TrainingPlan) -> tuple[float, int]:
+        """Returns by how much the loss curve differs at most, and steps of the last full pass.
+
+        The steps are fewer than wanted if time ran out.
+        """
+        if self._reference_curve is None:
+            curve, timer = self._losses(self._reference, passes=_PASSES)
+            if timer.step_count < _PASSES * self._step_count:
+                return 0.0, 0
+            self._reference_curve = curve
+        curve, timer = self._losses(plan, passes=_PASSES)
+        if timer.step_count < _PASSES * self._step_count:
+            return 0.0, 0
+        pairs = zip(curve, self._reference_curve, strict=True)
+        # Not max(): it would pass NaN over.
+        return float(np.max([_difference(*pair) for pair in pairs])), self._step_count
+
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
-        per_call = self._loop.users_steps_per_call
+        per_call = self._loops[None].users_steps_per_call
         wanted = max(self._fewest, _STEPS // per_call * per_call)  # whole calls of plain fit
         limit = self._limit()
         batches, held_bytes = [], 0

@@ -5,8 +5,8 @@ from typing import Any
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.step import fused_update
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -25,8 +25,27 @@ def same_function(plan: TrainingPlan, other: TrainingPlan) -> bool:
     return plan.model_copy(update={"steps_per_call": other.steps_per_call}) == other
 
 
+def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
+    """Returns what plans are compared with: plain `fit`, unless it may need too much memory.
+
+    Args:
+        model: what is to be trained.
+        loop: what would run the plans.
+        settings: the section `training`.
+    """
+    recompute = settings.training.recompute
+    if not recompute or loop.line.overrides_train_step(model):
+        return PLAIN_FIT
+    return TrainingPlan(steps_per_call=loop.users_steps_per_call, recompute=recompute)
+
+
 def families(
-    model: Any, loop: Loop, *, settings: PerfConfig, step_seconds: float
+    model: Any,
+    loop: Loop,
+    *,
+    settings: PerfConfig,
+    step_seconds: float,
+    precision: str | None = None,
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the outcomes of those that cannot be.
 
@@ -35,26 +54,40 @@ def families(
         loop: what would run the plans.
         settings: the sections `training` and `compilation`.
         step_seconds: of plain `fit`.
+        precision: the policy that the model was built under, if the user's code did not set it.
     """
     longest = min(longest_call(step_seconds), loop.train_length)
     sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
     own_step = loop.line.overrides_train_step(model)
-    # Not a choice of its own: it computes the same and was never the slower one.
+    # Not a choice of its own: it computes the same, and no slower beyond noise.
     fused = not own_step and fused_update.is_possible(model.optimizer, loop.line)
+    always = {
+        "fused_update": fused,
+        "recompute": reference(model, loop, settings=settings).recompute,
+        "precision": precision,
+    }
     found: list[Sequence[TrainingPlan]] = [
         [
-            TrainingPlan(steps_per_call=size, fused_update=fused)
+            TrainingPlan(steps_per_call=size, **always)
             for size in sizes
-            if size > 1 or fused  # else it would be plain fit over again
+            if size > 1 or fused or precision  # else it would be the reference over again
         ]
     ]
     refused = []
     if settings.compilation.enabled:
-        xla = TrainingPlan(steps_per_call=sizes[-1], xla=True, fused_update=fused)
-        if own_step:
-            reason = "the model has its own train_step, which cannot be split"
-            refused.append(TrialRecord(plan=xla, status="failed", reason=reason))
-        else:
-            found.append([xla])
+        reason = "the model has its own train_step, which cannot be split" if own_step else None
+        for plan, obstacle in (
+            (TrainingPlan(steps_per_call=sizes[-1], xla=True, **always), reason),
+            (
+                TrainingPlan(steps_per_call=sizes[-1], xla_call=True, precision=precision),
+                "it keeps all activations, and `recompute` is asked for"
+                if always["recompute"]
+                else compiled_call.obstacle(model, loop.line, loop.element_spec),
+            ),
+        ):
+            if obstacle:
+                refused.append(TrialRecord(plan=plan, status="failed", reason=obstacle))
+            else:
+                found.append([plan])
     return [tuple(plans) for plans in found if plans], refused
 

@@ -42,5 +42,5 @@ def plan_key(
         "input": input_candidate,
         **identity.identity("keras", "tf-keras"),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
-        "compilation": settings.compilation.model_dump_json(),
+        "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
     }

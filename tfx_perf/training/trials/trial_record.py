@@ -15,7 +15,9 @@ class TrialRecord(records.Record):
             did not reach plain fit's loss; `failed` raised, crashed or ran out of time.
         reason: one sentence.
         loss: mean training loss over the steps of the equivalence check.
-        compile_time_seconds: tracing and compiling, XLA included.
+        compile_time_seconds: tracing and compiling, XLA included; None if that failed.
+        compiled_shapes: input shapes that XLA compiled its step for, or failed to, one program
+            each; None without XLA, and where nothing was compiled.
         step_time: seconds per step, median over the blocks.
         speedup: plain fit's step time over this one's, in interleaved pairs.
     """
@@ -25,5 +27,6 @@ class TrialRecord(records.Record):
     reason: str
     loss: float | None = None
     compile_time_seconds: float | None = None
+    compiled_shapes: tuple[str, ...] | None = None
     step_time: statistics.Interval | None = None
     speedup: statistics.Interval | None = None

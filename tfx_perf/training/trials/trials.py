@@ -8,23 +8,23 @@ model's and optimizer's variables are put back afterwards.
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tfx_perf import datasets
 from tfx_perf.config import PerfConfig
-from tfx_perf.interception import FitCall
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
-from tfx_perf.training.trials.turns import Schedule
+from tfx_perf.training.trials.turns import Schedule, Turn, elsewhere
+from tfx_perf.training.trials.variant import Precision, Variant
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
 # A small gain takes many blocks to tell from noise. They are worth it in a long training.
@@ -38,8 +38,7 @@ class Trials:
 
     def __init__(
         self,
-        call: FitCall,
-        loop: Loop,
+        variants: Mapping[Precision, Variant],
         *,
         settings: PerfConfig,
         watch: Callable[[TrialProgress], None] = lambda progress: None,
@@ -48,19 +47,22 @@ class Trials:
         """Prepares trials.
 
         Args:
-            call: the user's `fit`, not yet run; its `x` is a `tf.data.Dataset`, and the
-                variables of model and optimizer are there.
-            loop: the loop that the plan will be used with; it keeps what is compiled here.
+            variants: the user's `fit`, not yet run, under None, and the same in other
+                precisions. `x` is a `tf.data.Dataset`, the variables of model and optimizer are
+                there, and the loop, which keeps what is compiled, is what will use the plan.
             settings: the sections `training` and `compilation`.
             watch: told before anything is tried that may end the process.
             known: outcomes of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
         """
+        self._variants = variants
+        call, loop = variants[None].call, variants[None].loop
         arguments = call.arguments
         self._epoch_count = arguments["epochs"] - arguments["initial_epoch"]
         self._model = call.model
         self._loop = loop
         self._settings = settings
+        self._reference = families.reference(call.model, loop, settings=settings)
         self._watch = watch
         self._finished = list(known)
         self._data = datasets.without_autotune(arguments["x"].repeat())
@@ -72,7 +74,11 @@ class Trials:
         """Runs the trials within the budget and restores the model."""
         self._began = time.time()
         self._deadline = time.perf_counter() + self._settings.training.trial_budget_seconds
-        variables = self._loop.line.state(self._model)
+        variables = [
+            variable
+            for variant in self._variants.values()
+            for variable in variant.loop.line.state(variant.call.model)
+        ]
         before = [variable.numpy() for variable in variables]
 
         def restore() -> None:
@@ -89,10 +95,11 @@ class Trials:
         return self._judge(contenders)
 
     def _checked(self, restore: Callable[[], None]) -> tuple[list[Contender], tf.data.Dataset]:
-        """Returns plain fit and the plans that are worth timing, and data of one batch."""
-        self._try([PLAIN_FIT])
+        """Returns the reference and the plans that are worth timing, and data of one batch."""
+        self._try([self._reference])
         equivalence = EquivalenceCheck(
-            self._loop,
+            {name: variant.loop for name, variant in self._variants.items()},
+            self._reference,
             self._data,
             restore=restore,
             limit=self._check_limit,
@@ -111,19 +118,27 @@ class Trials:
         return contenders, equivalence.one_batch
 
     def _to_try(self, reference: Contender) -> list[families.Family]:
-        found, refused = families.families(
-            self._model,
-            self._loop,
-            settings=self._settings,
-            step_seconds=reference.step_seconds,
-        )
         known = [record.plan for record in self._finished]
-        self._finished += [record for record in refused if record.plan not in known]
-        return [
-            plans
-            for plans in found
-            if not any(families.same_function(plans[0], plan) for plan in known)
-        ]
+        to_try = []
+        for precision, variant in self._variants.items():
+            found, refused = families.families(
+                variant.call.model,
+                variant.loop,
+                settings=self._settings,
+                step_seconds=reference.step_seconds,
+                precision=precision,
+            )
+            self._finished += [record for record in refused if record.plan not in known]
+            to_try += [
+                plans
+                for plans in found
+                if not any(families.same_function(plans[0], plan) for plan in known)
+            ]
+        return to_try
+
+    def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
+        turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
+        return turn if plan.precision is None else elsewhere(turn)
 
     def _check_limit(self) -> float:
         now = time.perf_counter()
@@ -139,8 +154,8 @@ class Trials:
     def _schedule(self, contenders: list[Contender], one_batch: tf.data.Dataset) -> Schedule:
         """Fills the contenders' blocks until decided, then measures the wait for input."""
         # The checks read from memory; on the real data a step may take longer.
-        self._shorten(contenders, step_seconds=(yield self._loop.turn(PLAIN_FIT)))
-        turns = [self._loop.turn(contender.plan) for contender in contenders]
+        self._shorten(contenders, step_seconds=(yield self._loop.turn(self._reference)))
+        turns = [self._turn(contender.plan) for contender in contenders]
         began = time.perf_counter()
         for round_index in range(_MOST_ROUNDS):
             spent_seconds = time.perf_counter() - began
@@ -160,7 +175,7 @@ class Trials:
         iterator = self._loop.iterator_over(one_batch)
         repeated = []
         for _ in range(_MIN_ROUNDS):
-            repeated.append((yield self._loop.turn(winner.plan, iterator=iterator)))
+            repeated.append((yield self._turn(winner.plan, iterator=iterator)))
         self._input_wait = max(0.0, 1.0 - float(np.median(repeated) / np.median(winner.blocks)))
 
     @staticmethod
@@ -184,7 +199,7 @@ class Trials:
         return is_enough and saved_seconds * steps > spent_seconds
 
     def _fastest(self, contenders: list[Contender]) -> Contender | None:
-        """Returns the plan with the largest speed-up, None unless it surely beats plain fit."""
+        """Returns the plan with the largest speed-up, None unless it surely wins."""
         reference, *others = contenders
         if len(reference.blocks) < _MIN_ROUNDS:
             return None
@@ -209,7 +224,11 @@ class Trials:
         return PlanChoice(
             plan=chosen.plan,
             plan_reason=chosen.reason,
-            trials=(first, *records, *self._finished),
+            trials=(first, *map(self._with_shapes, (*records, *self._finished))),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
         )
+
+    def _with_shapes(self, record: TrialRecord) -> TrialRecord:
+        shapes = self._loop.functions.compiled_shapes(record.plan)
+        return record.model_copy(update={"compiled_shapes": shapes}) if shapes else record

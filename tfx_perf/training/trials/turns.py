@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Callable, Generator
+from concurrent import futures
 from typing import Any
 
 import numpy as np
@@ -25,6 +26,18 @@ class Turn:
 
     function: Callable[[Any], Any]
     steps_per_call: int
+
+
+def elsewhere(turn: Turn) -> Turn:
+    """Returns the turn, run by a thread of its own.
+
+    There the scope that the running `fit` has entered does not hold, so that the model may have
+    been built under another strategy object. The change of threads takes some 0.05 ms a call.
+    """
+    pool = futures.ThreadPoolExecutor(max_workers=1)
+    return dataclasses.replace(
+        turn, function=lambda iterator: pool.submit(turn.function, iterator).result()
+    )
 
 
 Schedule = Generator[Turn, float, None]

@@ -1,0 +1,90 @@
+"""Simulated runs: a level for each run that drifts and scatters, and steps around it."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from tfx_perf import records
+
+METRICS = 9
+STEPS = 200
+_STEP_SD = 0.05
+_OUTLIER_SHARE, _OUTLIER_FACTOR = 0.01, 3.0
+
+# What the scatter of the steps adds to the variance of their median.
+_MEDIAN_VARIANCE = math.pi / 2 * _STEP_SD**2 / STEPS
+
+# Run-to-run standard deviation and autocorrelation of the run levels.
+_NOISE = (
+    (0.0, 0.0), (0.005, 0.0), (0.005, 0.3), (0.01, 0.0), (0.01, 0.5), (0.02, 0.0), (0.02, 0.5),
+)  # fmt: skip
+_RUNS = (1, 3, 8)
+_EFFECTS = (0.0, 0.03, 0.05, 0.10)
+
+
+class Cell(records.Record):
+    """What is simulated.
+
+    Attributes:
+        run_sd: relative standard deviation of a run's figure, its median step; 0: only what the
+            steps themselves scatter by.
+        autocorrelation: of the levels that successive runs scatter around.
+        runs: blessed runs before the one that is judged.
+        effect: true relative change for the worse of one of the nine metrics.
+    """
+
+    run_sd: float
+    autocorrelation: float
+    runs: int
+    effect: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Histories:
+    """Many histories of one cell.
+
+    Attributes:
+        steps: step times, [history, metric, run, step]; the last run is the one to judge.
+    """
+
+    steps: np.ndarray
+
+    @property
+    def levels(self) -> np.ndarray:
+        """The figure of each run, its median step: [history, metric, run]."""
+        return np.median(self.steps, axis=-1)
+
+
+def cells() -> Iterator[Cell]:
+    """Yields the grid."""
+    for (run_sd, autocorrelation), runs, effect in itertools.product(_NOISE, _RUNS, _EFFECTS):
+        yield Cell(
+            run_sd=run_sd, autocorrelation=autocorrelation, runs=runs, effect=effect
+        )
+
+
+def simulate(cell: Cell, *, count: int, seed: int) -> Histories:
+    """Draws histories.
+
+    The levels are a stationary first-order autoregression around 1; steps scatter by 5 % around
+    their run's level, and 1 % of them take three times as long.
+
+    Args:
+        cell: what to draw.
+        count: how many histories.
+        seed: of the generator.
+    """
+    generator = np.random.default_rng(seed)
+    levels = generator.normal(size=(count, METRICS, cell.runs + 1))
+    rho = cell.autocorrelation
+    for run in range(1, cell.runs + 1):
+        levels[..., run] = rho * levels[..., run - 1] + np.sqrt(1 - rho**2) * levels[..., run]
+    levels = 1 + math.sqrt(max(0.0, cell.run_sd**2 - _MEDIAN_VARIANCE)) * levels
+    levels[:, 0, -1] *= 1 + cell.effect
+    shape = (*levels.shape, STEPS)
+    steps = 1 + _STEP_SD * generator.standard_normal(shape, dtype=np.float32)
+    steps[generator.random(shape, dtype=np.float32) < _OUTLIER_SHARE] *= _OUTLIER_FACTOR
+    return Histories(steps=levels[..., np.newaxis] * steps)

@@ -1,0 +1,96 @@
+"""The benchmark's figures, and whether they are what was aimed at."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from benchmarks.gate.histories import Cell
+from tfx_perf import records
+
+# Runs that are no worse and are refused by any of nine rules, in each cell of eight runs.
+_FALSE_ALARMS = 0.02
+# True changes that are refused, where runs differ by 1 % at most and there are eight.
+_POWER = {0.05: 0.80, 0.10: 0.95}
+_QUIET, _ENOUGH = 0.01, 8
+
+
+class CellResult(records.Record):
+    """One cell.
+
+    Attributes:
+        cell: what was simulated.
+        count: histories.
+        refused: share that the gate refused, as a regression or as inconclusive.
+        regression: share in which it called a metric a regression.
+        rivals: rule of another tool to the share with an alarm; empty where not computed.
+    """
+
+    cell: Cell
+    count: int
+    refused: float
+    regression: float
+    rivals: dict[str, float] = {}
+
+
+class GateBenchmark(records.Record):
+    """All cells.
+
+    Attributes:
+        versions: of what the rivals were computed with.
+        cells: their results.
+        real: real trainings by kind: how many were judged and refused, and by what.
+        real_note: what the real trainings were and on which machine.
+        real_noise: metric to the relative standard deviation of the unchanged real trainings.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.gate_benchmark/1"
+
+    versions: dict[str, str] = {}
+    cells: tuple[CellResult, ...] = ()
+    real: dict[str, dict[str, int]] = {}
+    real_note: str = ""
+    real_noise: dict[str, float] = {}
+
+
+def verdicts(results: Sequence[CellResult]) -> list[str]:
+    """Returns a sentence for each target."""
+    full = [result for result in results if result.cell.runs == _ENOUGH]
+    same = [result.refused for result in full if not result.cell.effect]
+    words = []
+    if same:
+        words.append(_sentence("false alarms, worst cell", max(same), "<=", _FALSE_ALARMS))
+    for effect, target in _POWER.items():
+        quiet = [
+            result.refused
+            for result in full
+            if result.cell.effect == effect and result.cell.run_sd <= _QUIET
+        ]
+        if quiet:
+            words.append(_sentence(f"power at +{effect:.0%}, worst cell", min(quiet), ">=", target))
+    return words
+
+
+def table(results: Sequence[CellResult]) -> str:
+    """Returns the cells with eight runs as Markdown, rules as rows."""
+    full = [result for result in results if result.cell.runs == _ENOUGH]
+    noise = list(dict.fromkeys((r.cell.run_sd, r.cell.autocorrelation) for r in full))
+    lines = []
+    for effect in dict.fromkeys(result.cell.effect for result in full):
+        chosen = {
+            (r.cell.run_sd, r.cell.autocorrelation): r for r in full if r.cell.effect == effect
+        }
+        heads = [f"{sd:.1%}{f', ρ {rho:g}' if rho else ''}" for sd, rho in noise]
+        title = "nothing changed" if not effect else f"one metric {effect:.0%} worse"
+        lines += [f"| {title} | {' | '.join(heads)} |", f"|{'---|' * (len(heads) + 1)}"]
+        rows = {"**tfx-perf: refused**": [chosen[key].refused for key in noise]}
+        rows["tfx-perf: called a regression"] = [chosen[key].regression for key in noise]
+        for name in dict.fromkeys(name for r in chosen.values() for name in r.rivals):
+            rows[name] = [chosen[key].rivals[name] for key in noise]
+        for name, shares in rows.items():
+            lines.append(f"| {name} | {' | '.join(f'{100 * share:.1f}' for share in shares)} |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _sentence(what: str, share: float, sign: str, target: float) -> str:
+    met = share <= target if sign == "<=" else share >= target
+    return f"{'met' if met else 'MISSED'}: {what} {share:.1%} ({sign} {target:.0%})"

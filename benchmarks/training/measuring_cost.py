@@ -1,0 +1,116 @@
+"""What measuring a training costs: the same training with and without it, in turns.
+
+Run with `python -m benchmarks.training.measuring_cost`.
+"""
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import click
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import formatting, interception, statistics
+from tfx_perf.hardware import energy
+from tfx_perf.memory import batches
+from tfx_perf.training import collector
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.speed_watch import Promise
+
+_BATCH_SIZE, _WIDTH = 32, 16
+_STEPS = {1: 2_000, 50: 10_000}  # of an epoch, by steps per call
+_PROMISE = Promise(step_seconds=1.0, margin=0.02)  # kept, so that the watch only watches
+
+
+class _Unmeasured(Loop):
+    """Runs `fit` without the timer."""
+
+    def _timed(
+        self,
+        arguments: dict[str, Any],
+        steps_in_call: Callable[[], int],
+        stop_when: Any = None,
+        history: Any = None,
+    ) -> tuple[Any, None]:
+        return self._call.proceed(**arguments), None
+
+
+@click.command()
+@click.option("--rounds", metavar="N", default=15, show_default=True, help="Trainings of each.")
+def main(*, rounds: int) -> None:
+    """Times a model of two small layers, the worst case, on a batch in memory."""
+    for steps_per_call, steps in _STEPS.items():
+        with_it, without = _turns(steps_per_call, steps, rounds)
+        cost = statistics.ratio_interval(with_it, without)
+        click.echo(
+            f"{steps_per_call} steps per call: {formatting.format_seconds(np.median(without))} a "
+            f"step; measuring costs {cost.value - 1:+.2%} "
+            f"(95 % interval {cost.low - 1:+.2%} to {cost.high - 1:+.2%})"
+        )
+
+
+def _turns(steps_per_call: int, steps: int, rounds: int) -> tuple[list[float], list[float]]:
+    """Returns the seconds per step of each round, with and without measuring."""
+    plan = TrainingPlan(steps_per_call=steps_per_call, fused_update=True)
+    epochs: list[float] = []
+    call = _fit_call(steps, epochs)
+    measured, bare = Loop(call), _Unmeasured(call)
+    measured.line.build(call.model, batches.first_batch(call.arguments["x"]))
+    seconds: tuple[list[float], list[float]] = [], []
+    for index in range(rounds + 1):
+        for own, is_measured in zip(seconds, (True, False), strict=True):
+            epochs.clear()
+            if is_measured:
+                with collector.spared(), energy.counted():
+                    measured.fit(plan, promise=_PROMISE)
+            else:
+                with _frozen():
+                    bare.fit(plan)
+            if index:  # the first round traces
+                own.append(epochs[-1] / steps)
+    return seconds
+
+
+def _fit_call(steps: int, epochs: list[float]) -> interception.FitCall:
+    """Returns a `fit` of two epochs that writes down how long each took."""
+    from tf_keras import Sequential, callbacks, layers
+
+    model = Sequential([layers.Input((_WIDTH,)), layers.Dense(_WIDTH, "relu"), layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    batch = tf.ones((_BATCH_SIZE, _WIDTH)), tf.ones((_BATCH_SIZE, 1))
+    began = 0.0
+
+    def begin(epoch: int, logs: Any = None) -> None:
+        nonlocal began
+        began = time.perf_counter()
+
+    clock = callbacks.LambdaCallback(
+        on_epoch_begin=begin,
+        on_epoch_end=lambda epoch, logs=None: epochs.append(time.perf_counter() - began),
+    )
+    return interception.capture_fit(
+        lambda: model.fit(
+            tf.data.Dataset.from_tensors(batch).repeat(),
+            steps_per_epoch=steps,
+            epochs=2,
+            verbose=0,
+            callbacks=[clock],
+        )
+    )
+
+
+@contextlib.contextmanager
+def _frozen() -> Any:
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+
+
+if __name__ == "__main__":
+    main()

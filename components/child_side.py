@@ -1,0 +1,55 @@
+"""The child's side of `child`: calls the function that it is asked to, and writes its result."""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import pathlib
+import signal
+import sys
+import traceback
+
+from tfx_perf import errors
+
+_PR_SET_PDEATHSIG = 1
+
+
+def end_with(parent: int) -> None:
+    """Has the kernel kill this process when its parent ends, see prctl(2); Linux only."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it had ended before
+        sys.exit("The parent is gone.")
+
+
+def carry_out(request_path: str, response_path: str, *, parent: int) -> None:
+    """Carries out a request of `child.run_in_child`.
+
+    Args:
+        request_path: JSON with `target` and `arguments`.
+        response_path: where the result goes, or the error.
+        parent: the process that started this one, with which it ends.
+    """
+    request = json.loads(pathlib.Path(request_path).read_text())
+    end_with(parent)
+    with contextlib.suppress(OSError):  # if memory runs out, it shall not be the parent's end
+        pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+    module, _, name = request["target"].partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+        outcome = {"result": function(**request["arguments"])}
+    except errors.UserError as error:
+        outcome = {"user_error": str(error)}
+    except Exception as error:  # reported to the parent, whatever it is
+        traceback.print_exc()
+        lines = str(error).splitlines() or [""]
+        outcome = {"error": f"{type(error).__name__}: {lines[0]}"}
+    # Complete or not there at all, even if the process is killed while it writes.
+    draft = pathlib.Path(f"{response_path}.draft")
+    draft.write_text(json.dumps(outcome))
+    draft.rename(response_path)
+
+
+if __name__ == "__main__":
+    carry_out(sys.argv[1], sys.argv[2], parent=int(sys.argv[3]))

@@ -1,0 +1,68 @@
+"""Makes the run to be judged out of what the pipeline has measured."""
+
+import datetime
+import pathlib
+
+import numpy as np
+from tfx.types import artifact, artifact_utils
+
+from tfx_perf import metrics
+from tfx_perf.components.perf_evaluator import quality
+from tfx_perf.gate.run import Run
+from tfx_perf.input import record as input_record
+from tfx_perf.memory import record as memory_record
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.training import record as training_record
+from tfx_perf.training.record import TrainingRecord
+
+_OPTIONAL_RECORDS = {
+    "memory_profile": (memory_record.ProfileRecord, memory_record.FILE_NAME),
+    "input_plan": (input_record.TuningRecord, input_record.FILE_NAME),
+}
+_WARM_UP_STEPS = 20
+_QUANTILES = 41  # every 2.5 %
+_EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
+
+
+def read(
+    input_dict: dict[str, list[artifact.Artifact]], *, settings: GateConfig, run_id: str | None
+) -> Run:
+    """Reads the run's figures from every input that has some.
+
+    Args:
+        input_dict: of the executor.
+        settings: with the price of the machine, if it is known.
+        run_id: of the pipeline's run; None: the folder of the figures stands for it.
+
+    Raises:
+        UserError: an input cannot be read.
+    """
+    source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
+    training = TrainingRecord.read(pathlib.Path(source.uri) / training_record.FILE_NAME)
+    figures = training.figures()
+    for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
+        for item in input_dict.get(key) or []:
+            figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
+    speed = figures["examples_per_second"]
+    if settings.price_per_hour is not None and speed:
+        seconds = _EXAMPLES / speed
+        figures["cost_per_million_examples"] = settings.price_per_hour * seconds / _SECONDS_IN_HOUR
+    evaluation = {}
+    for item in input_dict.get("model_evaluation") or []:
+        evaluation |= quality.overall_metrics(item.uri)
+    return Run(
+        run_id=run_id or source.uri,
+        time=datetime.datetime.now(datetime.timezone.utc),
+        environment=training.environment,
+        figures=metrics.checked(figures),
+        evaluation=evaluation,
+        step_times=_step_times(training),
+    )
+
+
+def _step_times(training: TrainingRecord) -> tuple[float, ...]:
+    """Returns quantiles of the seconds per step after warm-up."""
+    steady = [seconds for done, seconds in training.step_times[1:] if done > _WARM_UP_STEPS]
+    if not steady:
+        return ()
+    return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())

@@ -1,0 +1,45 @@
+"""Reads the metrics of TFX's Evaluator, with TFMA's own loader."""
+
+import math
+
+import tensorflow_model_analysis as tfma
+
+from tfx_perf import errors
+
+_DIFFERENCE = "_diff"  # TFMA's suffix for what it adds where there is a baseline model
+
+
+def overall_metrics(uri: str) -> dict[str, float]:
+    """Returns the candidate's metrics over all examples, by name; only those that are finite.
+
+    A model with several outputs has them as `OUTPUT/NAME`. Slices are not read: TFMA's own
+    thresholds are the place for those.
+
+    Args:
+        uri: of a `ModelEvaluation`.
+
+    Raises:
+        UserError: TFMA cannot read the folder.
+    """
+    try:
+        result = tfma.load_eval_result(uri)
+    except Exception as error:  # TFMA documents none, and raises what its readers do
+        raise errors.UserError(
+            f"Expected the evaluation that TFX's Evaluator has written. Received: uri={uri} "
+            f"({' '.join(str(error).split())[:200]})."
+        ) from error
+    if not result.slicing_metrics:  # TFMA takes a folder without an evaluation for an empty one
+        raise errors.UserError(
+            "Expected the evaluation that TFX's Evaluator has written, with metrics of the "
+            f"candidate. Received: uri={uri}, which has none."
+        )
+    found = {}
+    for slice_key, outputs in result.slicing_metrics:
+        if slice_key:
+            continue
+        for output, by_class in outputs.items():
+            for name, value in by_class.get("", {}).items():
+                number = float(value.get("doubleValue", math.nan))
+                if math.isfinite(number) and not name.endswith(_DIFFERENCE):
+                    found[f"{output}/{name}" if output else name] = number
+    return found

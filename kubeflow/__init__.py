@@ -1,0 +1,23 @@
+"""Kubeflow Pipelines: compile a TFX pipeline, check it, run its containers, upload it.
+
+Imported as `tfx_perf.kubeflow`; loaded on first use, so that a container imports no compiler.
+"""
+
+import importlib
+from typing import Any
+
+_LAZY = {
+    "Job": "job",
+    "KubeflowSettings": "settings",
+    "NodeSettings": "node_settings",
+    "PipelineServer": "server",
+    "compile_pipeline": "compiler",
+}
+
+__all__ = list(_LAZY)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -1,0 +1,228 @@
+"""Compiles a TFX pipeline to a pipeline spec that a server accepts."""
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+from google.protobuf import json_format
+from tfx import components as tfx_components
+from tfx import v1 as tfx
+from tfx.dsl.components.base import base_node
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution.strategies import (
+    latest_artifact_strategy,
+    latest_blessed_model_strategy,
+)
+from tfx.orchestration import data_types
+from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_builder
+from tfx.types import standard_component_specs
+
+from tfx_perf import errors
+from tfx_perf.kubeflow import lint, names, platform_spec, proto, spec
+from tfx_perf.kubeflow.settings import KubeflowSettings
+
+_ENTRYPOINT = ("python", "-m", "tfx_perf.kubeflow.entrypoint")
+_NATIVE_STRATEGIES = (
+    latest_artifact_strategy.LatestArtifactStrategy,
+    latest_blessed_model_strategy.LatestBlessedModelStrategy,
+)
+_SCHEMES = {"kubeflow": ("minio", "s3", "gs"), "vertex": ("gs",)}
+
+
+def compile_pipeline(
+    pipeline: tfx.dsl.Pipeline,
+    *,
+    output: str | os.PathLike[str],
+    settings: KubeflowSettings | Mapping[str, Any],
+) -> pathlib.Path:
+    """Writes the pipeline as YAML.
+
+    For Kubeflow every Resolver is left out, since the server has none: the inputs that it
+    would fill stay empty, and PerfEvaluator finds its ledger through `gate.baseline_uri`. For
+    Vertex the two strategies that it knows stay.
+
+    A pipeline object can be compiled once, as with TFX's own runners.
+
+    Args:
+        pipeline: as for any TFX runner; its functions given by import path, since the
+            containers have no module files. Where its `pipeline_root` is not in an object
+            store, `settings.pipeline_root` counts.
+        output: the file, `.yaml` or `.yml`; its folder is made.
+        settings: attributes or mapping, see `KubeflowSettings`.
+
+    Returns:
+        The path of the file.
+
+    Raises:
+        UserError: the pipeline or the settings hold what the server would refuse; no file
+            is written.
+
+    Example:
+        ```python
+        compile_pipeline(pipeline, output="taxi.yaml", settings={"image": "example/taxi:1"})
+        ```
+    """
+    settings = KubeflowSettings.of(settings)
+    path = pathlib.Path(output)
+    if path.suffix not in (".yaml", ".yml"):
+        raise errors.UserError(
+            f"Expected a file name that ends in .yaml or .yml. Received: output={path}."
+        )
+    names.check_pipeline_name(pipeline.pipeline_info.pipeline_name)
+    _check_nodes(pipeline, settings)
+    kept = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
+    document = _build(kept, settings)
+    root = _pipeline_root(pipeline, settings)
+    if root:
+        document["defaultPipelineRoot"] = root
+    spec.add_defaults(document, _runtime_parameters(kept.components))
+    spec.drop_unresolved(document)
+    documents = [document]
+    if settings.target == "kubeflow":
+        spec.adapt(document)
+    nodes = {name: settings.for_node(name) for name, _ in spec.containers(document)}
+    spec.configure(document, nodes)
+    if settings.target == "kubeflow":
+        spec.rename(document)
+        platform = platform_spec.platform_spec(
+            {names.executor_name(name): node for name, node in nodes.items()}
+        )
+        documents += [platform] if platform else []
+        found = [*lint.problems(documents), *proto.problems(documents)]
+        if found:
+            raise errors.UserError(
+                f"Expected a pipeline that Kubeflow accepts. Received: {found[0]}."
+            )
+    _write(path, documents)
+    return path
+
+
+@dataclasses.dataclass(frozen=True)
+class _Part:
+    """A pipeline that is compiled without some of its nodes, and stays as it is."""
+
+    pipeline: tfx.dsl.Pipeline
+    components: Sequence[base_node.BaseNode]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.pipeline, name)
+
+
+def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
+    known = {node.id for node in pipeline.components}
+    for node_id, own in settings.nodes.items():
+        if node_id not in known:
+            raise errors.UserError(
+                f"Expected settings for nodes of the pipeline, {', '.join(sorted(known))}. "
+                f"Received: nodes={node_id}."
+            )
+        if settings.target == "vertex" and not own.is_plain:
+            raise errors.UserError(_not_on_vertex(f"nodes.{node_id}"))
+    if settings.target == "vertex" and not settings.defaults.is_plain:
+        raise errors.UserError(_not_on_vertex("defaults"))
+    for node in pipeline.components:
+        if isinstance(node, tfx_components.InfraValidator):
+            raise errors.UserError(
+                f"Expected nodes that run in one container. Received: {node.id}, an "
+                "InfraValidator, which TFX cannot compile for Kubeflow; leave it out."
+            )
+        module_file = node.exec_properties.get(standard_component_specs.MODULE_FILE_KEY)
+        if module_file:
+            raise errors.UserError(
+                "Expected functions by import path, e.g. run_fn='models.model.run_fn', installed "
+                f"in the image. Received: {node.id} with module_file={module_file}."
+            )
+
+
+def _not_on_vertex(where: str) -> str:
+    return (
+        "Expected only image, resources, accelerator, environment, retries and cache for "
+        f"Vertex, which runs no pods of yours. Received: {where}."
+    )
+
+
+def _without_resolvers(
+    nodes: Sequence[base_node.BaseNode], target: str
+) -> list[base_node.BaseNode]:
+    """Returns the nodes that the server can run.
+
+    Raises:
+        UserError: a node needs what one of the others would resolve.
+    """
+    removed = {
+        node.id
+        for node in nodes
+        if isinstance(node, resolver.Resolver)
+        and not (
+            target == "vertex"
+            and node.exec_properties.get(resolver.RESOLVER_STRATEGY_CLASS) in _NATIVE_STRATEGIES
+        )
+    }
+    kept = [node for node in nodes if node.id not in removed]
+    for node in kept:
+        for key, channel in node.inputs.items():
+            if getattr(channel, "producer_component_id", None) not in removed:
+                continue
+            if not node.spec.INPUTS[key].optional:
+                raise errors.UserError(
+                    f"Expected inputs that another node puts out: {target} has no such resolver. "
+                    f"Received: {node.id}.{key} from the resolver "
+                    f"{channel.producer_component_id}, and {node.id} cannot do without."
+                )
+    return kept
+
+
+def _build(part: _Part, settings: KubeflowSettings) -> dict[str, Any]:
+    """Returns TFX's own spec as a dict, with its complaints as one line."""
+    kubeflow = settings.target == "kubeflow"
+    try:
+        built = pipeline_builder.PipelineBuilder(
+            tfx_pipeline=part,
+            default_image=settings.image,
+            default_commands=_ENTRYPOINT if kubeflow else kubeflow_v2_dag_runner.KUBEFLOW_TFX_CMD,
+            use_pipeline_spec_2_1=True,
+        ).build()
+    except (KeyError, NotImplementedError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise errors.UserError(
+            f"Expected a pipeline that TFX can compile for {settings.target}. "
+            f"Received: pipeline={part.pipeline_info.pipeline_name} ({reason})."
+        ) from error
+    built.schema_version = "2.1.0"
+    built.sdk_version = f"tfx-{tfx.__version__}"
+    return json_format.MessageToDict(built)
+
+
+def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> str | None:
+    schemes = _SCHEMES[settings.target]
+    if settings.pipeline_root:
+        if settings.pipeline_root.partition("://")[0] not in schemes:
+            raise errors.UserError(
+                f"Expected an object store, {' or '.join(f'{name}://' for name in schemes)}. "
+                f"Received: pipeline_root={settings.pipeline_root}."
+            )
+        return settings.pipeline_root
+    own = str(pipeline.pipeline_info.pipeline_root)
+    return own if own.partition("://")[0] in schemes and "://" in own else None
+
+
+def _runtime_parameters(nodes: Sequence[base_node.BaseNode]) -> dict[str, Any]:
+    """Returns the defaults of the run's parameters, by name; TFX leaves them out."""
+    return {
+        value.name: value.default
+        for node in nodes
+        for value in node.exec_properties.values()
+        if isinstance(value, data_types.RuntimeParameter) and value.default is not None
+    }
+
+
+def _write(path: pathlib.Path, documents: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".draft")
+    draft.write_text(
+        yaml.safe_dump_all(documents, sort_keys=True, allow_unicode=True), encoding="utf-8"
+    )
+    draft.rename(path)

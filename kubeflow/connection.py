@@ -1,0 +1,164 @@
+"""Talks to a server through `kfp.Client`: address, retries, errors in one line."""
+
+import json
+import logging
+import os
+import pathlib
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import urllib3.exceptions
+
+from tfx_perf import errors
+
+ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
+
+_UNAUTHORIZED = (401, 403)
+_CONFLICT = 409
+_NOT_FOUND = 404
+# Before the server has begun anything.
+_NOT_BEGUN = (429, 503)
+# The server may have done it, and only the answer was lost.
+_UNKNOWN = (500, 502, 504)
+_FIRST_PAUSE_SECONDS = 1.0
+
+
+class Connection:
+    """A `kfp.Client` that is tried again where that does no harm.
+
+    Args:
+        host: address of the server; None for where `kfp.Client` looks.
+        attempts: how often a call is tried.
+        client_options: of `kfp.Client`.
+
+    Attributes:
+        client: the `kfp.Client`.
+
+    Raises:
+        UserError: kfp is not installed, there is no address, nothing answers there, or the
+            credentials are refused.
+    """
+
+    def __init__(
+        self, host: str | None, *, attempts: int, client_options: Mapping[str, Any]
+    ) -> None:
+        self._host = host or os.environ.get(ENDPOINT_VARIABLE)
+        self._attempts = attempts
+        if not self._host and not _has_cluster():
+            raise errors.UserError(
+                "Expected the address of a Kubeflow Pipelines server. Received: no host, no "
+                f"{ENDPOINT_VARIABLE}, no cluster around and no kube config."
+            )
+        if self._host and "://" not in self._host:
+            self._host = f"https://{self._host}"
+        # Its warnings about each retry are ours to give.
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kfp = _import_kfp()
+
+            class Client(kfp.Client):
+                """Asks for the server's health once; the retries are ours."""
+
+                def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:
+                    del sleep_duration
+                    return self._healthz_api.healthz_service_get_healthz()
+
+            self.client = self.read(lambda: Client(host=self._host, **client_options))
+        # The client asks only where it has no namespace.
+        self.read(self.client.get_kfp_healthz)
+
+    @property
+    def ui_address(self) -> str:
+        """Address of the UI."""
+        return self.client._get_url_prefix().rstrip("/")  # what kfp prints in its own links
+
+    def read(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls a function that changes nothing; tried again after any passing failure.
+
+        Raises:
+            UserError: it failed for good.
+        """
+        return self._call((*_NOT_BEGUN, *_UNKNOWN), function, *arguments, **keywords)
+
+    def create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        """Calls a function that creates something.
+
+        Tried again only where the server cannot have begun, so that nothing is created twice.
+
+        Raises:
+            UserError: it failed for good.
+        """
+        return self._call(_NOT_BEGUN, function, *arguments, **keywords)
+
+    def _call(
+        self, passing: tuple[int, ...], function: Callable[..., Any], *arguments: Any,
+        **keywords: Any,
+    ) -> Any:  # fmt: skip
+        import kfp_server_api
+
+        for attempt in range(self._attempts):
+            try:
+                return function(*arguments, **keywords)
+            except kfp_server_api.ApiException as error:
+                if error.status not in passing or attempt + 1 == self._attempts:
+                    raise errors.UserError(self._explained(error)) from error
+            except urllib3.exceptions.HTTPError as error:
+                began = not _is_refused(error)
+                if (began and passing is _NOT_BEGUN) or attempt + 1 == self._attempts:
+                    reason = " ".join(str(getattr(error, "reason", error)).split())
+                    raise errors.UserError(
+                        "Expected a Kubeflow Pipelines server that answers. Received: "
+                        f"host={self._host or 'of the kube config'} ({reason})."
+                    ) from error
+            time.sleep(_FIRST_PAUSE_SECONDS * 2**attempt)
+        raise AssertionError("attempts is at least 1")
+
+    def _explained(self, error: Any) -> str:
+        message = _message(error)
+        where = f"host={self._host or 'of the kube config'}"
+        if error.status in _UNAUTHORIZED:
+            return (
+                f"Expected credentials that the server accepts. Received: {where} answers "
+                f"{error.status} ({message}). Give a token or cookies, as for kfp.Client."
+            )
+        if error.status == _CONFLICT:
+            return f"Expected a name that is not taken. Received: {message}."
+        if error.status == _NOT_FOUND:
+            return f"Expected something that the server has. Received: {where}: {message}."
+        return f"Expected the server to accept this. Received: {error.status} {message}."
+
+
+def _has_cluster() -> bool:
+    kube_config = os.environ.get("KUBECONFIG") or pathlib.Path("~/.kube/config").expanduser()
+    return "KUBERNETES_SERVICE_HOST" in os.environ or pathlib.Path(kube_config).exists()
+
+
+def _import_kfp() -> Any:
+    try:
+        import kfp
+    except ImportError as error:
+        raise errors.UserError(
+            "Expected kfp to be installed. Received: no module kfp. "
+            "Install it with pip install 'tfx-perf[kfp]'."
+        ) from error
+    return kfp
+
+
+def _is_refused(error: urllib3.exceptions.HTTPError) -> bool:
+    """Whether no connection came about, so that nothing was sent."""
+    reason = getattr(error, "reason", error)
+    return isinstance(
+        reason, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
+    )
+
+
+def _message(error: Any) -> str:
+    try:
+        document = json.loads(error.body)
+        text = document.get("message") or document.get("error") or error.reason
+    except (AttributeError, TypeError, ValueError):
+        text = error.body or error.reason or "no reason given"
+    return " ".join(str(text).split())[:500].rstrip(".")

@@ -1,0 +1,92 @@
+"""What a container of Kubeflow Pipelines runs: `python -m tfx_perf.kubeflow.entrypoint`.
+
+The arguments are those that `compile_pipeline` writes; the launcher fills in `{{$}}`.
+"""
+
+import argparse
+import json
+import logging
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Sequence
+
+from tfx_perf import errors
+from tfx_perf.kubeflow import ui_outputs
+from tfx_perf.kubeflow.invocation import Invocation
+from tfx_perf.kubeflow.staging import Staging
+
+_EXIT_USER_ERROR = 2
+
+
+def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) -> None:
+    """Runs one task and writes what the launcher reads.
+
+    Args:
+        argv: the arguments; those that are not known go to Beam.
+        staging_root: folder that the launcher's `minio`, `s3` and `gcs` are in.
+
+    Raises:
+        UserError: as the executor does.
+    """
+    arguments, beam_arguments = _parser().parse_known_args(argv)
+    inputs_spec = json.loads(arguments.json_serialized_inputs_spec_args)
+    staging = Staging(staging_root)
+    invocation = Invocation(
+        json.loads(arguments.json_serialized_invocation_args), inputs_spec, staging
+    )
+    # Imported here: they take most of the time that the process needs to start.
+    from tfx_perf.kubeflow import shown, task_run
+
+    with tempfile.TemporaryDirectory(prefix="tfx-task-") as folder:
+        task = task_run.TaskRun(
+            invocation.executor_input(pathlib.Path(folder, "driver.json")),
+            inputs_spec,
+            arguments,
+            beam_arguments=beam_arguments,
+        )
+        outputs, described = task.run(invocation.run_id(arguments.pipeline_name))
+    for name, target in invocation.shown.items():
+        source = outputs.get(ui_outputs.shown_by(name))
+        if source:  # else it is the launcher's own, e.g. executor-logs
+            shown.write(target["type"]["schemaTitle"], source[0], target)
+            kept = {key: target[key] for key in ("name", "uri", "metadata") if key in target}
+            described["artifacts"][name] = {"artifacts": [kept]}
+    path = pathlib.Path(invocation.output_file)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(staging.restored(described), allow_nan=False), encoding="utf-8")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="tfx_perf.kubeflow.entrypoint", allow_abbrev=False)
+    parser.add_argument("--executor_class_path", required=True)
+    parser.add_argument("--json_serialized_invocation_args", required=True)
+    parser.add_argument("--json_serialized_inputs_spec_args", required=True)
+    parser.add_argument("--pipeline_name", required=True)
+    parser.add_argument("--node_id", required=True)
+    parser.add_argument("--example_gen_driver", action="store_true")
+    return parser
+
+
+def main() -> None:
+    """Runs the task of the command line and ends the process."""
+    logging.basicConfig(level=logging.INFO)
+    try:
+        run(sys.argv[1:])
+    except errors.UserError as error:
+        sys.exit(_report(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # What the threads of Beam and TensorFlow do while Python ends must not turn a task that is
+    # done into a failed one ("pure virtual method called").
+    os._exit(0)
+
+
+def _report(error: errors.UserError) -> int:
+    print(f"tfx-perf: {error}", file=sys.stderr)
+    return _EXIT_USER_ERROR
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The rules of the open-source API server, driver and launcher, checked before they are asked.
+
+The kfp SDK checks less: strict parsing accepts specs that no run can be made of. Each rule says
+where in Kubeflow Pipelines (2.x) or Argo it comes from.
+"""
+
+import graphlib
+import numbers
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from tfx_perf.kubeflow import names
+
+_Spec = Mapping[str, Any]
+_Problems = Iterator[str]
+
+_DEFAULT_TYPES: dict[str, type | tuple[type, ...]] = {
+    "STRING": str,
+    "NUMBER_INTEGER": numbers.Integral,
+    "NUMBER_DOUBLE": numbers.Real,
+    "BOOLEAN": bool,
+    "LIST": list,
+    "STRUCT": dict,
+}
+
+
+def problems(documents: Sequence[_Spec]) -> list[str]:
+    """Returns what the server would refuse or choke on, a line each; empty if nothing.
+
+    Args:
+        documents: the YAML documents: the pipeline spec, and optionally the platform spec.
+
+    Example:
+        ```python
+        found = problems(list(yaml.safe_load_all(path.read_text())))
+        ```
+    """
+    if not 1 <= len(documents) <= 2 or not all(isinstance(item, Mapping) for item in documents):
+        return ["a pipeline is one YAML document, or two with the platform spec"]
+    spec = documents[0]
+    found = [problem for rule in _OUTER_RULES for problem in rule(spec)]
+    if not found:
+        found = [problem for rule in _INNER_RULES for problem in rule(spec)]
+    if not found:
+        found = list(_inputs(spec))
+    if not found and len(documents) == 2:
+        found = list(_platform(spec, documents[1]))
+    return found
+
+
+def _job(spec: _Spec) -> _Problems:
+    # apiserver/template/template.go: isPipelineSpec
+    if "pipelineSpec" in spec:
+        yield "a PipelineJob (pipelineSpec inside): the server takes the bare spec"
+
+
+def _schema_version(spec: _Spec) -> _Problems:
+    # apiserver/template/v2_template.go: NewV2SpecTemplate
+    if spec.get("schemaVersion") != "2.1.0":
+        yield f"schemaVersion {spec.get('schemaVersion')}: the server takes 2.1.0 only"
+
+
+def _pipeline_name(spec: _Spec) -> _Problems:
+    # apiserver/template/v2_template.go: "pipelineInfo.name is empty"; the workflow is named by it
+    name = spec.get("pipelineInfo", {}).get("name", "")
+    if not names.PIPELINE_NAME.fullmatch(name):
+        yield f"pipelineInfo.name {name!r}: lower-case letters, digits and hyphens, 63 at most"
+
+
+def _root(spec: _Spec) -> _Problems:
+    # argocompiler/argo.go: Compile
+    if not spec.get("root", {}).get("dag", {}).get("tasks"):
+        yield "root.dag.tasks is empty"
+    for key in ("components", "deploymentSpec"):
+        if not spec.get(key):
+            yield f"{key} is empty"
+
+
+def _references(spec: _Spec) -> _Problems:
+    # argocompiler/visitor.go: component and executor of each task
+    executors = spec["deploymentSpec"].get("executors", {})
+    for name, task in _tasks(spec).items():
+        component = task.get("componentRef", {}).get("name")
+        if component not in spec["components"]:
+            yield f"task {name}: there is no component {component}"
+        elif spec["components"][component].get("executorLabel") not in executors:
+            yield f"component {component}: there is no executor of its label"
+        for other in task.get("dependentTasks", []):
+            if other not in _tasks(spec):
+                yield f"task {name}: depends on {other}, which is no task"
+
+
+def _executors(spec: _Spec) -> _Problems:
+    # argocompiler/argo.go: "resolver not implemented yet"; driver/driver.go reads no lifecycle
+    for label, executor in spec["deploymentSpec"].get("executors", {}).items():
+        if "resolver" in executor:
+            yield f"executor {label}: a resolver, which open-source Kubeflow does not have"
+        elif "container" in executor:
+            container = executor["container"]
+            if not container.get("image"):
+                yield f"executor {label}: no image"
+            if not container.get("command"):
+                yield f"executor {label}: no command, which the launcher needs"
+            if container.get("lifecycle"):
+                yield f"executor {label}: a lifecycle hook, which is never run"
+        elif "importer" not in executor:
+            yield f"executor {label}: neither container nor importer"
+
+
+def _task_names(spec: _Spec) -> _Problems:
+    # argo workflow/validate: names of DAG tasks; driver: producers are found by display name
+    for name, task in _tasks(spec).items():
+        if not names.TASK_NAME.fullmatch(name):
+            yield f"task {name}: only letters, digits and hyphens"
+        if task.get("taskInfo", {}).get("name") != name:
+            yield f"task {name}: taskInfo.name must be the same"
+
+
+def _types(spec: _Spec) -> _Problems:
+    # metadata/client.go: SchemaToArtifactType
+    for name, component in spec["components"].items():
+        for side in ("inputDefinitions", "outputDefinitions"):
+            for key, artifact in component.get(side, {}).get("artifacts", {}).items():
+                if not artifact.get("artifactType", {}).get("schemaTitle"):
+                    yield f"component {name}: {key} has no schemaTitle"
+
+
+def _inputs(spec: _Spec) -> _Problems:
+    # driver/resolve.go: resolveInputs
+    for name, task in _tasks(spec).items():
+        definitions = _component(spec, task).get("inputDefinitions", {})
+        for kind in ("artifacts", "parameters"):
+            given = task.get("inputs", {}).get(kind, {})
+            declared = definitions.get(kind, {})
+            for key in given.keys() - declared.keys():
+                yield f"task {name}: gives {key}, which its component does not take"
+            for key, definition in declared.items():
+                if key not in given and not (
+                    definition.get("isOptional") or "defaultValue" in definition
+                ):
+                    yield f"task {name}: {key} is neither given nor optional"
+            for key, source in given.items():
+                yield from _source(spec, name, key, source)
+
+
+def _source(spec: _Spec, name: str, key: str, source: _Spec) -> _Problems:
+    output = source.get("taskOutputArtifact") or source.get("taskOutputParameter")
+    if output:
+        producer = output.get("producerTask")
+        if producer not in _tasks(spec):
+            yield f"task {name}: {key} comes from {producer}, which is no task"
+            return
+        if producer not in _tasks(spec)[name].get("dependentTasks", []):
+            yield f"task {name}: {key} comes from {producer}, on which it does not depend"
+        made = _component(spec, _tasks(spec)[producer]).get("outputDefinitions", {})
+        kind, made_key = (
+            ("artifacts", output.get("outputArtifactKey"))
+            if "taskOutputArtifact" in source
+            else ("parameters", output.get("outputParameterKey"))
+        )
+        if made_key not in made.get(kind, {}):
+            yield f"task {name}: {key} is {made_key} of {producer}, which does not put that out"
+    elif "componentInputParameter" in source:
+        parameter = source["componentInputParameter"]
+        if parameter not in _parameters(spec):
+            yield f"task {name}: {key} is the run's parameter {parameter}, which is not declared"
+
+
+def _defaults(spec: _Spec) -> _Problems:
+    # apiserver/template/v2_template.go: validatePipelineJobInputs
+    for name, definition in _parameters(spec).items():
+        kind = definition.get("parameterType")
+        if kind not in _DEFAULT_TYPES:
+            yield f"parameter {name}: parameterType {kind} is unknown"
+        elif "defaultValue" in definition:
+            value = definition["defaultValue"]
+            wrong_bool = isinstance(value, bool) and kind != "BOOLEAN"
+            if wrong_bool or not isinstance(value, _DEFAULT_TYPES[kind]):
+                yield f"parameter {name}: the default {value!r} is no {kind}"
+
+
+def _cycles(spec: _Spec) -> _Problems:
+    # argo workflow/validate: a DAG
+    graph = {name: task.get("dependentTasks", []) for name, task in _tasks(spec).items()}
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        yield f"tasks that wait for each other: {' -> '.join(error.args[1])}"
+
+
+def _pipeline_root(spec: _Spec) -> _Problems:
+    # objectstore/config.go: ParseBucketPathToConfig
+    root = spec.get("defaultPipelineRoot", "")
+    if root and root.partition("://")[0] not in ("minio", "s3", "gs"):
+        yield f"defaultPipelineRoot {root}: the launcher knows minio://, s3:// and gs://"
+
+
+def _platform(spec: _Spec, platform: _Spec) -> _Problems:
+    # apiserver/template/v2_template.go: the second document
+    configs = platform.get("platforms", {}).get("kubernetes", {}).get("deploymentSpec", {})
+    if not configs.get("executors"):
+        yield "the second document is no platform spec for kubernetes"
+    for label, config in configs.get("executors", {}).items():
+        if label not in spec["deploymentSpec"]["executors"]:
+            yield f"the platform spec is about executor {label}, which is not in the pipeline"
+        if config.get("imagePullPolicy", "Always") not in ("Always", "IfNotPresent", "Never"):
+            yield f"executor {label}: imagePullPolicy {config['imagePullPolicy']} is unknown"
+
+
+def _tasks(spec: _Spec) -> _Spec:
+    return spec["root"]["dag"]["tasks"]
+
+
+def _component(spec: _Spec, task: _Spec) -> _Spec:
+    return spec["components"][task["componentRef"]["name"]]
+
+
+def _parameters(spec: _Spec) -> _Spec:
+    return spec["root"].get("inputDefinitions", {}).get("parameters", {})
+
+
+_Rule = Callable[[_Spec], _Problems]
+# Where one of the first finds something, the others would find nothing but its consequences.
+_OUTER_RULES: tuple[_Rule, ...] = (_job, _schema_version, _pipeline_name, _root)
+_INNER_RULES: tuple[_Rule, ...] = (
+    _references, _executors, _task_names, _types, _defaults, _cycles, _pipeline_root,
+)  # fmt: skip

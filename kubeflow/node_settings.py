@@ -1,0 +1,112 @@
+"""How the container of one node runs."""
+
+from typing import Annotated, Any, Literal
+
+import pydantic
+from kubernetes.utils import quantity
+
+_Count = Annotated[int, pydantic.Field(ge=0)]
+
+
+def _checked_quantity(text: Any) -> str:
+    text = str(text)  # YAML makes a number of 2
+    try:
+        value = quantity.parse_quantity(text)
+    except ValueError as error:
+        raise ValueError('a Kubernetes quantity, e.g. "500m", "2" or "8Gi"') from error
+    if value <= 0:
+        raise ValueError("a quantity above 0")
+    return text
+
+
+Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
+
+
+class NodeSettings(pydantic.BaseModel):
+    """Resources, placement, environment and secrets of a node's container.
+
+    Attributes:
+        image: container image; None for the pipeline's.
+        cpu_request: cores, e.g. `"500m"` or `2`.
+        cpu_limit: cores.
+        memory_request: bytes as Kubernetes writes them, e.g. `"8Gi"`.
+        memory_limit: bytes.
+        accelerator: resource name, e.g. `nvidia.com/gpu`; on Vertex a type such as
+            `NVIDIA_TESLA_T4`.
+        accelerator_count: how many.
+        node_selector: labels that the machine must have.
+        tolerations: taints that the pod tolerates, with Kubernetes' fields `key`, `operator`,
+            `value`, `effect`.
+        environment: variables.
+        secret_environment: variable to `secret/key`.
+        secret_volumes: folder to the secret that is mounted there.
+        volumes: folder to the PersistentVolumeClaim that is mounted there.
+        image_pull_policy: None for the cluster's.
+        image_pull_secrets: secrets for the image's registry.
+        retries: how often a failed container is started again.
+        cache: False runs the node always; None as the pipeline says.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    image: str | None = None
+    cpu_request: Quantity | None = None
+    cpu_limit: Quantity | None = None
+    memory_request: Quantity | None = None
+    memory_limit: Quantity | None = None
+    accelerator: str | None = None
+    accelerator_count: _Count | None = None
+    node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
+    tolerations: tuple[dict[str, str], ...] = ()
+    environment: dict[str, str] = pydantic.Field(default_factory=dict)
+    secret_environment: dict[str, str] = pydantic.Field(default_factory=dict)
+    secret_volumes: dict[str, str] = pydantic.Field(default_factory=dict)
+    volumes: dict[str, str] = pydantic.Field(default_factory=dict)
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_secrets: tuple[str, ...] = ()
+    retries: _Count | None = None
+    cache: bool | None = None
+
+    @pydantic.field_validator("secret_environment")
+    @classmethod
+    def _name_a_key(cls, variables: dict[str, str]) -> dict[str, str]:
+        for source in variables.values():
+            secret, _, key = source.partition("/")
+            if not (secret and key):
+                raise ValueError("secret/key for each variable")
+        return variables
+
+    @pydantic.field_validator("secret_volumes", "volumes")
+    @classmethod
+    def _absolute(cls, mounts: dict[str, str]) -> dict[str, str]:
+        for folder in mounts:
+            if not folder.startswith("/"):
+                raise ValueError(f"absolute folders to mount at, not {folder!r}")
+        return mounts
+
+    @pydantic.model_validator(mode="after")
+    def _counted(self) -> "NodeSettings":
+        if bool(self.accelerator) != bool(self.accelerator_count):
+            raise ValueError("accelerator and accelerator_count belong together")
+        return self
+
+    def overridden_by(self, other: "NodeSettings") -> "NodeSettings":
+        """Returns these settings with what `other` sets; mappings are merged."""
+        merged: dict[str, Any] = {name: getattr(self, name) for name in self.model_fields_set}
+        for name in other.model_fields_set:
+            value = getattr(other, name)
+            merged[name] = {**merged.get(name, {}), **value} if isinstance(value, dict) else value
+        return NodeSettings(**merged)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether everything set can be said without Kubernetes (for Vertex)."""
+        return not (
+            self.node_selector
+            or self.tolerations
+            or self.secret_environment
+            or self.secret_volumes
+            or self.volumes
+            or self.image_pull_policy
+            or self.image_pull_secrets
+        )

@@ -1,0 +1,209 @@
+"""A Kubeflow Pipelines server: upload, run, schedule, wait."""
+
+import contextlib
+import datetime
+import io
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfx_perf import errors
+from tfx_perf.kubeflow import packages, parameters
+from tfx_perf.kubeflow.answers import Created, RunState
+from tfx_perf.kubeflow.connection import Connection
+from tfx_perf.kubeflow.job import Job
+
+_CRON_FIELDS = 6
+_PAGE_SIZE = 100
+
+
+class PipelineServer:
+    """What `kfp.Client` offers, with checks before, retries between, and one line of error after.
+
+    Args:
+        host: address, e.g. `https://example.org/pipeline`; None for `KF_PIPELINES_ENDPOINT`, the
+            cluster that this runs in, or the kube config.
+        attempts: how often a call is tried.
+        **client_options: of `kfp.Client`, e.g. `namespace`, `existing_token`, `cookies`,
+            `credentials`, `ssl_ca_cert`.
+
+    Raises:
+        UserError: there is no address, nothing answers there, or the credentials are refused.
+
+    Example:
+        ```python
+        server = PipelineServer("http://localhost:8080")
+        server.upload("taxi.yaml")
+        run = server.start(Job("taxi", parameters={"run-label": "monday"}))
+        print(server.wait(run.id, timeout_seconds=3600).state)
+        ```
+    """
+
+    def __init__(
+        self, host: str | None = None, *, attempts: int = 4, **client_options: Any
+    ) -> None:
+        self._connection = Connection(host, attempts=attempts, client_options=client_options)
+        self._client = self._connection.client
+
+    def upload(
+        self, path: str | pathlib.Path, *, name: str | None = None, version: str | None = None
+    ) -> Created:
+        """Creates a pipeline, or another version of one that is there.
+
+        Args:
+            path: what `compile_pipeline` wrote; checked before anything is sent.
+            name: of the pipeline; None for that in the file.
+            version: name of the version, by default with the time; the first version of a new
+                pipeline is called like the pipeline.
+
+        Raises:
+            UserError: the file, the upload or the name is refused; nothing was created.
+        """
+        spec = packages.read(path)
+        name = name or spec["pipelineInfo"]["name"]
+        pipeline_id = self._connection.read(self._client.get_pipeline_id, name)
+        if pipeline_id is None:
+            made = self._create(self._client.upload_pipeline, str(path), pipeline_name=name)
+            page = f"pipelines/details/{made.pipeline_id}"
+            return Created(made.pipeline_id, name, self._link(page))
+        version = version or _with_time(name)
+        made = self._create(
+            self._client.upload_pipeline_version,
+            str(path),
+            pipeline_version_name=version,
+            pipeline_id=pipeline_id,
+        )
+        page = f"pipelines/details/{pipeline_id}/version/{made.pipeline_version_id}"
+        return Created(made.pipeline_version_id, version, self._link(page))
+
+    def start(self, job: Job) -> Created:
+        """Starts a run.
+
+        Raises:
+            UserError: there is no such pipeline or version, or a parameter is wrong.
+        """
+        arguments, name = self._arguments(job)
+        made = self._create(self._client.run_pipeline, **arguments)
+        return Created(made.run_id, name, self._link(f"runs/details/{made.run_id}"))
+
+    def schedule(
+        self, job: Job, *, cron: str | None = None, interval_seconds: int | None = None
+    ) -> Created:
+        """Starts a run again and again; one at a time, without catching up on missed ones.
+
+        Args:
+            job: what to run.
+            cron: six fields, seconds first, e.g. `0 0 3 * * *` for three o'clock.
+            interval_seconds: instead of `cron`.
+
+        Raises:
+            UserError: as for `start`, or not exactly one of `cron` and `interval_seconds`.
+        """
+        if bool(cron) == bool(interval_seconds):
+            raise errors.UserError(
+                "Expected exactly one of cron and interval_seconds. "
+                f"Received: cron={cron}, interval_seconds={interval_seconds}."
+            )
+        if cron and len(cron.split()) != _CRON_FIELDS:
+            raise errors.UserError(
+                "Expected a cron expression of six fields, seconds first, e.g. '0 0 3 * * *'. "
+                f"Received: cron={cron}."
+            )
+        arguments, name = self._arguments(job)
+        made = self._create(
+            self._client.create_recurring_run,
+            cron_expression=cron,
+            interval_second=interval_seconds,
+            no_catchup=True,
+            **arguments,
+        )
+        page = f"recurringrun/details/{made.recurring_run_id}"
+        return Created(made.recurring_run_id, name, self._link(page))
+
+    def state(self, run_id: str) -> RunState:
+        """Returns how a run stands.
+
+        Raises:
+            UserError: there is no such run.
+        """
+        run = self._connection.read(self._client.get_run, run_id)
+        tasks = (run.run_details and run.run_details.task_details) or []
+        return RunState(
+            state=run.state or "PENDING",
+            message=" ".join(run.error.message.split()) if run.error else "",
+            failed_tasks=tuple(task.display_name for task in tasks if task.state == "FAILED"),
+            link=self._link(f"runs/details/{run_id}"),
+        )
+
+    def wait(
+        self, run_id: str, *, timeout_seconds: float, poll_seconds: float = 10.0
+    ) -> RunState:
+        """Returns how a run stands when it has finished, or when the time is over.
+
+        Args:
+            run_id: of the run.
+            timeout_seconds: after this the run goes on without us.
+            poll_seconds: between two looks.
+
+        Raises:
+            UserError: there is no such run.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        while not (state := self.state(run_id)).finished:
+            if time.monotonic() + poll_seconds > deadline:
+                break
+            time.sleep(poll_seconds)
+        return state
+
+    def _arguments(self, job: Job) -> tuple[dict[str, Any], str]:
+        """Returns what run and schedule have in common, and the name."""
+        pipeline_id = self._connection.read(self._client.get_pipeline_id, job.pipeline)
+        if pipeline_id is None:
+            raise errors.UserError(
+                f"Expected a pipeline that the server has. Received: pipeline={job.pipeline}; "
+                "upload it first."
+            )
+        version = self._version(job, pipeline_id)
+        # The name may be known and the experiment not be there; that is created last.
+        params = parameters.checked(job.parameters, parameters.declared(version.pipeline_spec))
+        name = job.name or _with_time(job.pipeline)
+        experiment = self._create(self._client.create_experiment, job.experiment)
+        return {
+            "experiment_id": experiment.experiment_id,
+            "job_name": name,
+            "params": params,
+            "pipeline_id": pipeline_id,
+            "version_id": version.pipeline_version_id,
+            "pipeline_root": job.pipeline_root,
+            "service_account": job.service_account,
+        }, name
+
+    def _version(self, job: Job, pipeline_id: str) -> Any:
+        listed = self._connection.read(
+            self._client.list_pipeline_versions,
+            pipeline_id,
+            page_size=_PAGE_SIZE,
+            sort_by="created_at desc",
+        )
+        versions = listed.pipeline_versions or []
+        for version in versions:
+            if job.version in (None, version.display_name):
+                return version
+        known = ", ".join(version.display_name for version in versions[:5]) or "none"
+        raise errors.UserError(
+            f"Expected a version of {job.pipeline}, newest first: {known}. "
+            f"Received: version={job.version}."
+        )
+
+    def _create(self, function: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
+        with contextlib.redirect_stdout(io.StringIO()):  # kfp prints links
+            return self._connection.create(function, *arguments, **keywords)
+
+    def _link(self, page: str) -> str:
+        return f"{self._connection.ui_address}/#/{page}"
+
+
+def _with_time(name: str) -> str:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return f"{name}-{now:%Y%m%d-%H%M%S-%f}"

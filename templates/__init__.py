@@ -1,0 +1,1 @@
+"""Project templates that a user copies and owns, and what copies them."""

@@ -1,0 +1,28 @@
+"""Deploys the pipeline to the Airflow that AIRFLOW_HOME names; scheduled daily, paused at first."""
+
+from tfx.orchestration import metadata
+
+from tfx_perf.pipelines import airflow
+
+from pipeline import configs, definition
+
+# Retries, pools, timeouts, queues, settings of single nodes: see AirflowSettings.
+SETTINGS = airflow.AirflowSettings(
+    schedule="@daily",
+    default_args=airflow.TaskSettings(retries=1),
+    python_path=(str(configs.PROJECT),),
+)
+
+
+def main() -> None:
+    """Compiles it into the dags folder; for a second time it updates what is there."""
+    database = configs.OUTPUT / "metadata.sqlite"
+    database.parent.mkdir(parents=True, exist_ok=True)
+    pipeline = definition.create(
+        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(database))
+    )
+    airflow.deploy(pipeline, settings=SETTINGS)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,42 @@
+"""Compiles the pipeline for Kubeflow Pipelines, and for Vertex AI with `tfx --engine vertex`."""
+
+import os
+
+from tfx_perf import kubeflow
+
+from pipeline import configs, definition
+
+# As Kubeflow Pipelines want it: small letters, digits and -.
+NAME = configs.PIPELINE_NAME.lower().replace("_", "-")
+
+# The image that the Dockerfile makes, and the data in it; or a folder of an object store.
+IMAGE = os.environ.get("IMAGE", f"{NAME}:latest")
+DATA_PATH = os.environ.get("KUBEFLOW_DATA_PATH", "/app/data")
+
+# Artifacts; Pusher puts the model there too, as the artifact `pushed_model`.
+PIPELINE_ROOT = os.environ.get("PIPELINE_ROOT", "minio://mlpipeline/v2/artifacts")
+SERVING_MODEL_DIR = os.environ.get("SERVING_MODEL_DIR", "/tmp/serving_model")
+
+# The ledger of blessed runs, which Kubeflow has no other place for.
+BASELINE_URI = os.environ.get("BASELINE_URI")
+
+# CPU, memory, accelerators, secrets, settings of single nodes: see KubeflowSettings.
+SETTINGS = kubeflow.KubeflowSettings(image=IMAGE)
+
+
+def main() -> None:
+    """Writes the pipeline as YAML."""
+    pipeline = definition.create(
+        pipeline_name=NAME,
+        pipeline_root=PIPELINE_ROOT,
+        data_path=DATA_PATH,
+        serving_model_dir=SERVING_MODEL_DIR,
+        baseline_uri=BASELINE_URI,
+    )
+    kubeflow.compile_pipeline(
+        pipeline, output=configs.OUTPUT / f"{NAME}.yaml", settings=SETTINGS
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The model: its features, their preprocessing, its training."""

@@ -1,0 +1,1 @@
+"""The pipeline: its settings, its parts, and how this project puts them together."""

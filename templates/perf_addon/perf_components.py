@@ -1,0 +1,62 @@
+"""tfx-perf in this project's pipeline; yours to change."""
+
+import pathlib
+from typing import Any
+
+from tfx.dsl.components.base import base_node
+from tfx.types import channel
+
+from tfx_perf.components import (
+    InputTuner,
+    MemoryProfiler,
+    OptimizedTrainer,
+    PerfEvaluator,
+    latest_ledger,
+    latest_metrics,
+    latest_plans,
+)
+from tfx_perf.config import PerfConfig
+
+SETTINGS = pathlib.Path(__file__).with_name("perf.yaml")
+
+# Inputs of Trainer that MemoryProfiler has no use for.
+_ONLY_TRAINING = ("base_model", "hyperparameters")
+
+
+def train(
+    **training: Any,
+) -> tuple[OptimizedTrainer, channel.BaseChannel, list[base_node.BaseNode]]:
+    """Puts OptimizedTrainer in Trainer's place, with what belongs to it.
+
+    Args:
+        **training: what TFX's Trainer takes.
+
+    Returns:
+        OptimizedTrainer, whose outputs are Trainer's; the blessing of PerfEvaluator, for
+        Pusher's `infra_blessing`; and the other nodes, which the pipeline needs too.
+    """
+    config = PerfConfig.from_yaml(SETTINGS)
+    plans = latest_plans(training["examples"])
+    input_tuner = InputTuner(
+        **training, previous_plans=plans.outputs["previous_plans"], config=config
+    )
+    training["input_plan"] = input_tuner.outputs["input_plan"]
+    memory_profiler = MemoryProfiler(
+        **{key: value for key, value in training.items() if key not in _ONLY_TRAINING},
+        config=config,
+    )
+    metrics = latest_metrics(training["examples"])
+    trainer = OptimizedTrainer(
+        **training, previous_metrics=metrics.outputs["previous_metrics"], config=config
+    )
+    ledger = latest_ledger()
+    gate = PerfEvaluator(
+        model=trainer.outputs["model"],
+        perf_metrics=trainer.outputs["perf_metrics"],
+        memory_profile=memory_profiler.outputs["memory_profile"],
+        input_plan=input_tuner.outputs["input_plan"],
+        ledger=ledger.outputs["ledger"],
+        config=config,
+    )
+    others = [plans, input_tuner, memory_profiler, metrics, ledger, gate]
+    return trainer, gate.outputs["blessing"], others

@@ -1,0 +1,189 @@
+"""`bless` and `unbless`: what they record, where, and what they refuse."""
+
+import datetime
+import json
+import pathlib
+import shutil
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfx_perf import errors, metadata_store
+from tfx_perf.cli import main
+from tfx_perf.config import PerfConfig
+from tfx_perf.gate import history, verdict
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.run import Run
+
+_START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+
+
+def judged(name, minute, *, blessed):
+    """Returns the decision on a run."""
+    candidate = Run(
+        run_id=name,
+        time=_START + datetime.timedelta(minutes=minute),
+        environment={"device_kind": "CPU"},
+        figures={"step_time_seconds": 1 / 3, "train_loss": 0.5},
+    )
+    decision = verdict.evaluate(candidate, ledger=Ledger(), settings=PerfConfig().gate)
+    return decision.model_copy(update={"blessed": blessed})
+
+
+@pytest.fixture
+def root(recorder, tmp_path):
+    """Where the artifacts of three judged runs are; only the first was blessed."""
+    known = Ledger()
+    for minute, (name, blessed) in enumerate(
+        [("2026-run-a", True), ("2026-run-b", False), ("2027-run-c", False)]
+    ):
+        decision = judged(name, minute, blessed=blessed)
+        known = known.append(decision.candidate, keep=8) if blessed else known
+        folders = {kind: tmp_path / kind / str(minute) for kind in ("evaluation", "ledger")}
+        for folder in folders.values():
+            folder.mkdir(parents=True)
+        decision.write(folders["evaluation"] / "evaluation.json")
+        known.write(folders["ledger"] / "ledger.json")
+        recorder.execute(
+            "PerfEvaluator",
+            run=name,
+            outputs={
+                "InfraBlessing": {"blessed": int(blessed)},
+                "tfx_perf.PerfEvaluation": {"uri": str(folders["evaluation"])},
+                "tfx_perf.PerfLedger": {"uri": str(folders["ledger"])},
+            },
+        )
+    return tmp_path
+
+
+@pytest.fixture
+def act(capsys):
+    """Runs a command, and returns what it wrote."""
+
+    def run(kind, name, *options):
+        arguments = [kind, name, "--reason", "new kernel, known cost", "--who", "ada", *options]
+        main.cli.main(list(map(str, arguments)), standalone_mode=False)
+        return capsys.readouterr().out
+
+    return run
+
+
+def entries(ledger):
+    return [entry.run_id for entry in ledger.entries]
+
+
+@pytest.mark.usefixtures("root")
+def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act):
+    said = act("bless", "2026-run-b", "--metadata", database)
+    assert said.strip() == "2026-run-b counts as baseline from now on."
+
+    ledger = LedgerArtifacts(str(database), pipeline="taxi").read()
+    assert entries(ledger) == ["2026-run-a", "2026-run-b"]
+    assert ledger.entries[-1].figures["step_time_seconds"] == 1 / 3  # all digits, from the payload
+    (recorded,) = ledger.acts
+    assert (recorded.kind, recorded.who, recorded.reason) == (
+        "bless", "ada", "new kernel, known cost",
+    )  # fmt: skip
+    # The newest artifact alone has all of it, for resolvers that know only that one.
+    store = metadata_store.open_store(str(database))
+    newest = max(store.get_artifacts_by_type("tfx_perf.PerfLedger"), key=lambda item: item.id)
+    assert Ledger.read(pathlib.Path(newest.uri, "ledger.json")) == ledger
+    (execution,) = store.get_executions_by_type("tfx_perf.Acts")
+    assert execution.last_known_state == mlmd.Execution.COMPLETE
+    assert execution.custom_properties["who"].string_value == "ada"
+
+    refused, blessed, _ = (run.blessed for run in history.read(str(database)))
+    assert (refused, blessed) == (False, True)
+    note = history.read(str(database))[1].note
+    assert note.startswith("blessed by ada on 20")
+    assert note.endswith(": new kernel, known cost")
+
+
+@pytest.mark.usefixtures("root")
+def test_an_unblessed_run_counts_no_longer_until_it_is_blessed_again(database, act):
+    place = LedgerArtifacts(str(database), pipeline="taxi")
+    assert "no longer counts" in act("unbless", "2026-run-a", "--metadata", database)
+    assert entries(place.read()) == []
+    assert "does not count as baseline anyway" in act(
+        "unbless", "2026-run-a", "--metadata", database
+    )
+    assert len(place.read().acts) == 1
+    act("bless", "2026-run-a", "--metadata", database)
+    assert entries(place.read()) == ["2026-run-a"]
+    assert [one.kind for one in place.read().acts] == ["unbless", "bless"]
+
+
+def test_without_ml_metadata_an_evaluation_goes_into_the_folder(tmp_path, act):
+    judged("lonely", 0, blessed=False).write(tmp_path / "evaluation.json")
+    uri = str(tmp_path / "baseline")
+    for name in (tmp_path / "evaluation.json", tmp_path):  # the second time it counts already
+        answer = json.loads(act("bless", name, "--baseline-uri", uri, "--json"))
+        assert answer["run_id"] == "lonely"
+    assert answer["recorded"] is False
+    assert entries(Mirror(uri).read()) == ["lonely"]
+    act("unbless", "lonely", "--baseline-uri", uri)
+    assert entries(Mirror(uri).read()) == []
+    act("bless", "lonely", "--baseline-uri", uri)
+    assert entries(Mirror(uri).read()) == ["lonely"]
+
+
+@pytest.mark.usefixtures("root")
+def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
+    database, tmp_path, act
+):
+    uri = str(tmp_path / "baseline")
+    before = database.read_bytes()
+    act("unbless", "2026-run-a", "--metadata", database, "--baseline-uri", uri)
+    assert database.read_bytes() == before
+    in_artifacts = LedgerArtifacts(str(database), pipeline="taxi").read()
+    assert entries(in_artifacts) == ["2026-run-a"]
+    assert entries(in_artifacts.merge(Mirror(uri).read())) == []
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("bless", "2026-run", "Expected one run, e.g. 2026-run-b, 2026-run-a. Received: run="),
+        ("bless", "2026-rnu-b", "Expected one run, e.g. 2026-run-b"),
+        ("unbless", "2027-run-c", "Expected one run, e.g. 2026-run-a. Received: run=2027-run-c"),
+    ],
+)
+def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
+    database, act, kind, name, words
+):
+    with pytest.raises(errors.UserError, match=words):
+        act(kind, name, "--metadata", database)
+
+
+@pytest.mark.usefixtures("root")
+def test_of_several_pipelines_one_must_be_named(database, recorder, act):
+    recorder.execute("Trainer", pipeline="other", run="x")
+    with pytest.raises(errors.UserError, match="name of a pipeline, one of other, taxi"):
+        act("bless", "2026-run-b", "--metadata", database)
+    with pytest.raises(errors.UserError, match="Received: run=2026-run-b"):
+        act("bless", "2026-run-b", "--metadata", database, "--pipeline", "other")
+    act("bless", "2026-run-b", "--metadata", database, "--pipeline", "taxi")
+
+
+def test_history_shows_the_runs_though_their_files_are_damaged(root, database, caplog):
+    (root / "ledger" / "2" / "ledger.json").write_text("{")
+    (root / "evaluation" / "0" / "evaluation.json").write_text("{}")
+    runs = history.read(str(database))
+    assert [run.blessed for run in runs] == [False, False, True]
+    assert [bool(run.environment) for run in runs] == [True, True, False]
+    assert "What people decided is not shown: Expected a JSON file" in caplog.text
+
+
+def test_what_cannot_be_recorded_changes_nothing(root, database, act):
+    before = database.read_bytes()
+    path = root / "ledger" / "2" / "ledger.json"
+    path.write_text(path.read_text().replace("run-a", "run-z"))
+    with pytest.raises(errors.UserError, match="checksum"):
+        act("bless", "2026-run-b", "--metadata", database)
+    shutil.rmtree(root / "ledger")
+    with pytest.raises(errors.UserError, match="a ledger whose folder is at hand"):
+        act("bless", "2026-run-b", "--metadata", database)
+    assert database.read_bytes() == before

@@ -1,0 +1,120 @@
+"""`compare`: what differs, in which order, and from which sources."""
+
+import datetime
+import json
+
+import pytest
+
+from tfx_perf import errors
+from tfx_perf.cli import main
+from tfx_perf.gate import comparison
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.run import Run
+from tfx_perf.metadata import Run as KnownRun
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.record import TrainingRecord
+
+_NOW = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+_TIMES = {"setup_time_seconds": 1.0, "time_to_first_step_seconds": 30.0,
+          "trial_time_seconds": 20.0, "fit_time_seconds": 100.0}  # fmt: skip
+
+
+def known(**figures):
+    return KnownRun(
+        run_id="a", pipeline="", created=_NOW, state="complete", metrics=figures, blessed=None,
+        pushed=None, folders={},
+    )  # fmt: skip
+
+
+def test_the_largest_factor_comes_first_and_what_has_none_last():
+    before = known(step_time_seconds=1.0, train_loss=1.0, oom_count=0.0, mfu_ratio=0.3,
+                   parameter_count=7.0)  # fmt: skip
+    after = known(step_time_seconds=1.5, train_loss=0.1, oom_count=2.0, parameter_count=7.0)
+    found = comparison.compare(before, after)
+    order = [difference.name for difference in found.figures]
+    assert order[:2] == ["train_loss", "step_time_seconds"]
+    assert set(order[2:]) == {"oom_count", "mfu_ratio"}
+    assert {item.name: item.better for item in found.figures} == {
+        "train_loss": True, "step_time_seconds": False, "oom_count": False, "mfu_ratio": None,
+    }  # fmt: skip
+    assert found.equal_count == 1
+
+
+def test_the_parts_of_the_time_add_up_to_the_whole():
+    after = _TIMES | {"time_to_first_step_seconds": 5.0, "trial_time_seconds": 0.0,
+                      "fit_time_seconds": 90.0}  # fmt: skip
+    parts = comparison.compare(known(**_TIMES), known(**after)).times
+    assert [(part.name, part.seconds) for part in parts] == [
+        ("trials", -20.0), ("further steps", 15.0), ("first step", -5.0), ("before fit", 0.0),
+    ]  # fmt: skip
+    assert sum(part.before for part in parts) == 101.0
+    assert comparison.compare(known(**_TIMES), known(fit_time_seconds=1.0)).times == ()
+
+
+@pytest.fixture
+def source(tmp_path):
+    """A ledger with two runs."""
+    entries = [
+        Run(
+            run_id=f"2026-{name}", time=_NOW, environment={"device_kind": kind},
+            figures={"step_time_seconds": step_time_seconds, "train_loss": 0.5},
+            evaluation={"accuracy": accuracy},
+        )  # fmt: skip
+        for name, kind, step_time_seconds, accuracy in (
+            ("a", "CPU", 0.25, 0.8), ("b", "A100", 0.75, 0.9),
+        )  # fmt: skip
+    ]
+    Ledger(entries=tuple(entries)).write(tmp_path / "ledger.json")
+    return tmp_path / "ledger.json"
+
+
+def test_runs_of_a_ledger(source, run_command):
+    done = run_command("compare", "2026-a", "2026-b", "--source", source)
+    assert done.returncode == 0, done.stderr
+    for words in ("Environment: not comparable", "A100", "250 ms", "750 ms", "+200.0%",
+                  "evaluation/accuracy", "+12.5%", "1 further figures"):  # fmt: skip
+        assert words in done.stdout
+
+
+def test_json_has_plain_units(source, capsys):
+    main.cli.main(
+        ["compare", "2026-b", "2026-a", "--source", str(source), "--json"], standalone_mode=False
+    )
+    document = json.loads(capsys.readouterr().out)
+    assert document["runs"] == ["2026-b", "2026-a"]
+    assert document["comparable"] is False
+    assert document["environment"] == {"device_kind": ["A100", "CPU"]}
+    figure, quality = document["figures"]
+    assert quality["name"] == "evaluation/accuracy"
+    assert figure == {
+        "name": "step_time_seconds", "before": 0.75, "after": 0.25, "ratio": pytest.approx(1 / 3),
+    }  # fmt: skip
+
+
+def training(plan):
+    return TrainingRecord(
+        plan=plan, plan_reason="", environment={}, step_time=None, mean_step_time_seconds=None,
+        step_time_p90_seconds=None, step_times=(), global_batch_size=64, parameter_count=1,
+        train_step_count=1, time_to_first_step_seconds=1.0, compile_time_seconds=1.0,
+        fit_time_seconds=2.0, trial_time_seconds=0.0, peak_memory_bytes=None, peak_rss_bytes=None,
+        losses={},
+    )  # fmt: skip
+
+
+def test_artifacts_files_and_folders(tmp_path, capsys):
+    for name, steps in (("one", 10), ("two", 50)):
+        (tmp_path / name).mkdir()
+        training(TrainingPlan(steps_per_call=steps)).write(tmp_path / name / "metrics.json")
+    names = [str(tmp_path / "one" / "metrics.json"), str(tmp_path / "two")]
+    main.cli.main(["compare", *names, "--json"], standalone_mode=False)
+    document = json.loads(capsys.readouterr().out)
+    assert document["plans"] == {"training plan": ["10 steps per call", "50 steps per call"]}
+    assert [figure["name"] for figure in document["figures"]] == ["steps_per_call"]
+
+
+def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(source):
+    arguments = ["compare", "2026-a", "2026-c", "--source", str(source)]
+    with pytest.raises(errors.UserError, match="e.g. 2026-.*Received: run=2026-c"):
+        main.cli.main(arguments, standalone_mode=False)
+
+

@@ -1,0 +1,140 @@
+"""`tfx --engine kubeflow` against a loopback server that has the real one's rules."""
+
+import pathlib
+import sys
+
+import pytest
+import yaml
+
+pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")
+
+import tfx_call  # noqa: E402
+from listing_server import ListingServer, serve  # noqa: E402
+
+from tfx_perf.kubeflow import connection  # noqa: E402
+from tfx_perf.templates import copying  # noqa: E402
+
+_ENGINE = ("--engine", "kubeflow")
+
+
+@pytest.fixture(scope="module")
+def runner(tmp_path_factory):
+    """The file of a project from the template."""
+    project = tmp_path_factory.mktemp("projects") / "orders"
+    copying.copy_project(copying.PERF, pipeline_name="My_Orders", destination=project)
+    yield project / "kubeflow_runner.py"
+    for name in [name for name in sys.modules if name.split(".")[0] in ("models", "pipeline")]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def api(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in (connection.ENDPOINT_VARIABLE, "KUBECONFIG", "KUBERNETES_SERVICE_HOST"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(connection, "_FIRST_PAUSE_SECONDS", 0.01)
+    return ListingServer()
+
+
+@pytest.fixture
+def tfx(api, monkeypatch):
+    """Runs `tfx` with arguments, and the endpoint; returns exit code, output and errors."""
+    with serve(api, monkeypatch) as address:
+
+        def run(*arguments, endpoint=address):
+            at = ("--endpoint", endpoint) if endpoint else ()
+            return tfx_call.call(*arguments, *_ENGINE, *at)
+
+        yield run
+
+
+def test_compile_writes_what_the_server_takes(tfx, runner):
+    code, out, err = tfx("pipeline", "compile", "--pipeline-path", runner, endpoint=None)
+    assert code == 0, err
+    path = pathlib.Path(out.splitlines()[-1].removeprefix("Pipeline package path: "))
+    spec = next(yaml.safe_load_all(path.read_text()))
+    assert (spec["schemaVersion"], spec["pipelineInfo"]["name"]) == ("2.1.0", "my-orders")
+
+
+def test_pipelines_come_change_and_go(tfx, runner, api):
+    code, out, err = tfx("pipeline", "create", "--pipeline-path", runner)
+    assert code == 0, err
+    assert 'Pipeline "my-orders" created successfully.' in out
+    assert "#/pipelines/details/pipeline-1" in out
+
+    code, _, err = tfx("pipeline", "create", "--pipeline-path", runner)
+    assert (code, "tfx pipeline update" in err) == (2, True)
+    assert len(api.versions) == 1
+
+    code, out, err = tfx("pipeline", "update", "--pipeline-path", runner)
+    assert code == 0, err
+    assert 'Pipeline "my-orders" updated successfully.' in out
+    assert len(api.versions) == 2
+
+    code, out, _ = tfx("pipeline", "list")
+    assert (code, "my-orders" in out.splitlines()) == (0, True)
+
+    code, out, err = tfx("pipeline", "delete", "--pipeline-name", "my-orders")
+    assert code == 0, err
+    assert (api.pipelines, api.versions) == ({}, {})
+    for command, option in (("update", ("--pipeline-path", runner)),
+                            ("delete", ("--pipeline-name", "my-orders"))):  # fmt: skip
+        code, _, err = tfx("pipeline", command, *option)
+        assert (code, "pipeline_name=my-orders" in err) == (2, True)
+
+
+def test_runs_come_and_go(tfx, runner, api):
+    named = ("--pipeline-name", "my-orders")
+    tfx("pipeline", "create", "--pipeline-path", runner)
+    code, out, _ = tfx("run", "list", *named)
+    assert (code, "No runs found." in out) == (0, True)
+
+    code, out, err = tfx("run", "create", *named, "--runtime-parameter", "train_steps=7")
+    assert code == 0, err
+    assert "Run created for pipeline: my-orders" in out
+    assert "#/runs/details/run-1" in out
+    assert api.runs["run-1"]["runtime_config"]["parameters"] == {"train_steps": 7}
+
+    code, out, err = tfx("run", "list", *named)
+    assert (code, "run-1" in out) == (0, True), err
+
+    code, out, err = tfx("run", "status", *named, "--run-id", "run-1")
+    assert (code, "SUCCEEDED" in out or "RUNNING" in out) == (0, True), err
+
+    code, out, err = tfx("run", "terminate", "--run-id", "run-1")
+    assert (code, api.runs["run-1"]["state"]) == (0, "CANCELING"), err
+
+    code, out, err = tfx("run", "delete", "--run-id", "run-1")
+    assert (code, api.runs) == (0, {}), err
+
+    for command in ("status", "delete"):
+        given = (*named, "--run-id", "run-1") if command == "status" else ("--run-id", "run-1")
+        code, _, err = tfx("run", command, *given)
+        assert code == 2
+        assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "received"),
+    [("train_steps=many", "train_steps="), ("steps=7", "steps=7")],
+)
+def test_wrong_parameters_start_nothing(tfx, runner, api, given, received):
+    tfx("pipeline", "create", "--pipeline-path", runner)
+    code, _, err = tfx("run", "create", "--pipeline-name=my-orders", "--runtime-parameter", given)
+    assert (code, received in err, api.runs) == (2, True, {})
+
+
+def test_no_server_is_one_line(tfx, runner):
+    code, _, err = tfx("pipeline", "list", endpoint="http://127.0.0.1:9")
+    assert code == 2
+    assert "127.0.0.1:9" in err
+    code, _, err = tfx("pipeline", "create", "--pipeline-path", runner, endpoint=None)
+    assert code == 2
+    assert "KF_PIPELINES_ENDPOINT" in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_refused_credentials_are_one_line(tfx, api):
+    api.token = "secret"
+    code, _, err = tfx("pipeline", "list")
+    assert (code, "401" in err, len(err.strip().splitlines())) == (2, True, 1)

@@ -1,0 +1,112 @@
+"""Small real pipelines around PerfEvaluator, for tests."""
+
+from ml_metadata.metadata_store import metadata_store
+from perf_records import training_record
+from test_perf_evaluator import CONFIG
+from tfx import v1 as tfx
+from tfx.components.evaluator import constants
+from tfx.types import standard_artifacts
+
+from tfx_perf.components import PerfEvaluator, types
+
+
+@tfx.dsl.components.component
+def QualityGate(  # noqa: N802 (a component)
+    model: tfx.dsl.components.InputArtifact[standard_artifacts.Model],
+    blessed: tfx.dsl.components.Parameter[int],
+    blessing: tfx.dsl.components.OutputArtifact[standard_artifacts.ModelBlessing],
+):
+    """Blesses as Evaluator does, by decree."""
+    key = constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY
+    blessing.set_string_custom_property(key, model.uri)
+    key = constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY
+    blessing.set_int_custom_property(key, model.id)
+    blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_BLESSED_KEY, blessed)
+
+
+class Project:
+    """A folder with ML Metadata, in which pipelines are run.
+
+    Args:
+        root: the folder.
+        connection: of ML Metadata; None for a SQLite file in the folder.
+        database: how the command line names it.
+    """
+
+    def __init__(self, root, *, connection=None, database=None):
+        self.root = root
+        self.database = database or str(root / "metadata.sqlite")
+        self.serving = root / "serving"
+        self._connection = (
+            connection
+            or tfx.orchestration.metadata.sqlite_metadata_connection_config(self.database)
+        )
+        self._count = 0
+
+    @property
+    def store(self):
+        return metadata_store.MetadataStore(self._connection)
+
+    def run(self, components):
+        tfx.orchestration.LocalDagRunner().run(
+            tfx.dsl.Pipeline(
+                pipeline_name="gated",
+                pipeline_root=str(self.root / "artifacts"),
+                components=components,
+                metadata_connection_config=self._connection,
+            )
+        )
+
+    def judge(self, step_time_seconds, *, quality=None, ledger=None, **settings):
+        """Runs a pipeline that judges and pushes a model whose steps took that long."""
+        self._count += 1
+        folder = self.root / f"trained{self._count}"
+        (folder / "model" / "Format-Serving").mkdir(parents=True)
+        (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
+        (folder / "metrics").mkdir()
+        training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
+        model, metrics = (
+            tfx.dsl.Importer(source_uri=str(folder / name), artifact_type=kind).with_id(name)
+            for name, kind in (("model", standard_artifacts.Model), ("metrics", types.PerfMetrics))
+        )
+        gate_settings = CONFIG.gate.model_copy(update=settings)
+        gate = PerfEvaluator(
+            model=model.outputs["result"],
+            perf_metrics=metrics.outputs["result"],
+            ledger=ledger.outputs["ledger"] if ledger else None,
+            config=CONFIG.model_copy(update={"gate": gate_settings}),
+        )
+        blessings = {"infra_blessing": gate.outputs["blessing"]}
+        nodes = [model, metrics, gate, *([ledger] if ledger else [])]
+        if quality is not None:
+            nodes.append(QualityGate(model=model.outputs["result"], blessed=quality))
+            blessings["model_blessing"] = nodes[-1].outputs["blessing"]
+        destination = tfx.proto.PushDestination.Filesystem(base_directory=str(self.serving))
+        pusher = tfx.components.Pusher(
+            model=model.outputs["result"],
+            push_destination=tfx.proto.PushDestination(filesystem=destination),
+            **blessings,
+        )
+        self.run([*nodes, pusher])
+
+    def latest_blessed(self):
+        """Returns the uris that TFX's resolver gives to a further run."""
+        resolver = tfx.dsl.Resolver(
+            strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+            model=tfx.dsl.Channel(type=standard_artifacts.Model),
+            model_blessing=tfx.dsl.Channel(type=standard_artifacts.ModelBlessing),
+        ).with_id("latest_blessed_model")
+        self.run([resolver])
+        store = self.store
+        (execution,) = [
+            item
+            for kind in store.get_execution_types()
+            if "resolver" in kind.name.lower()
+            for item in store.get_executions_by_type(kind.name)
+        ]
+        ids = [event.artifact_id for event in store.get_events_by_execution_ids([execution.id])]
+        return [item.uri for item in store.get_artifacts_by_id(ids) if item.type == "Model"]
+
+    def flags(self, kind, key):
+        artifacts = sorted(self.store.get_artifacts_by_type(kind), key=lambda item: item.id)
+        return [item.custom_properties[key].int_value for item in artifacts]

@@ -1,0 +1,86 @@
+"""What PerfEvaluator reads of a run: figures, cost, step times, and Evaluator's metrics."""
+
+import pandas as pd
+import pytest
+import tensorflow_model_analysis as tfma
+from google.protobuf import text_format
+from perf_records import training_record
+from tfx.types import standard_artifacts
+
+from tfx_perf import errors
+from tfx_perf.components import types
+from tfx_perf.components.perf_evaluator import candidate, quality
+from tfx_perf.settings.gate import GateConfig
+
+
+@pytest.fixture(scope="module")
+def evaluation(tmp_path_factory):
+    """A folder that TFMA has written, with an overall slice and another one."""
+    folder = tmp_path_factory.mktemp("evaluation")
+    config = text_format.Parse(
+        """
+        model_specs { label_key: "label" prediction_key: "score" }
+        slicing_specs {}
+        slicing_specs { feature_keys: "kind" }
+        metrics_specs {
+          metrics { class_name: "AUC" }
+          metrics { class_name: "ExampleCount" }
+        }
+        """,
+        tfma.EvalConfig(),
+    )
+    table = pd.DataFrame(
+        {"label": [0, 0, 1, 1], "score": [0.1, 0.6, 0.4, 0.9], "kind": ["a", "b", "a", "b"]}
+    )
+    tfma.analyze_raw_data(table, config, output_path=str(folder))
+    return folder
+
+
+@pytest.fixture
+def inputs(tmp_path):
+    """The input artifacts of a run whose steps take 10 ms."""
+    artifact = types.PerfMetrics()
+    artifact.uri = str(tmp_path)
+    record = training_record(0.010)
+    times = tuple((step, 0.010 + step / 1e5) for step in range(1, 101))
+    record.model_copy(update={"step_times": times}).write(tmp_path / "metrics.json")
+    return {"perf_metrics": [artifact]}
+
+
+def test_the_metrics_over_all_examples_are_read_with_tfmas_loader(evaluation):
+    found = quality.overall_metrics(str(evaluation))
+    assert found == {"auc": pytest.approx(0.75, abs=0.01), "example_count": 4.0}
+
+
+def test_what_is_no_evaluation_is_refused(tmp_path):
+    with pytest.raises(errors.UserError, match="Received: uri="):
+        quality.overall_metrics(str(tmp_path))
+
+
+def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, evaluation):
+    artifact = standard_artifacts.ModelEvaluation()
+    artifact.uri = str(evaluation)
+    run = candidate.read(
+        {**inputs, "model_evaluation": [artifact]}, settings=GateConfig(), run_id="run-1"
+    )
+    assert run.run_id == "run-1"
+    assert run.figure("step_time_seconds") == 0.010
+    assert run.figure("evaluation/auc") == pytest.approx(0.75, abs=0.01)
+    assert run.figure("evaluation/nothing") is None
+
+
+def test_the_price_of_the_machine_gives_the_cost_of_examples(inputs):
+    assert "cost_per_million_examples" not in candidate.read(
+        inputs, settings=GateConfig(), run_id=None
+    ).figures
+    run = candidate.read(inputs, settings=GateConfig(price_per_hour=3.6), run_id=None)
+    seconds = 1e6 / (64 / 0.010)
+    assert run.figure("cost_per_million_examples") == pytest.approx(3.6 * seconds / 3600)
+
+
+def test_the_step_times_after_warm_up_are_kept_as_quantiles(inputs):
+    run = candidate.read(inputs, settings=GateConfig(), run_id=None)
+    assert len(run.step_times) == 41
+    assert run.step_times[0] == pytest.approx(0.01021)
+    assert run.step_times[20] == pytest.approx(0.010605)
+    assert run.step_times[-1] == pytest.approx(0.011)

@@ -1,0 +1,109 @@
+"""Where PerfEvaluator's baseline comes from: resolved ledgers, `baseline_uri`, or both."""
+
+import pathlib
+import shutil
+
+import pytest
+from test_perf_evaluator import CONFIG, FAST, SLOW, Gate, ledger_in
+
+from tfx_perf import errors
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.record import GateRecord
+
+
+@pytest.fixture
+def gate(tmp_path):
+    return Gate(tmp_path / "runs")
+
+
+@pytest.fixture
+def uri(tmp_path):
+    return str(tmp_path / "baseline")
+
+
+def mirrored(uri):
+    gate_config = CONFIG.gate.model_copy(update={"baseline_uri": uri})
+    return CONFIG.model_copy(update={"gate": gate_config})
+
+
+def blessed(outputs):
+    return outputs["blessing"].get_int_custom_property("blessed")
+
+
+def times(ledger):
+    return [entry.figures["step_time_seconds"] for entry in ledger.entries]
+
+
+def test_without_ml_metadata_the_folder_alone_is_the_baseline(gate, uri):
+    """No context, no resolver: as on Kubeflow."""
+    judged = [gate.run(time, config=mirrored(uri)) for time in (FAST, SLOW, FAST * 1.001)]
+    assert [blessed(outputs) for outputs in judged] == [1, 0, 1]
+    assert times(Mirror(uri).read()) == [FAST, FAST * 1.001]
+    assert ledger_in(judged[-1]) == Mirror(uri).read()
+
+
+def test_with_both_their_merge_is_the_baseline_and_the_folder_catches_up(gate, uri):
+    alone = gate.run(FAST)
+    Mirror(uri).add(ledger_in(gate.run(FAST * 1.001)))
+    both = {"ledger": [alone["updated_ledger"]], "config": mirrored(uri)}
+    refused = gate.run(SLOW, **both)
+    assert blessed(refused) == 0
+    assert times(ledger_in(refused)) == [FAST, FAST * 1.001]
+    assert times(Mirror(uri).read()) == [FAST * 1.001]
+    gate.run(FAST * 1.002, **both)
+    assert times(Mirror(uri).read()) == [FAST, FAST * 1.001, FAST * 1.002]
+
+
+def test_two_runs_that_resolved_the_same_ledger_both_count(gate):
+    first = [gate.run(FAST)["updated_ledger"]]
+    speeds = (FAST * 1.001, FAST * 1.002)
+    apart = [gate.run(time, ledger=first)["updated_ledger"] for time in speeds]
+    merged = ledger_in(gate.run(FAST * 1.003, ledger=first + apart))
+    assert times(merged) == [FAST, FAST * 1.001, FAST * 1.002, FAST * 1.003]
+
+
+def test_a_ledger_that_is_gone_is_left_out_but_not_the_only_one(gate, caplog):
+    first = gate.run(FAST)["updated_ledger"]
+    second = gate.run(FAST * 1.001, ledger=[first])["updated_ledger"]
+    pathlib.Path(first.uri, "ledger.json").unlink()
+    assert times(ledger_in(gate.run(FAST, ledger=[first, second]))) == [FAST, FAST * 1.001, FAST]
+    assert first.uri in caplog.text
+    with pytest.raises(errors.UserError, match="does not exist. Restore the file"):
+        gate.run(FAST, ledger=[first])
+
+
+def test_what_cannot_be_recorded_is_not_blessed(gate):
+    first = [gate.run(FAST)["updated_ledger"]]
+    config = mirrored("/proc/baseline")
+    with pytest.raises(errors.UserError, match="can be written. Received: baseline_uri=/proc"):
+        gate.run(FAST, ledger=first, config=config)
+    assert list((gate.folder / "2" / "blessing").iterdir()) == []
+    assert list((gate.folder / "2" / "ledger").iterdir()) == []
+    refused = gate.run(SLOW, ledger=first, config=config)  # writes nothing there
+    assert blessed(refused) == 0
+
+
+def test_a_damaged_file_stops_the_gate_and_stays_as_it_is(gate, uri):
+    gate.run(FAST, config=mirrored(uri))
+    (path,) = pathlib.Path(uri).iterdir()
+    path.write_text(path.read_text()[:100])
+    with pytest.raises(errors.UserError, match=path.name):
+        gate.run(FAST, config=mirrored(uri))
+    assert len(path.read_text()) == 100
+    assert list((gate.folder / "2" / "blessing").iterdir()) == []
+
+
+def test_on_request_a_refusal_fails_the_pipeline_and_leaves_the_evaluation_behind(gate):
+    first = gate.run(FAST)["updated_ledger"]
+    strict = CONFIG.gate.model_copy(update={"fail_pipeline": True})
+    config = CONFIG.model_copy(update={"gate": strict})
+    with pytest.raises(errors.RefusalError, match="^Refused by .* Report: ") as caught:
+        gate.run(SLOW, ledger=[first], config=config)
+    report = pathlib.Path(str(caught.value).rpartition("Report: ")[2])
+    assert report.is_file()
+    for item in ("evaluation", "blessing", "ledger"):
+        shutil.rmtree(gate.folder / "2" / item)  # as TFX does with a failed execution's outputs
+    decision = GateRecord.read(report.with_name("evaluation.json"))
+    assert not decision.blessed
+    assert decision.candidate.figures["step_time_seconds"] == SLOW
+    assert blessed(gate.run(FAST, ledger=[first], config=config)) == 1

@@ -1,0 +1,103 @@
+"""What the gate says of its own error rates."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
+
+from tfx_perf import metadata
+from tfx_perf.cli import calibrate
+from tfx_perf.gate import history, judged_runs
+from tfx_perf.gate.calibration import replay
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.verdict import evaluate
+
+KEY = "step_time_seconds"
+SETTINGS = only(step_time_seconds={"margin": 0.03, "max": 1e-9}, mfu_ratio={"min": 0.9})
+
+
+def test_a_quiet_history_has_no_false_alarms_and_its_noise_is_found():
+    found = replay(ledger_of(KEY, noisy(40, sd=0.01)).entries, SETTINGS)
+    assert (found.replayed, found.refused) == (39, 0)
+    (metric,) = found.metrics  # limits refuse whatever came before, and are no comparison
+    assert (metric.metric, metric.compared, metric.regressions) == (KEY, 39, 0)
+    assert metric.noise == pytest.approx(0.01, rel=0.6)
+    assert 0.03 < metric.detectable < 0.06
+
+
+def test_what_the_gate_would_have_refused_is_counted():
+    values = noisy(20, sd=0.005)
+    values[12] *= 1.3
+    found = replay(ledger_of(KEY, values).entries, SETTINGS)
+    assert found.refused >= 1
+    assert found.false_alarm_rate == found.refused / 19
+    assert found.metrics[0].regressions >= 1
+
+
+def test_runs_are_replayed_only_against_comparable_ones():
+    entries = (run("a", step_time_seconds=1.0), run("b", environment=ELSEWHERE, **{KEY: 9.0}))
+    found = replay(entries, SETTINGS)
+    assert (found.replayed, found.false_alarm_rate, found.metrics) == (0, None, ())
+
+
+def test_the_command_prints_a_table_or_json(tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger_of(KEY, noisy(10, sd=0.01)).write(path)
+    done = CliRunner().invoke(calibrate.command, [str(path), "--json"])
+    document = json.loads(done.stdout)
+    assert (document["replayed"], document["false_alarm_rate"]) == (9, 0.0)
+    assert document["metrics"][0]["metric"] == KEY
+    done = CliRunner().invoke(calibrate.command, [str(path)])
+    assert "9 runs replayed" in done.stdout
+    assert KEY in done.stdout
+
+
+def test_the_folder_at_baseline_uri_is_replayed_too(tmp_path):
+    Mirror(str(tmp_path)).add(ledger_of(KEY, noisy(10, sd=0.01)))
+    done = CliRunner().invoke(calibrate.command, [str(tmp_path), "--json"])
+    assert json.loads(done.stdout)["replayed"] == 9
+
+
+def test_an_empty_ledger_is_no_error(tmp_path):
+    Ledger().write(tmp_path / "ledger.json")
+    done = CliRunner().invoke(calibrate.command, [str(tmp_path / "ledger.json")])
+    assert (done.exit_code, "nothing to replay" in done.stdout) == (0, True)
+
+
+@pytest.fixture
+def pipeline_runs(monkeypatch, tmp_path):
+    """Two judged runs of a pipeline, the later one refused, and one without an evaluation."""
+    found = []
+    for name, blessed in (("b", False), ("a", True)):
+        folder = tmp_path / name
+        folder.mkdir()
+        ledger = ledger_of(KEY, [1.0] if name == "b" else [])
+        record = evaluate(run(name, **{KEY: 2.0 if name == "b" else 1.0}), ledger=ledger,
+                          settings=only(step_time_seconds={"margin": 0.03}))  # fmt: skip
+        assert record.blessed is blessed
+        record.write(folder / "evaluation.json")
+        found.append((name, blessed, {"PerfEvaluation": str(folder)}))
+    newest_first = [("gone", True, {}), *found]
+    monkeypatch.setattr(history, "is_metadata", lambda source: True)
+    monkeypatch.setattr(
+        history,
+        "read",
+        lambda source, pipeline: [
+            metadata.Run(
+                run_id=name, pipeline="p", created=None, state="complete", metrics={},
+                blessed=blessed, pushed=None, folders=folders,
+            )
+            for name, blessed, folders in newest_first
+        ],
+    )  # fmt: skip
+
+
+@pytest.mark.usefixtures("pipeline_runs")
+def test_runs_of_a_pipeline_come_from_their_evaluations_and_refused_ones_on_demand():
+    def ids(**options):
+        return [found.run_id for found in judged_runs.read("metadata.sqlite", **options)]
+
+    assert ids() == ["a"]
+    assert ids(with_refused=True) == ["a", "b"]

@@ -1,0 +1,153 @@
+"""The folder at `baseline_uri`: several writers, damaged files, stores that cannot be reached."""
+
+import os
+import pathlib
+import subprocess
+import sys
+import uuid
+
+import fsspec
+import ledger_cases
+import pytest
+from ledger_cases import act, ledger, names, run
+
+from tfx_perf import errors
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.mirror import Mirror
+
+WRITERS, ENTRIES = 8, 5
+
+
+@pytest.fixture(params=["local", "url", "memory"])
+def uri(request, tmp_path):
+    """A folder that does not exist yet."""
+    if request.param == "memory":
+        return f"memory://{uuid.uuid4()}/run[1]*/baseline"
+    path = tmp_path / "run[1]*" / "base line"
+    return path.as_uri() if request.param == "url" else str(path)
+
+
+def files(uri):
+    store, folder = fsspec.url_to_fs(uri)
+    return sorted(store.ls(folder, detail=False)) if store.exists(folder) else []
+
+
+def damage(uri, text):
+    """Makes the last file what `text` makes of it."""
+    store, _ = fsspec.url_to_fs(uri)
+    last = files(uri)[-1]
+    store.pipe_file(last, text(store.cat_file(last)))
+
+
+def test_what_was_added_is_read_in_any_process(uri):
+    assert Mirror(uri).read() == Ledger()
+    assert files(uri) == []
+    Mirror(uri).add(ledger("a"))
+    Mirror(uri).add(ledger("a", "b"))
+    assert Mirror(uri).read() == ledger("a", "b")
+
+
+def test_adding_again_writes_nothing(uri):
+    Mirror(uri).add(ledger("a", "b"))
+    before = files(uri)
+    Mirror(uri).add(ledger("a", "b"))
+    Mirror(uri).add(Ledger())
+    assert files(uri) == before
+    assert len(before) == 1
+
+
+def test_acts_are_kept_beside_the_runs_they_are_about(uri):
+    Mirror(uri).add(ledger("a", "b"))
+    Mirror(uri).add(Ledger(acts=(act("unbless", "a", 5),)))
+    found = Mirror(uri).read()
+    assert (names(found.entries), names(found.withdrawn)) == (["b"], ["a"])
+    Mirror(uri).add(found.merge(Ledger(acts=(act("bless", "a", 6),))), keep=8)
+    assert names(Mirror(uri).read().entries) == ["b", "a"]
+
+
+def test_files_of_runs_that_no_longer_count_are_removed(uri):
+    for minute, name in enumerate("abcde"):
+        known = Mirror(uri).read()
+        Mirror(uri).add(known.append(run(name, minute), keep=2), keep=2)
+    assert len(files(uri)) == 2
+    Mirror(uri).add(Ledger(acts=(act("unbless", "d", 9),)), keep=2)
+    Mirror(uri).add(ledger("x").append(run("y", 10), keep=2), keep=2)
+    found = Mirror(uri).read().last(2)
+    assert (names(found.entries), names(found.withdrawn)) == (["e", "y"], ["d"])
+
+
+def test_real_processes_at_the_same_time_lose_nothing(tmp_path):
+    uri = str(tmp_path / "baseline")
+    command = [sys.executable, ledger_cases.__file__, uri]
+    here = str(pathlib.Path(__file__).parents[2])
+    processes = [
+        subprocess.Popen(
+            [*command, str(writer), str(ENTRIES)], env={**os.environ, "PYTHONPATH": here}
+        )
+        for writer in range(WRITERS)
+    ]
+    assert [process.wait() for process in processes] == [0] * WRITERS
+    assert sorted(names(Mirror(uri).read().entries)) == sorted(
+        f"{writer}-{number}" for writer in range(WRITERS) for number in range(ENTRIES)
+    )
+    assert all(path.endswith(".json") for path in files(uri))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda text: text[: len(text) // 2],
+        lambda text: b"",
+        lambda text: text.replace(b'"run_id": "a"', b'"run_id": "z"'),
+        lambda text: b'{"model": "resnet"}',
+        lambda text: text.replace(b"ledger/2", b"ledger/9"),
+    ],
+)
+def test_as_long_as_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri, text):
+    Mirror(uri).add(ledger("a"))
+    damage(uri, text)
+    before = {path: fsspec.url_to_fs(uri)[0].cat_file(path) for path in files(uri)}
+    for access in (Mirror(uri).read, lambda: Mirror(uri).add(ledger("a", "b"), keep=1)):
+        with pytest.raises(errors.UserError, match="Expected.*Received") as caught:
+            access()
+        assert pathlib.Path(files(uri)[0]).name in str(caught.value)
+        assert "\n" not in str(caught.value)
+    assert {path: fsspec.url_to_fs(uri)[0].cat_file(path) for path in files(uri)} == before
+
+
+def test_other_files_and_what_a_killed_writer_left_do_not_matter(tmp_path):
+    Mirror(str(tmp_path)).add(ledger("a"))
+    (tmp_path / "README.txt").write_text("keep out")
+    (tmp_path / ".20260102T000000-0123.json.4711").write_text("{")
+    assert Mirror(str(tmp_path)).read() == ledger("a")
+
+
+def test_a_file_is_no_folder(tmp_path):
+    path = tmp_path / "ledger.json"
+    ledger("a").write(path)
+    with pytest.raises(errors.UserError, match=f"Received: baseline_uri={path}, which is a file"):
+        Mirror(str(path)).read()
+
+
+@pytest.mark.parametrize(
+    ("uri", "words"),
+    [
+        ("nonsense://bucket/folder", "baseline_uri=nonsense://bucket/folder"),
+        ("s3://bucket/folder", r"Install the extra tfx-perf\[s3\]"),
+        ("gs://bucket/folder", r"Install the extra tfx-perf\[gcs\]"),
+    ],
+)
+def test_a_store_without_its_driver_is_one_clear_line(uri, words, monkeypatch):
+    monkeypatch.setitem(sys.modules, "s3fs", None)
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(errors.UserError, match=words) as caught:
+        Mirror(uri)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("uri", "verb"), [("{}/file/folder", "read"), ("/proc/folder", "written")])
+def test_a_folder_that_cannot_be_made_is_one_clear_line(uri, verb, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(errors.UserError, match=f"can be {verb}. Received: baseline_uri=") as caught:
+        Mirror(uri.format(tmp_path)).add(ledger("a"))
+    assert "\n" not in str(caught.value)

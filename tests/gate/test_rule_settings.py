@@ -1,0 +1,100 @@
+"""Which rules are accepted, which are refused, and which hold by default."""
+
+import pytest
+
+from tfx_perf import errors, metrics
+from tfx_perf.config import PerfConfig
+from tfx_perf.metrics import Direction
+from tfx_perf.settings import gate_defaults
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.rule import Rule
+
+
+@pytest.mark.parametrize(
+    ("rules", "words"),
+    [
+        ({"speed": {"max": 1}}, "unknown metric 'speed'"),
+        ({"mfu_ratio": {}}, "needs min, max or margin"),
+        ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "nothing can pass"),
+        ({"mfu_ratio": {"max": 1.0}}, "never above 1"),
+        ({"mfu_ratio": {"min": 0.0}}, "never below 0"),
+        ({"step_time_seconds": {"min": -1}}, "never below 0"),
+        ({"steps_per_call": {"margin": 0.1}}, "no better direction"),
+        ({"examples_per_second": {"margin": 1.0}}, "cannot fall by more than 100 %"),
+        ({"step_time_seconds": {"margin": 0}}, "a margin of 0 is noise"),
+        ({"step_time_seconds": {"margin": 0.1, "budget": 0.05}}, "budget is below the margin"),
+        ({"step_time_seconds": {"max": 1, "noise": 0.1}}, "belong to a margin"),
+        ({"step_time_seconds": {"margin": 0.1, "direction": "higher"}}, "direction"),
+        ({"evaluation/example_count": {"margin": 0.1}}, "give the rule a direction"),
+        ({"parameter_count": None}, "has none"),
+        ({"cost_per_million_examples": {"max": 1}}, "needs price_per_hour"),
+        ({"mfu_ratio": {"mni": 1}}, "rules.mfu_ratio.mni=1"),
+    ],
+)
+def test_a_rule_that_can_never_fire_or_means_nothing_is_an_error(rules, words):
+    with pytest.raises(errors.UserError) as caught:
+        PerfConfig.from_dict({"gate": {"rules": rules}})
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"mfu_ratio": {"max": 0.99, "min": 0.01}},
+        {"train_loss": {"min": -5.0}},  # a log-likelihood may be negative
+        {"trace_count": {"margin": 0, "budget": 1}},
+        {"step_time_seconds": {"margin": 5.0}},  # six times as slow is possible
+        {"evaluation/example_count": {"margin": 0.1, "direction": "higher"}},
+        {"step_time_seconds": None},
+        {"evaluation/auc": None},
+    ],
+)
+def test_a_rule_that_can_fire_is_accepted_and_survives_json(rules):
+    config = PerfConfig.from_dict({"gate": {"rules": rules}})
+    assert PerfConfig.from_json(config.to_json("gate")).gate == config.gate
+
+
+def test_a_rule_replaces_the_default_null_takes_it_away_and_the_others_stay():
+    changed = GateConfig(rules={"step_time_seconds": Rule(max=1), "train_loss": None})
+    rules = changed.rules_for(())
+    assert rules["step_time_seconds"] == Rule(max=1)
+    assert "train_loss" not in rules
+    assert rules["peak_memory_bytes"] == gate_defaults.RULES["peak_memory_bytes"]
+    assert GateConfig(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
+        ("auc",)
+    ) == {"train_loss": Rule(max=1)}
+
+
+def test_every_default_rule_can_fire():
+    for key, rule in gate_defaults.RULES.items():
+        rule.check_for(key)
+
+
+def test_cost_is_ruled_only_if_the_price_is_known():
+    key = "cost_per_million_examples"
+    assert key not in GateConfig().rules_for(())
+    assert key in GateConfig(price_per_hour=3.0).rules_for(())
+
+
+def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
+    rules = GateConfig().rules_for(("auc", "example_count", "mean_squared_error"))
+    assert {key for key in rules if metrics.is_evaluation(key)} == {
+        "evaluation/auc", "evaluation/mean_squared_error",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "direction"),
+    [
+        ("binary_accuracy", Direction.HIGHER),
+        ("AUC", Direction.HIGHER),
+        ("auc_precision_recall", Direction.HIGHER),
+        ("mean_absolute_error", Direction.LOWER),
+        ("binary_crossentropy", Direction.LOWER),
+        ("loss", Direction.LOWER),
+        ("example_count", Direction.NONE),
+    ],
+)
+def test_directions_of_evaluation_metrics(name, direction):
+    assert metrics.lookup(f"evaluation/{name}").direction is direction

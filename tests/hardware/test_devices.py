@@ -1,0 +1,38 @@
+"""What makes two runs comparable is in the fingerprint."""
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import interception
+from tfx_perf.hardware import devices
+from tfx_perf.memory import batches
+
+
+def test_the_environment_names_devices_host_and_versions():
+    found = devices.describe()
+    assert {
+        "device_kind", "device_count", "cpu_model", "cpu_count", "cpu_features",
+        "memory_class_bytes", "tensorflow", "keras", "tf_keras", "python",
+    } <= set(found)  # fmt: skip
+    assert all(isinstance(value, str) and value for value in found.values())
+
+
+def test_the_drivers_version_is_read(tmp_path, monkeypatch):
+    path = tmp_path / "version"
+    monkeypatch.setattr(devices, "_DRIVER", path)
+    assert devices.gpu_software()["driver"] == "unknown"
+    path.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n")
+    assert devices.gpu_software()["driver"] == "535.104.05"
+
+
+def test_the_data_are_told_apart_by_type_and_shape_not_by_number():
+    def spec(x, y=None):
+        arguments = {"x": x, "y": y, "sample_weight": None}
+        return batches.spec_of(interception.FitCall(None, arguments, None))
+
+    array = np.zeros((8, 3), np.float32)
+    assert spec(array, array) == spec(array[:4], array[:4])
+    assert len({spec(array), spec(array[:, :2]), spec(array.astype(int)), spec(array, array)}) == 4
+    dataset = tf.data.Dataset.from_tensor_slices(array)
+    assert spec(dataset.batch(2)) == spec(dataset.repeat().batch(4))
+    assert spec(dataset.batch(2)) != spec(dataset.map(lambda row: row[:2]).batch(2))

@@ -1,0 +1,268 @@
+import json
+
+import pytest
+from kubeflow_pipelines import (
+    SETTINGS,
+    Measure,
+    compiled,
+    four_components,
+    pipeline_of,
+    two_components,
+)
+from tfx import v1 as tfx
+from tfx.dsl.components.common import resolver
+
+from tfx_perf import errors
+from tfx_perf.components import PerfEvaluator, types
+from tfx_perf.kubeflow import compile_pipeline, proto
+
+OURS = {
+    "input-tuner": "input_plan",
+    "memory-profiler": "memory_profile",
+    "optimized-trainer": "perf_metrics",
+    "perf-evaluator": "evaluation",
+}
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("four")
+    (spec,) = compiled(four_components(), folder)
+    proto.check_loads(folder / "pipeline.yaml")
+    return spec
+
+
+def tasks(spec):
+    return spec["root"]["dag"]["tasks"]
+
+
+def container(spec, name):
+    return spec["deploymentSpec"]["executors"][f"exec-{name}"]["container"]
+
+
+def test_names_are_those_that_argo_takes(four):
+    assert set(tasks(four)) == {
+        "csv-example-gen", "statistics-gen", "schema-gen", *OURS, "pusher",
+    }  # fmt: skip
+    assert {f"comp-{name}" for name in tasks(four)} == set(four["components"])
+    assert {f"exec-{name}" for name in tasks(four)} == set(four["deploymentSpec"]["executors"])
+
+
+def test_resolved_inputs_are_gone_and_the_others_stay(four):
+    assert "previous_plans" not in json.dumps(four)
+    evaluator = tasks(four)["perf-evaluator"]
+    assert set(evaluator["inputs"]["artifacts"]) == {"model", "perf_metrics", "memory_profile"}
+    assert evaluator["dependentTasks"] == ["memory-profiler", "optimized-trainer"]
+
+
+def test_artifact_types_go_by_their_names(four):
+    outputs = four["components"]["comp-optimized-trainer"]["outputDefinitions"]["artifacts"]
+    title = outputs["perf_metrics"]["artifactType"]
+    assert title == {"schemaTitle": "tfx_perf.PerfMetrics", "schemaVersion": "0.0.1"}
+    assert "instanceSchema" not in json.dumps(four)
+
+
+@pytest.mark.parametrize(("node", "key"), OURS.items())
+def test_reports_and_figures_get_outputs_that_the_ui_shows(four, node, key):
+    outputs = four["components"][f"comp-{node}"]["outputDefinitions"]["artifacts"]
+    shown = {
+        name: outputs[f"{key}_{name}"]["artifactType"]["schemaTitle"]
+        for name in ("report", "figures", "summary")
+    }
+    assert shown == {
+        "report": "system.HTML", "figures": "system.Metrics", "summary": "system.Markdown",
+    }  # fmt: skip
+
+
+def test_containers_run_our_entrypoint_with_the_declared_types(four):
+    trainer = container(four, "optimized-trainer")
+    assert trainer["command"] == ["python", "-m", "tfx_perf.kubeflow.entrypoint"]
+    arguments = trainer["args"]
+    inputs = json.loads(arguments[arguments.index("--json_serialized_inputs_spec_args") + 1])
+    assert inputs == four["components"]["comp-optimized-trainer"]["inputDefinitions"]
+    assert "{{$}}" in arguments
+
+
+def test_the_driver_of_example_gen_is_run_by_the_entrypoint(four):
+    with_driver = {
+        name for name in tasks(four) if "--example_gen_driver" in container(four, name)["args"]
+    }
+    assert with_driver == {"csv-example-gen"}
+    assert "lifecycle" not in container(four, "csv-example-gen")
+
+
+def test_parameters_of_the_run_keep_their_defaults(four):
+    assert four["root"]["inputDefinitions"]["parameters"] == {
+        "run-label": {"parameterType": "STRING", "defaultValue": "first"}
+    }
+
+
+def test_a_dynamic_property_names_its_producer_and_type(tmp_path):
+    (spec,) = compiled(two_components(), tmp_path)
+    source = tasks(spec)["use"]["inputs"]["parameters"]["number"]
+    assert source == {
+        "taskOutputParameter": {"producerTask": "first-number", "outputParameterKey": "number"}
+    }
+    inputs = spec["components"]["comp-use"]["inputDefinitions"]["parameters"]
+    assert inputs["number"] == {"parameterType": "NUMBER_INTEGER"}
+    proto.check_loads(tmp_path / "pipeline.yaml")
+
+
+def test_the_pipeline_object_is_left_as_it_was(tmp_path):
+    pipeline = four_components()
+    nodes = [node.id for node in pipeline.components]
+    compiled(pipeline, tmp_path)
+    assert [node.id for node in pipeline.components] == nodes
+
+
+def test_a_condition_becomes_an_expression(tmp_path):
+    first = Measure(count=3)
+    with tfx.dsl.Cond(first.outputs["number"].future()[0].property("count") == 3):
+        second = Measure(count=4).with_id("second")
+    (spec,) = compiled(pipeline_of(first, second), tmp_path)
+    condition = tasks(spec)["second"]["triggerPolicy"]["condition"]
+    value = "inputs.artifacts['_Measure.number'].artifacts[0].metadata['count']"
+    assert condition == f"({value} == 3.0)"
+
+
+def test_settings_reach_the_containers(tmp_path):
+    spec, platform = compiled(
+        two_components(),
+        tmp_path,
+        defaults={"cpu_limit": 2, "environment": {"A": "all", "B": "all"}},
+        nodes={
+            "Use": {
+                "image": "example/gpu:1",
+                "cpu_request": "500m",
+                "memory_limit": "8Gi",
+                "accelerator": "nvidia.com/gpu",
+                "accelerator_count": 1,
+                "node_selector": {"pool": "gpu"},
+                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                "environment": {"B": "use"},
+                "secret_environment": {"TOKEN": "store/token"},
+                "secret_volumes": {"/secrets": "store"},
+                "volumes": {"/ledger": "perf-ledger"},
+                "image_pull_policy": "Always",
+                "image_pull_secrets": ["registry"],
+                "retries": 2,
+                "cache": True,
+            }
+        },
+    )
+    use = container(spec, "use")
+    assert use["image"] == "example/gpu:1"
+    assert use["resources"] == {
+        "cpuRequest": 0.5,
+        "cpuLimit": 2.0,
+        "memoryLimit": pytest.approx(8.589934592),
+        "accelerator": {"type": "nvidia.com/gpu", "count": "1"},
+    }
+    assert use["env"] == [{"name": "A", "value": "all"}, {"name": "B", "value": "use"}]
+    assert container(spec, "first-number")["resources"] == {"cpuLimit": 2.0}
+    assert tasks(spec)["use"]["retryPolicy"]["maxRetryCount"] == 2
+    assert tasks(spec)["use"]["cachingOptions"] == {"enableCache": True}
+    assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"] == {
+        "exec-use": {
+            "nodeSelector": {"labels": {"pool": "gpu"}},
+            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "secretAsEnv": [
+                {"secretName": "store", "keyToEnv": [{"secretKey": "token", "envVar": "TOKEN"}]}
+            ],
+            "secretAsVolume": [{"secretName": "store", "mountPath": "/secrets"}],
+            "pvcMount": [{"constant": "perf-ledger", "mountPath": "/ledger"}],
+            "imagePullPolicy": "Always",
+            "imagePullSecret": [{"secretName": "registry"}],
+        }
+    }
+    proto.check_loads(tmp_path / "pipeline.yaml")
+
+
+def test_vertex_keeps_the_resolvers_that_it_has(tmp_path):
+    model = tfx.dsl.Channel(type=tfx.types.standard_artifacts.Model)
+    blessed = tfx.dsl.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestBlessedModelStrategy,
+        model=model,
+        model_blessing=tfx.dsl.Channel(type=tfx.types.standard_artifacts.ModelBlessing),
+    ).with_id("blessed")
+    pusher = tfx.components.Pusher(
+        model=blessed.outputs["model"],
+        push_destination=tfx.proto.PushDestination(
+            filesystem=tfx.proto.PushDestination.Filesystem(base_directory="gs://bucket/serving")
+        ),
+    )
+    (spec,) = compiled(
+        pipeline_of(blessed, pusher), tmp_path, target="vertex", pipeline_root="gs://bucket/root"
+    )
+    executors = spec["deploymentSpec"]["executors"]
+    assert "resolver" in executors["blessed-model-resolver_executor"]
+    command = executors["Pusher_executor"]["container"]["command"]
+    assert command[-1] == "tfx.orchestration.kubeflow.v2.container.kubeflow_v2_run_executor"
+
+
+def _badly_named():
+    return pipeline_of(Measure(count=1), name="No_Good")
+
+
+def _needs_a_resolver():
+    metrics = resolver.Resolver(
+        strategy_class=tfx.dsl.experimental.LatestArtifactStrategy,
+        metrics=tfx.dsl.Channel(type=types.PerfMetrics),
+    ).with_id("latest")
+    model = tfx.components.ImportExampleGen(input_base="data")
+    trainer = tfx.components.Trainer(
+        run_fn="a.run_fn", examples=model.outputs["examples"],
+        train_args=tfx.proto.TrainArgs(), eval_args=tfx.proto.EvalArgs(),
+    )  # fmt: skip
+    gate = PerfEvaluator(model=trainer.outputs["model"], perf_metrics=metrics.outputs["metrics"])
+    return pipeline_of(model, trainer, metrics, gate)
+
+
+def _has_a_module_file():
+    trainer = tfx.components.Trainer(
+        module_file=__file__,
+        examples=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Examples),
+        train_args=tfx.proto.TrainArgs(), eval_args=tfx.proto.EvalArgs(),
+    )  # fmt: skip
+    return pipeline_of(trainer)
+
+
+def _condition_on_a_value():
+    first = Measure(count=3)
+    with tfx.dsl.Cond(first.outputs["number"].future()[0].value == 3):
+        second = Measure(count=4).with_id("second")
+    return pipeline_of(first, second)
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "received"),
+    [
+        (_badly_named, {}, "pipeline_name=No_Good. Try no-good"),
+        (two_components, {"image": ""}, "image=''"),
+        (two_components, {"imagE": "x"}, "imagE='x'"),
+        (two_components, {"nodes": {"Uze": {}}}, "nodes=Uze"),
+        (two_components, {"pipeline_root": "/home/me"}, "pipeline_root=/home/me"),
+        (two_components, {"defaults": {"memory_limit": "8 gigs"}}, "memory_limit='8 gigs'"),
+        (two_components, {"defaults": {"accelerator": "gpu"}}, "accelerator_count"),
+        (two_components, {"defaults": {"volumes": {"data": "x"}}}, "absolute folders"),
+        (two_components, {"defaults": {"secret_environment": {"A": "b"}}}, "secret/key"),
+        (two_components, {"target": "vertex", "pipeline_root": None,
+                          "defaults": {"volumes": {"/x": "y"}}}, "defaults"),
+        (two_components, {"target": "vertex"}, "pipeline_root=minio://"),
+        (_needs_a_resolver, {}, "PerfEvaluator.perf_metrics from the resolver latest"),
+        (_has_a_module_file, {}, "Trainer with module_file="),
+        (_condition_on_a_value, {}, "artifact_value_op"),
+    ],
+)  # fmt: skip
+def test_what_kubeflow_would_refuse_is_one_clear_line(make, settings, received, tmp_path):
+    output = tmp_path / "folder" / "pipeline.yaml"
+    with pytest.raises(errors.UserError) as raised:
+        compile_pipeline(make(), output=output, settings={**SETTINGS, **settings})
+    assert received in str(raised.value)
+    assert "\n" not in str(raised.value)
+    assert not output.parent.exists()
+
+
+def test_the_output_is_yaml(tmp_path):
+    with pytest.raises(errors.UserError, match=r"ends in \.yaml"):
+        compile_pipeline(two_components(), output=tmp_path / "a.json", settings=SETTINGS)

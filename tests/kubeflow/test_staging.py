@@ -1,0 +1,113 @@
+import pathlib
+
+import pytest
+
+from tfx_perf.kubeflow.invocation import Invocation
+from tfx_perf.kubeflow.staging import Staging
+
+
+@pytest.mark.parametrize(
+    ("uri", "path"),
+    [
+        ("minio://bucket/a/b", "/minio/bucket/a/b"),
+        ("s3://bucket/a", "/s3/bucket/a"),
+        ("gs://bucket", "/gcs/bucket"),
+    ],
+)
+def test_a_uri_has_a_folder_and_back(uri, path):
+    assert Staging().path(uri) == path
+    assert Staging().uri(path) == uri
+
+
+@pytest.mark.parametrize(
+    "value", ["", "text", "/", "/minio", "/data/a", "minio", "relative/minio/a", "oci://image"]
+)
+def test_anything_else_stays_as_it_is(value):
+    assert Staging().path(value) == value
+    assert Staging().uri(value) == value
+
+
+def test_what_is_inside_of_properties_is_translated_too(tmp_path):
+    staging = Staging(tmp_path)
+    value = {"uris": ["s3://b/1", 2], "other": {"text": "a", "number": 1.5}}
+    staged = staging.staged(value)
+    assert staged["uris"] == [f"{tmp_path}/s3/b/1", 2]
+    assert staging.restored(staged) == value
+
+
+def executor_input(**changes):
+    return {
+        "inputs": {
+            "artifacts": {
+                "model": {
+                    "artifacts": [
+                        {
+                            "name": "1",
+                            "uri": "s3://bucket/root/taxi/run-7/train/1/model",
+                            "type": {"instanceSchema": ""},
+                            "metadata": {
+                                "splits": {"list": ["a"]},
+                                "more": {"struct": {"key": 1}},
+                                "list": {"list": 1, "other": 2},
+                                "nothing": None,
+                            },
+                        }
+                    ]
+                },
+                "empty": {"artifacts": []},
+            }
+        },
+        "outputs": {
+            "artifacts": {
+                key: {"artifacts": [{"name": key, "uri": f"{ROOT}/{key}", "type": kind}]}
+                for key, kind in OUTPUTS.items()
+            },
+            "outputFile": "/tmp/outputs.json",
+        },
+    } | changes
+
+
+ROOT = "s3://bucket/root/taxi/run-7/push/2"
+OUTPUTS = {
+    "pushed": {"schemaTitle": "tfx.PushedModel"},
+    "report": {"schemaTitle": "system.HTML"},
+    "executor-logs": {"instanceSchema": "title: system.Artifact"},
+}
+INPUTS_SPEC = {"artifacts": {"model": {"artifactType": {"schemaTitle": "tfx.Model"}}}}
+
+
+@pytest.fixture
+def invocation():
+    return Invocation(executor_input(), INPUTS_SPEC, Staging())
+
+
+def test_inputs_get_their_declared_types_and_local_paths(invocation):
+    inputs = invocation.executor_input(pathlib.Path("x"))["inputs"]["artifacts"]
+    (model,) = inputs["model"]["artifacts"]
+    assert model["type"] == {"schemaTitle": "tfx.Model"}
+    assert model["uri"] == "/s3/bucket/root/taxi/run-7/train/1/model"
+
+
+def test_what_nothing_was_given_for_is_left_out(invocation):
+    assert set(invocation.executor_input(pathlib.Path("x"))["inputs"]["artifacts"]) == {"model"}
+
+
+def test_properties_are_unwrapped_and_null_is_left_out(invocation):
+    inputs = invocation.executor_input(pathlib.Path("x"))["inputs"]["artifacts"]
+    assert inputs["model"]["artifacts"][0]["metadata"] == {
+        "splits": ["a"], "more": {"key": 1}, "list": {"list": 1, "other": 2},
+    }  # fmt: skip
+
+
+def test_outputs_for_the_ui_are_kept_from_tfx(invocation):
+    given = invocation.executor_input(pathlib.Path("here.json"))["outputs"]
+    assert set(given["artifacts"]) == {"pushed"}
+    assert given["outputFile"] == "here.json"
+    assert set(invocation.shown) == {"report", "executor-logs"}
+    assert invocation.output_file == "/tmp/outputs.json"
+
+
+def test_the_run_is_named_by_the_folder_below_the_pipelines(invocation):
+    assert invocation.run_id("taxi") == "run-7"
+    assert invocation.run_id("other") is None
+    assert invocation.run_id("root") is None

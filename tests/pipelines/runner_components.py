@@ -1,0 +1,26 @@
+"""Components that finish at once, for the runners' tests."""
+
+import pathlib
+
+from tfx import v1 as tfx
+from tfx.types import standard_artifacts
+
+
+@tfx.dsl.components.component
+def Choose(
+    number: tfx.dsl.components.Parameter[int],
+    chosen: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
+) -> None:
+    """Puts a number out."""
+    chosen.value = number
+
+
+@tfx.dsl.components.component
+def Work(
+    obstacle: tfx.dsl.components.Parameter[str],
+    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
+) -> None:
+    """Fails while there is an obstacle."""
+    if pathlib.Path(obstacle).exists():
+        raise ValueError("there is an obstacle")
+    done.value = 1

@@ -1,0 +1,73 @@
+"""The add-on on the project that TFX's own template makes."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+from tfx.tools.cli import labels
+from tfx.tools.cli.handler import template_handler
+
+from tfx_perf import metadata
+from tfx_perf.templates import addon
+
+_COMPILE = """
+import json, local_runner
+from pipeline import configs
+from tfx.dsl.compiler import compiler
+from tfx import v1 as tfx
+found = []
+tfx.orchestration.LocalDagRunner.run = lambda self, pipeline: found.append(pipeline)
+local_runner.run()
+ir = compiler.Compiler().compile(found[0])
+print(json.dumps([node.pipeline_node.node_info.id for node in ir.nodes]))
+"""
+_OURS = {"InputTuner", "MemoryProfiler", "OptimizedTrainer", "PerfEvaluator"}
+_QUICK = """tensorflow_optimization:
+  input: {time_budget_seconds: 5}
+  training: {trial_budget_seconds: 0}
+  gate: {use_defaults: false, rules: {peak_memory_bytes: {max: 1.0e+15}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def taxi(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The stock project, with the components that its comments leave out, and the add-on."""
+    project = tmp_path_factory.mktemp("taxi") / "project"
+    flags = {labels.MODEL: "taxi", labels.PIPELINE_NAME: "taxi"}
+    template_handler.copy_template({**flags, labels.DESTINATION_PATH: str(project)})
+    definition = project / "pipeline" / "pipeline.py"
+    text = re.sub(r"# (components\.append\()", r"\1", definition.read_text())
+    definition.write_text(text)
+    patch = addon.addition(project).patch()
+    subprocess.run(["git", "apply", "-"], cwd=project, input=patch.encode(), check=True)
+    return project
+
+
+def _call(project: pathlib.Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False,
+        env={**os.environ, "PYTHONPATH": str(project)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+def test_the_pipeline_has_our_components_in_place_of_trainer(taxi):
+    nodes = set(json.loads(_call(taxi, "-c", _COMPILE).splitlines()[-1]))
+    assert nodes >= {*_OURS, "CsvExampleGen", "Transform", "Evaluator", "Pusher"}
+    assert "Trainer" not in nodes
+
+
+@pytest.mark.slow
+def test_it_runs_and_the_gate_decides_with_evaluator(taxi):
+    (taxi / "pipeline" / "perf.yaml").write_text(_QUICK)
+    _call(taxi, "local_runner.py")
+    (database,) = taxi.rglob("metadata.db")
+    run = metadata.read_runs(database, limit=1)[0]
+    assert (run.state, run.blessed, run.pushed) == ("complete", True, True)
+    assert run.metrics["examples_per_second"] > 0
+    assert pathlib.Path(taxi, run.folders["PerfMetrics"], "report.html").is_file()

@@ -1,0 +1,91 @@
+"""A project from the template `perf`: its own tests pass, and its pipeline runs."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tfx_perf import metadata
+from tfx_perf.templates import copying
+
+
+def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
+    """Runs Python in the project and returns its output."""
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """A fresh copy."""
+    destination = tmp_path_factory.mktemp("perf") / "orders"
+    copying.copy_project(copying.PERF, pipeline_name="my_orders", destination=destination)
+    return destination
+
+
+def test_its_own_tests_pass(project):
+    assert re.search(r"\b\d+ passed", _call(project, "-m", "pytest", "-q"))
+
+
+def _newest(project: pathlib.Path) -> metadata.Run:
+    return metadata.read_runs(project / "output" / "metadata.sqlite", limit=1)[0]
+
+
+def _baseline(run: metadata.Run) -> list[str]:
+    path = pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json")
+    return [item["run_id"] for item in json.loads(path.read_text())["baseline_runs"]]
+
+
+@pytest.fixture(scope="module")
+def first_run(project: pathlib.Path) -> tuple[metadata.Run, str]:
+    """The first run, and what the terminal showed."""
+    shown = _call(project, "local_runner.py", "--set", "train_steps=300")
+    return _newest(project), shown
+
+
+@pytest.mark.slow
+def test_one_command_trains_and_pushes(project, first_run):
+    run, shown = first_run
+    assert (run.state, run.blessed, run.pushed) == ("complete", True, True)
+    assert _baseline(run) == []
+    assert list((project / "output" / "serving_model").iterdir())
+    for node in ("CsvExampleGen", "InputTuner", "MemoryProfiler", "OptimizedTrainer", "Pusher"):
+        assert re.search(rf"^  {node} +[\d.]+ s  done$", shown, re.MULTILINE)
+    for folder in run.folders.values():
+        assert pathlib.Path(folder, "report.html").is_file()
+    trained = json.loads(pathlib.Path(run.folders["PerfMetrics"], "metrics.json").read_text())
+    assert trained["train_step_count"] == 300  # noqa: PLR2004
+
+
+@pytest.mark.slow
+def test_the_next_run_is_compared_and_may_be_refused(project, first_run):
+    first, _ = first_run
+    settings = project / "perf.yaml"
+    before = settings.read_text()
+    settings.write_text(f"{before}      examples_per_second: {{min: 1.0e+12}}\n")
+    try:
+        _call(project, "local_runner.py", "--set", "train_steps=300", "--label", "again")
+    finally:
+        settings.write_text(before)
+    second = _newest(project)
+    assert _baseline(second) == [first.run_id]
+    assert (second.state, second.blessed, second.pushed) == ("complete", False, False)
+
+
+@pytest.mark.slow
+def test_records_are_read_as_well(project, tmp_path):
+    _call(project, "make_data.py", "--format", "tfrecord", "--output", str(tmp_path / "records"))
+    _call(
+        project, "local_runner.py", "--set", "train_steps=100",
+        DATA_FORMAT="tfrecord", DATA_PATH=str(tmp_path / "records"), OUTPUT=str(tmp_path / "out"),
+    )  # fmt: skip
+    run = metadata.read_runs(tmp_path / "out" / "metadata.sqlite", limit=1)[0]
+    assert (run.state, run.pushed) == ("complete", True)

@@ -1,0 +1,135 @@
+"""Steps that are compiled together: what cannot be, and what happens then."""
+
+import numeric_models
+import numpy as np
+import pydantic
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same_history, captured
+from numeric_models import ROWS, STEPS
+
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery import recovery
+from tfx_perf.training.step import compiled_call
+from tfx_perf.training.step.preparation import Preparation
+
+PLAN = TrainingPlan(steps_per_call=7, xla_call=True)
+
+
+def compare(model, data, *, plan=PLAN, **arguments):
+    """Trains with plain fit and with the plan; returns the loop."""
+    call = captured(model, data, epochs=1, **arguments)
+    before = Snapshot(model)
+    expected = call.proceed()
+    trained = Snapshot(model).values
+    before.restore()
+    model.train_function = model.test_function = None
+    loop = Loop(call)
+    history, _ = loop.fit(plan)
+    for one, other in zip(Snapshot(model).values, trained, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert_same_history(history, expected, rtol=1e-5)
+    return loop
+
+
+def test_a_smaller_last_batch(keras):
+    model, _ = numeric_models.dense(keras)
+    rows = STEPS * ROWS - 3
+    data = tf.data.Dataset.from_tensor_slices(
+        (numeric_models.floats(4)[:rows], numeric_models.floats(1, seed=1)[:rows])
+    )
+    compare(model, data.batch(ROWS))
+
+
+def test_little_memory_for_batches(keras, monkeypatch):
+    monkeypatch.setattr(compiled_call, "_MOST_BYTES", 3 * ROWS * 5 * 4)
+    loop = compare(*numeric_models.dense(keras))
+    assert loop._functions.of(PLAN)._step_bytes == ROWS * 5 * 4
+
+
+def test_out_of_memory(keras, monkeypatch):
+    model, data = numeric_models.dense(keras)
+
+    def run(self, stacked, steps):
+        raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating")
+
+    monkeypatch.setattr(compiled_call.CompiledCall, "_trained", run)
+    loop = compare(model, data)
+    assert not loop._functions.of(PLAN)._may_compile
+
+
+def test_the_data_end_early(keras):
+    model, data = numeric_models.dense(keras)
+    loop = Loop(captured(model, data, epochs=1))
+    function = loop._functions.of(PLAN)
+    iterator = iter(data.take(5))
+    function.run(iterator, 1)
+    with pytest.raises(tf.errors.OutOfRangeError):
+        function.run(iterator, 7)
+    assert int(model.optimizer.iterations) == 5
+
+
+def test_what_cannot_be_compiled(keras):
+    model, data = numeric_models.dense(keras)
+    line = Loop(captured(model, data)).line
+    spec = data.element_spec
+    assert compiled_call.obstacle(model, line, spec) is None
+    sparse = (tf.SparseTensorSpec([None, 4]), spec[1])
+    assert "dense" in compiled_call.obstacle(model, line, sparse)
+
+    class Own(keras.Model):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    inputs = keras.Input((4,))
+    own = Own(inputs, keras.layers.Dense(1)(inputs))
+    own.compile("sgd", "mse")
+    assert "train_step" in compiled_call.obstacle(own, line, spec)
+
+
+def test_the_split(keras):
+    model, data = numeric_models.prepared(keras)
+    line = Loop(captured(model, data)).line
+    preparation = Preparation(model, line)
+    stacked = next(iter(data.batch(5)))[0]
+    prepared = preparation.prepare(stacked)
+    # The numbers; scaled and as they are; of hour and word one column for each value.
+    assert sorted(part.shape[2] for part in prepared) == [2, 4, 7]
+    assert preparation.row_bytes == (2 + 4 + 7) * 4
+    for index in range(5):
+        x = tf.nest.map_structure(lambda part, index=index: part[index], stacked)
+        found = preparation.forward([part[index] for part in prepared])
+        np.testing.assert_array_equal(found, model(x))
+
+
+def test_nothing_to_split(keras):
+    layers = keras.layers
+
+    class Own(keras.Model):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
+            return tf.reduce_mean(tf.square(y_pred - tf.reduce_sum(x, axis=1)))
+
+    inputs = keras.Input((4,))
+    sees_inputs = Own(inputs, layers.Dense(1)(layers.Rescaling(2.0)(inputs)))
+    sees_inputs.compile("sgd", "mse")
+    noisy = keras.Model(inputs, layers.Dense(1)(layers.GaussianNoise(1.0)(inputs)))
+    noisy.compile("sgd", "mse")
+    for model in (sees_inputs, noisy):
+        line = Loop(captured(model, numeric_models.dense(keras)[1])).line
+        preparation = Preparation(model, line)
+        x = tf.zeros([3, 2, 4])
+        assert preparation.prepare(x) is x
+        assert not preparation.row_bytes
+
+
+def test_the_plan():
+    assert str(PLAN) == "7 steps per call in one XLA computation"
+    assert TrainingPlan.model_validate_json(PLAN.model_dump_json()) == PLAN
+    assert PLAN.uses_xla
+    assert PLAN.stepwise == recovery._safer(PLAN) == TrainingPlan(steps_per_call=7)
+    for other in ({"xla": True}, {"fused_update": True}, {"micro_batches": 2}):
+        with pytest.raises(pydantic.ValidationError, match="xla_call"):
+            TrainingPlan(steps_per_call=7, xla_call=True, **other)
+    with pytest.raises(pydantic.ValidationError, match="steps_per_call"):
+        TrainingPlan(xla_call=True)

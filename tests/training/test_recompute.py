@@ -1,0 +1,153 @@
+"""Activations that are computed again: the same bits, in less memory."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import numeric_models
+import numpy as np
+import peak_memory
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, captured
+
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.recovery.random_layers import saveable_random_layers
+from tfx_perf.training.step import recompute, segments
+from tfx_perf.training.step.segments import Activation
+
+
+@pytest.fixture
+def nothing_is_small(monkeypatch):
+    monkeypatch.setattr(recompute, "_SMALL_BYTES", 0)
+
+
+def dropout(keras):
+    layers = keras.layers
+    model = keras.Sequential(
+        [
+            layers.Input((4,)),
+            *(
+                layer
+                for _ in range(3)
+                for layer in (layers.Dense(8, activation="tanh"), layers.Dropout(0.5))
+            ),
+            layers.BatchNormalization(),
+            layers.Dense(1),
+        ]
+    )
+    model.compile("sgd", "mse")
+    return model, numeric_models.batched(numeric_models.floats(4), numeric_models.floats(1, seed=1))
+
+
+def trained(keras, plan):
+    keras.utils.set_random_seed(3)
+    model, data = dropout(keras)
+    call = captured(model, data, epochs=1)
+    with saveable_random_layers(model):  # else plain fit of tf_keras draws other masks
+        Loop(call).fit(plan)
+    return Snapshot(model)
+
+
+@pytest.mark.parametrize("xla", [False, True])
+def test_dropout_and_moving_averages_are_those_of_plain_fit(keras, xla, nothing_is_small):
+    # XLA draws other random numbers from the same seeds.
+    expected = trained(keras, TrainingPlan(steps_per_call=7, xla=True) if xla else PLAIN_FIT)
+    found = trained(keras, TrainingPlan(steps_per_call=7, recompute=3, xla=xla))
+    for value, other in zip(found.values, expected.values, strict=True):
+        np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-5 * np.abs(other).max())
+
+
+def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small):
+    keras.utils.set_random_seed(3)
+    layer, scale = keras.layers.Dropout(0.5), tf.Variable(tf.ones([64, 64]))
+    x = tf.random.normal([64, 64])
+    layer(x)
+    with saveable_random_layers(keras.Sequential([layer])):
+
+        @tf.function
+        def step():
+            with tf.GradientTape() as tape:
+                dropped = layer(tf.math.multiply(scale, x), training=True)
+                loss = tf.reduce_sum(tf.tanh(tf.sin(dropped)))
+            with tf.control_dependencies([loss]):
+                seed = tf.ones_like(loss)
+            gradient = tape.gradient(loss, scale, output_gradients=seed)
+            recompute.recompute(seed, segments=2, xla=False)
+            return dropped, gradient
+
+        dropped, gradient = step()
+        types = [op.type for op in step.get_concrete_function().graph.get_operations()]
+    # Once in the forward pass, once again; the seed is drawn once.
+    assert types.count("StatelessRandomUniformV2") == 2
+    assert types.count("AssignVariableOp") + types.count("RngReadAndSkip") == 1
+    # The mask of the first comes from the forward pass, that of the second from the copy.
+    np.testing.assert_array_equal(dropped != 0, gradient != 0)
+    assert 0.4 < np.mean(dropped == 0) < 0.6
+
+
+def peak_bytes(package, **plan):
+    child = subprocess.run(
+        [
+            sys.executable,
+            peak_memory.__file__,
+            package,
+            TrainingPlan(steps_per_call=1, **plan).model_dump_json(),
+        ],
+        env={**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1"},
+        cwd=pathlib.Path(peak_memory.__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    return int(child.stdout.split()[-1])
+
+
+def test_the_peak_of_memory_falls(keras):
+    assert peak_bytes(keras.__name__, recompute="auto") < 0.4 * peak_bytes(keras.__name__)
+
+
+def test_the_peak_of_memory_falls_with_xla():
+    assert peak_bytes("keras", xla=True, recompute=8) < 0.7 * peak_bytes("keras", xla=True)
+
+
+def chain(length, *, size=1.0, wide=()):
+    """Each tensor is read by the next operation, as in a model without branches."""
+    return [
+        Activation(made=at, last_used=at + 1, size=3 * size if at in wide else size, is_saved=True)
+        for at in range(length)
+    ]
+
+
+def test_segments_have_equal_shares():
+    assert segments.cut(chain(12), segments=3) == [4, 8]
+    assert segments.cost(chain(12), [4, 8]) == 2 + 4  # two cross, and four within the last
+    assert segments.cost(chain(12), []) == 12
+
+
+def test_cuts_avoid_what_is_wide():
+    (at,) = segments.cut(chain(12, wide={5}), segments=2)
+    assert at in {5, 7}  # at 6, near the middle, the tensor that was made at 5 would cross
+
+
+def test_auto_takes_about_the_root_of_the_length():
+    activations = chain(100)
+    cuts = segments.cut(activations, segments="auto")
+    assert 7 <= len(cuts) + 1 <= 14
+    assert segments.cost(activations, cuts) <= 20
+
+
+def test_a_plan_with_segments_is_named_and_refuses_nonsense():
+    assert str(TrainingPlan(steps_per_call=1, recompute=4)) == (
+        "1 step per call, recompute (4 segments)"
+    )
+    assert str(TrainingPlan(steps_per_call=1, recompute="auto")) == (
+        "1 step per call, recompute (auto)"
+    )
+    for fields in ({"recompute": 2}, {"steps_per_call": 1, "recompute": 1}):
+        with pytest.raises(ValueError):
+            TrainingPlan(**fields)

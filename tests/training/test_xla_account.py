@@ -1,0 +1,159 @@
+"""XLA's account: what it compiled, for which shapes, what it fused and what it executed."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import model_cases
+import pytest
+import tensorflow as tf
+from model_cases import captured
+
+from tfx_perf import hlo
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import meters, xla_reading
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.fit_key import fit_key
+
+COMPILED = TrainingPlan(steps_per_call=2, xla=True)
+BATCH_SIZE = 24  # of 80 rows: the fourth batch has 8
+
+
+def rows():
+    tensors = model_cases.features(4), model_cases.features(1, seed=1)
+    return tf.data.Dataset.from_tensor_slices(tensors)
+
+
+def ragged():
+    return rows().batch(BATCH_SIZE)
+
+
+def trained(call, plan=COMPILED):
+    given = PlanChoice(plan=plan, plan_reason="for the test", fit=fit_key(call, Loop(call)))
+    session = TrainingSession(PerfConfig(), given=given)
+    session.fit(call)
+    assert session.record.plan == plan
+    return session.record
+
+
+def test_every_shape_is_a_program_of_its_own(keras):
+    record = trained(captured(model_cases.dense(keras), ragged(), epochs=3))
+    assert record.xla.compiled_shapes == ("24x4, 24x1", "8x4, 8x1")
+    figures = record.figures()
+    assert figures["xla_compile_count"] == 2
+    assert figures["xla_compile_success_ratio"] == 1.0
+    assert figures["xla_fusion_count"] > 0
+    assert figures["xla_fusion_saved_bytes"] > 0
+    assert [item.code for item in record.advice if item.code == "many_shapes"] == []
+
+
+def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
+    data = rows().batch(8, drop_remainder=True)
+    record = trained(captured(model_cases.dense(keras), data, epochs=3))
+    assert record.xla.compiled_shapes == ("8x4, 8x1",)
+    macs = 8 * (4 * 8 * 2 + 8 * 1 * 3)
+    figures = record.figures()
+    assert figures["macs_per_step"] == macs
+    assert figures["executed_flops_per_step"] == figures["flops_per_step"] == 2 * macs
+    assert figures["hfu_ratio"] == figures["mfu_ratio"] > 0
+
+
+def test_a_whole_call_is_one_program(keras):
+    plan = TrainingPlan(steps_per_call=4, xla_call=True)
+    data = rows().batch(8, drop_remainder=True)
+    record = trained(captured(model_cases.dense(keras), data, epochs=3), plan)
+    assert record.xla.compiled_shapes == ("4x8x4, 4x8x1",)
+    figures = record.figures()
+    assert figures["xla_enabled"] == figures["xla_compile_count"] == 1
+    assert figures["xla_fusion_count"] > 0
+    assert figures["executed_flops_per_step"] == figures["flops_per_step"]
+
+
+def test_without_xla_there_is_no_account(keras):
+    record = trained(
+        captured(model_cases.dense(keras), ragged(), epochs=2), TrainingPlan(steps_per_call=2)
+    )
+    assert record.xla is None
+    figures = record.figures()
+    assert figures["xla_compile_count"] is figures["xla_fusion_count"] is None
+    assert figures["executed_flops_per_step"] == figures["flops_per_step"]
+
+
+def test_keras_own_compiled_step_is_read_too(keras):
+    call = captured(model_cases.dense(keras), ragged())
+    call.model.jit_compile = True
+    account = xla_reading.account_of(call.model, Loop(call), PLAIN_FIT, next(iter(ragged())))
+    assert account.compiled_shapes is None
+    assert account.fusion_count > 0
+
+
+def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
+    settings = {"training": {"trial_budget_seconds": 30, "steps_per_call": [2]}}
+    session = TrainingSession(PerfConfig.from_dict(settings))
+    session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
+    (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
+    assert set(tried.compiled_shapes) == {"24x4, 24x1", "8x4, 8x1"}
+    assert session.record.figures()["xla_compile_success_ratio"] == 1.0
+
+    class Strings(keras.layers.Layer):
+        def call(self, inputs):
+            lengths = tf.strings.length(tf.strings.as_string(inputs))
+            return inputs + 0.0 * tf.cast(lengths, tf.float32)
+
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(Strings()(inputs)))
+    model.compile(optimizer="sgd", loss="mse")
+    session = TrainingSession(PerfConfig.from_dict(settings))
+    session.fit(captured(model, model_cases.regression().repeat(), steps_per_epoch=40))
+    (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
+    assert tried.status == "failed"
+    assert session.record.figures()["xla_compile_success_ratio"] == 0.0
+
+
+def test_what_is_computed_again_is_executed_again():
+    rows, width, units = 16, 8, 32
+    weights = tf.Variable(tf.ones((width, units)))
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(tf.recompute_grad(lambda x: tf.tanh(x @ weights))(x))
+        return loss, tape.gradient(loss, [weights])
+
+    product = 2 * rows * width * units
+    once_more = hlo.count_flops(hlo.step_hlo(step, tf.ones((rows, width)), optimized=False))
+    assert once_more == 3 * product  # forward, forward again, the weights' gradient
+
+
+@pytest.mark.parametrize(("share", "kept"), [(0.99, True), (1.01, False)])
+def test_more_than_the_peak_is_refused(share, kept):
+    flops = meters.Flops(1000, 1e6, "measured: here")
+    found = flops.held_against(2000, 2000 / (share * 1e6))
+    assert (found.peak_per_second is not None) == kept
+    assert kept == (found.note is None)
+    if not kept:
+        assert "101% of the peak (measured: here)" in found.note
+
+
+_DUMPED = """
+import sys; sys.path[:0] = sys.argv[1:2]
+import keras, model_cases, test_xla_account as own
+record = own.trained(own.captured(model_cases.dense(keras), own.ragged(), epochs=3))
+print(len(record.xla.compiled_shapes))
+"""
+
+
+@pytest.mark.slow
+def test_xla_itself_counts_the_same(tmp_path):
+    environment = {**os.environ, "XLA_FLAGS": f"--xla_dump_to={tmp_path}"}
+    child = subprocess.run(
+        [sys.executable, "-c", _DUMPED, str(pathlib.Path(__file__).parent)],
+        capture_output=True, text=True, check=True, env=environment,
+    )  # fmt: skip
+    dumps = list(tmp_path.glob("*_forward_backward*after_optimizations.txt"))
+    assert len(dumps) == int(child.stdout.split()[-1]) == 2
+
+

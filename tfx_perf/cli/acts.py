@@ -1,0 +1,149 @@
+"""What `bless` and `unbless` have in common: a person's decision, recorded in the ledger."""
+
+import datetime
+import functools
+import getpass
+import pathlib
+import socket
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+import click
+from rich import markup
+
+from tfx_perf import errors
+from tfx_perf.cli import names, terminal
+
+if TYPE_CHECKING:
+    from tfx_perf.gate.ledger import Ledger
+    from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
+    from tfx_perf.gate.mirror import Mirror
+    from tfx_perf.gate.run import Run
+
+_OPTIONS = (
+    click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
+    click.option(
+        "--metadata", "source", metavar="DB",
+        help="ML Metadata of the pipeline: a SQLite file, mysql://… or postgresql://….",
+    ),
+    click.option(
+        "--baseline-uri", metavar="URI",
+        help="The gate's baseline_uri. Without it, a new PerfLedger is put into ML Metadata.",
+    ),
+    click.option("--pipeline", metavar="NAME", help="If ML Metadata has several."),
+    click.option("--who", metavar="NAME", help="Who decides; by default you, at this machine."),
+    click.option("--json", "as_json", is_flag=True, help="JSON, not a sentence."),
+)  # fmt: skip
+
+
+def options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of both commands."""
+    return functools.reduce(lambda wrapped, option: option(wrapped), _OPTIONS[::-1], command)
+
+
+def record(
+    kind: Literal["bless", "unbless"],
+    name: str,
+    *,
+    reason: str,
+    source: str | None,
+    baseline_uri: str | None,
+    pipeline: str | None,
+    who: str | None,
+    as_json: bool,
+) -> None:
+    """Writes the decision where the gate will find it, and says so.
+
+    Args:
+        kind: the decision.
+        name: a run's id or the beginning of one, or the path of an evaluation.
+        reason: as are the others, what the options say.
+        source: ML Metadata.
+        baseline_uri: the folder of ledgers.
+        pipeline: its name in ML Metadata.
+        who: who decides.
+        as_json: whether to answer in JSON.
+
+    Raises:
+        UserError: nobody knows the run, or the ledger cannot be read or written.
+    """
+    from tfx_perf.gate.act import Act
+    from tfx_perf.gate.ledger import Ledger
+
+    if not reason.strip():
+        raise errors.UserError("Expected a reason in words. Received: reason=''.")
+    places = _places(source, baseline_uri=baseline_uri, pipeline=pipeline)
+    known = Ledger().merge(*(place.read() for place in places))
+    run = _find(kind, name, known=known, source=source, pipeline=pipeline)
+    counts = any(entry.run_id == run.run_id for entry in known.entries)
+    changes = counts is (kind == "unbless")
+    act = Act(
+        kind=kind,
+        run_id=run.run_id,
+        who=who or _whoever(),
+        time=datetime.datetime.now(datetime.timezone.utc),
+        reason=reason.strip(),
+    )
+    if changes:
+        places[0].add(Ledger(entries=(run,), acts=(act,)))
+    answer = "no longer counts as baseline" if kind == "unbless" else "counts as baseline"
+    if as_json:
+        terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
+    elif changes:
+        terminal.show(f"{markup.escape(run.run_id)} {answer} from now on.")
+    else:
+        answer = answer.replace("no longer counts", "does not count")
+        terminal.show(f"{markup.escape(run.run_id)} {answer} anyway; nothing was recorded.")
+
+
+def _whoever() -> str:
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (KeyError, OSError) as error:  # e.g. in a container
+        raise errors.UserError(
+            "Expected a user with a name. Received: none. Give --who."
+        ) from error
+
+
+def _places(
+    source: str | None, *, baseline_uri: str | None, pipeline: str | None
+) -> "list[Mirror | LedgerArtifacts]":
+    """Returns where the ledger is; the first place is the one to write to."""
+    from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
+    from tfx_perf.gate.mirror import Mirror
+
+    places: list[Any] = []
+    if baseline_uri:
+        places.append(Mirror(baseline_uri))
+    if source:
+        places.append(LedgerArtifacts(source, pipeline=pipeline))
+    if not places:
+        raise errors.UserError(
+            "Expected --metadata, --baseline-uri or both. Received: neither. "
+            "Name the ledger that the gate reads."
+        )
+    return places
+
+
+def _find(
+    kind: str, name: str, *, known: "Ledger", source: str | None, pipeline: str | None
+) -> "Run":
+    """Returns the run with its figures."""
+    from tfx_perf.gate import history
+    from tfx_perf.gate.record import GateRecord
+
+    if kind == "bless" and pathlib.Path(name).exists():
+        path = pathlib.Path(name)
+        return GateRecord.read(path / "evaluation.json" if path.is_dir() else path).candidate
+    in_ledger = {run.run_id: run for run in known.runs}
+    judged = {}
+    if source and kind == "bless":
+        judged = {
+            run.run_id: run.folders["PerfEvaluation"]
+            for run in history.read(source, pipeline=pipeline)
+            if "PerfEvaluation" in run.folders
+        }
+    run_id = names.pick(name, [*judged, *in_ledger])
+    if run_id in in_ledger:
+        return in_ledger[run_id]
+    return GateRecord.read(pathlib.Path(judged[run_id], "evaluation.json")).candidate

@@ -1,0 +1,42 @@
+"""`tfx-perf addon`: the four components for a TFX project that exists."""
+
+import pathlib
+
+import click
+
+from tfx_perf.cli import terminal
+
+
+@click.command("addon")
+@click.argument("project", type=click.Path())
+@click.option("--apply", is_flag=True, help="Make the changes; else they are only shown.")
+@click.option("--json", "as_json", is_flag=True, help="Files, notes and patch as JSON.")
+def command(*, project: str, apply: bool, as_json: bool) -> None:
+    """Says what to change in PROJECT so that its pipeline uses tfx-perf.
+
+    PROJECT is its folder, or the file that defines its pipeline. The output is a patch, for
+    `git apply` or `patch -p1` in the project's folder; the project's code is read, not run.
+    """
+    from tfx_perf.templates import addon
+
+    added = addon.addition(pathlib.Path(project))
+    patch = added.patch()
+    if apply:
+        added.write()
+    if as_json:
+        terminal.show_json(
+            {
+                "project": str(added.project),
+                "new_files": added.new_files,
+                "changed": added.changed,
+                "notes": added.notes,
+                "applied": apply,
+                "patch": patch,
+            }
+        )
+        return
+    click.echo(patch, nl=False)
+    for note in added.notes:
+        terminal.show_progress(f"Note: {note}")
+    if apply:
+        terminal.show_progress(f"Written: {', '.join(added.files)} in {added.project}")

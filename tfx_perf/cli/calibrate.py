@@ -1,0 +1,57 @@
+"""`tfx-perf calibrate`: how often the gate is wrong on a history."""
+
+import click
+from rich import box, table
+
+from tfx_perf import config as perf_config
+from tfx_perf import formatting
+from tfx_perf.cli import terminal
+
+
+@click.command("calibrate")
+@click.argument("source")
+@click.option("--pipeline", metavar="NAME", help="Only this pipeline's runs.")
+@click.option("--refused", is_flag=True, help="Also replay the runs that were refused.")
+@click.option("--config", "config_path", metavar="YAML", help="Settings with the gate's rules.")
+@click.option("--json", "as_json", is_flag=True, help="JSON, not a table.")
+def command(
+    *, source: str, pipeline: str | None, refused: bool, config_path: str | None, as_json: bool
+) -> None:
+    """Replays the runs in SOURCE and shows how often the gate would have been wrong.
+
+    SOURCE is ML Metadata or a ledger, as for `tfx-perf history`. The runs are taken to be
+    equally good: every refusal counts as a false alarm. For each metric it also shows what
+    runs vary by, and the smallest change that is found in four of five runs.
+    """
+    # Imported here: SciPy and ML Metadata take longer than the rest of the command line.
+    from tfx_perf.gate import calibration, judged_runs
+
+    settings = perf_config.PerfConfig.from_yaml(config_path) if config_path else None
+    gate = perf_config.PerfConfig.of(settings).gate
+    runs = judged_runs.read(source, pipeline=pipeline, with_refused=refused)
+    found = calibration.replay(runs, gate)
+    if as_json:
+        document = found.model_dump(mode="json")
+        terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})
+        return
+    if not found.replayed:
+        terminal.show("No run has a comparable run before it, so there is nothing to replay.")
+        return
+    rows = table.Table(
+        title=f"{found.replayed} runs replayed, each against the runs before it: {found.refused} "
+        f"refused ({found.false_alarm_rate:.1%})",
+        box=box.SIMPLE_HEAD,
+    )
+    rows.add_column("metric")
+    for name in ("compared", "regressions", "inconclusive", "noise", "smallest\ndetectable change"):
+        rows.add_column(name, justify="right")
+    for item in found.metrics:
+        rows.add_row(
+            item.metric, str(item.compared), str(item.regressions), str(item.inconclusive),
+            _percent(item.noise), _percent(item.detectable),
+        )  # fmt: skip
+    terminal.show(rows)
+
+
+def _percent(share: float | None) -> str:
+    return formatting.MISSING if share is None else f"{share:.1%}"

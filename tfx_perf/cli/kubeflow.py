@@ -1,0 +1,220 @@
+"""`tfx-perf kubeflow`: compile a pipeline for Kubeflow, check, upload, run and schedule it."""
+
+import dataclasses
+import functools
+import importlib
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich import markup
+
+from tfx_perf import errors
+from tfx_perf.cli import terminal
+
+if TYPE_CHECKING:
+    from tfx_perf.kubeflow.answers import Created, RunState
+    from tfx_perf.kubeflow.job import Job
+    from tfx_perf.kubeflow.server import PipelineServer
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
+
+
+@click.group("kubeflow")
+def command() -> None:
+    """Compiles pipelines for Kubeflow Pipelines, checks, uploads, runs and schedules them.
+
+    Every command takes --json. The server's address is --host or KF_PIPELINES_ENDPOINT.
+    """
+
+
+def _server_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds how to reach the server; the command gets a `PipelineServer` as `server`."""
+
+    @_JSON
+    @click.option("--host", metavar="URL", help="Address of the server.")
+    @click.option("--namespace", help="Kubernetes namespace, in a multi-user deployment.")
+    @click.option(
+        "--token", envvar="KF_PIPELINES_TOKEN", show_envvar=True, help="Bearer token."
+    )
+    @click.option(
+        "--cookies", envvar="KF_PIPELINES_COOKIES", show_envvar=True, help="E.g. of the login page."
+    )
+    @click.option("--ssl-ca-cert", type=click.Path(), help="Certificate of the server's authority.")
+    @functools.wraps(function)
+    def with_server(
+        *, host: str | None, namespace: str | None, token: str | None, cookies: str | None,
+        ssl_ca_cert: str | None, **others: Any,
+    ) -> None:  # fmt: skip
+        from tfx_perf.kubeflow import PipelineServer
+
+        options = {
+            "namespace": namespace, "existing_token": token, "cookies": cookies,
+            "ssl_ca_cert": ssl_ca_cert,
+        }  # fmt: skip
+        given = {key: value for key, value in options.items() if value}
+        function(server=PipelineServer(host, **given), **others)
+
+    return with_server
+
+
+def _job_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Adds what to run; the command gets a `Job` as `job`."""
+
+    @click.argument("pipeline")
+    @click.option("--version", metavar="NAME", help="Of the pipeline; the newest by default.")
+    @click.option("--name", help="Of the run or schedule; by default with the time.")
+    @click.option(
+        "--param", "given", metavar="NAME=VALUE", multiple=True, help="May be repeated."
+    )
+    @click.option("--pipeline-root", metavar="URI", help="Where the artifacts go.")
+    @click.option("--experiment", default="Default", show_default=True)
+    @click.option("--service-account", help="That the pods run as.")
+    @functools.wraps(function)
+    def with_job(
+        *, pipeline: str, version: str | None, name: str | None, given: tuple[str, ...],
+        pipeline_root: str | None, experiment: str, service_account: str | None, **others: Any,
+    ) -> None:  # fmt: skip
+        from tfx_perf.kubeflow import Job
+
+        job = Job(
+            pipeline=pipeline, version=version, name=name, parameters=_parameters(given),
+            pipeline_root=pipeline_root, experiment=experiment, service_account=service_account,
+        )  # fmt: skip
+        function(job=job, **others)
+
+    return with_job
+
+
+@command.command("compile")
+@click.argument("target", metavar="MODULE:FUNCTION")
+@click.option("--settings", "settings_path", type=click.Path(), required=True, help="YAML file.")
+@click.option("--output", type=click.Path(), default="pipeline.yaml", show_default=True)
+@_JSON
+def compile_command(*, target: str, settings_path: str, output: str, as_json: bool) -> None:
+    """Compiles the pipeline that MODULE:FUNCTION returns."""
+    from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline
+
+    settings = KubeflowSettings.from_yaml(settings_path)
+    path = compile_pipeline(_load(target)(), output=output, settings=settings)
+    if as_json:
+        terminal.show_json({"path": str(path), "target": settings.target})
+    else:
+        terminal.show(f"Compiled for {settings.target}: {markup.escape(str(path))}")
+
+
+@command.command("lint")
+@click.argument("path", type=click.Path())
+@_JSON
+@click.pass_context
+def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
+    """Checks a compiled pipeline by the server's rules; exit code 1 if it would be refused."""
+    from tfx_perf.kubeflow import packages
+
+    _, found = packages.problems(pathlib.Path(path))
+    if as_json:
+        terminal.show_json({"path": path, "problems": found})
+    else:
+        terminal.show("\n".join(map(markup.escape, found)) or "No problems.")
+    ctx.exit(1 if found else 0)
+
+
+@command.command("upload")
+@click.argument("path", type=click.Path())
+@click.option("--name", help="Of the pipeline; by default that in the file.")
+@click.option("--version", metavar="NAME", help="Of the version; by default with the time.")
+@_server_options
+def upload_command(
+    *, path: str, name: str | None, version: str | None, server: "PipelineServer", as_json: bool
+) -> None:
+    """Creates a pipeline from a compiled one, or another version of it."""
+    _show(server.upload(path, name=name, version=version), as_json)
+
+
+@command.command("run")
+@_job_options
+@click.option(
+    "--wait", "wait_seconds", metavar="SECONDS", type=click.FloatRange(min=0),
+    help="Wait as long for the end; exit code 1 if the run did not succeed.",
+)  # fmt: skip
+@_server_options
+@click.pass_context
+def run_command(
+    ctx: click.Context, *, job: "Job", wait_seconds: float | None, server: "PipelineServer",
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Starts a run of PIPELINE, which is on the server."""
+    created = server.start(job)
+    if wait_seconds is None:
+        _show(created, as_json)
+        return
+    terminal.show_progress(f"Waiting for {markup.escape(created.link)}")
+    _show_state(ctx, server.wait(created.id, timeout_seconds=wait_seconds), as_json)
+
+
+@command.command("wait")
+@click.argument("run_id")
+@click.option(
+    "--timeout", "wait_seconds", metavar="SECONDS", type=click.FloatRange(min=0), default=86400.0,
+    show_default=True,
+)  # fmt: skip
+@_server_options
+@click.pass_context
+def wait_command(
+    ctx: click.Context, *, run_id: str, wait_seconds: float, server: "PipelineServer",
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Waits for a run's end; exit code 1 if it did not succeed."""
+    _show_state(ctx, server.wait(run_id, timeout_seconds=wait_seconds), as_json)
+
+
+@command.command("schedule")
+@_job_options
+@click.option("--cron", help="Six fields, seconds first, e.g. '0 0 3 * * *'.")
+@click.option("--every", "interval_seconds", metavar="SECONDS", type=click.IntRange(min=1))
+@_server_options
+def schedule_command(
+    *, job: "Job", cron: str | None, interval_seconds: int | None, server: "PipelineServer",
+    as_json: bool,
+) -> None:  # fmt: skip
+    """Runs PIPELINE, which is on the server, again and again."""
+    _show(server.schedule(job, cron=cron, interval_seconds=interval_seconds), as_json)
+
+
+def _load(target: str) -> Callable[[], Any]:
+    module_name, _, function = target.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        return getattr(importlib.import_module(module_name), function or "?")
+    except (AttributeError, ImportError) as error:
+        raise errors.UserError(
+            "Expected module:function of a function that returns a TFX Pipeline, importable from "
+            f"here. Received: {target} ({error})."
+        ) from error
+
+
+def _parameters(given: tuple[str, ...]) -> dict[str, str]:
+    for pair in given:
+        if "=" not in pair:
+            raise errors.UserError(f"Expected NAME=VALUE. Received: --param {pair}.")
+    return dict(pair.split("=", 1) for pair in given)
+
+
+def _show(created: "Created", as_json: bool) -> None:
+    if as_json:
+        terminal.show_json(dataclasses.asdict(created))
+    else:
+        terminal.show(markup.escape(f"{created.name}: {created.link}"))
+
+
+def _show_state(ctx: click.Context, state: "RunState", as_json: bool) -> None:
+    if as_json:
+        terminal.show_json(dataclasses.asdict(state))
+    else:
+        failed = f", failed: {', '.join(state.failed_tasks)}" if state.failed_tasks else ""
+        message = f" ({state.message})" if state.message else ""
+        terminal.show(markup.escape(f"{state.state.lower()}{failed}{message}: {state.link}"))
+    ctx.exit(0 if state.state == "SUCCEEDED" else 1)

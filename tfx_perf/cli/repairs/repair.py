@@ -1,0 +1,91 @@
+"""Puts the repaired parts in the place of TFX's own, in this process only."""
+
+import importlib
+import pathlib
+import types
+from typing import Any
+
+import click
+from tfx.dsl.io import fileio
+from tfx.tools.cli import handler, labels
+from tfx.tools.cli.handler import (
+    base_handler,
+    handler_factory,
+    kubeflow_v2_dag_runner_patcher,
+    template_handler,
+)
+
+from tfx_perf import errors
+from tfx_perf.cli import template
+from tfx_perf.cli.repairs import packages, vertex_patcher
+from tfx_perf.templates import copying, starting
+
+_ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
+# Modules that take the place of TFX's, by engine.
+_HANDLERS = {"airflow": "airflow_handler", "kubeflow": "kubeflow_handler"}
+
+_create_handler = handler_factory.create_handler
+_copy_template = template_handler.copy_template
+_list_template = template_handler.list_template
+
+
+def repair() -> None:
+    """Repairs TFX's command line; what is not named here stays as TFX has it."""
+    handler_factory.subprocess = types.SimpleNamespace(
+        check_output=lambda command: packages.freeze()
+    )
+    handler_factory.pip_utils = types.SimpleNamespace(get_package_names=packages.names)
+    handler_factory.create_handler = _checked_handler
+    kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = vertex_patcher.VertexPatcher
+    template_handler.list_template = _all_templates
+    template_handler.copy_template = _copy_any_template
+
+
+def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
+    """Returns TFX's handler of the engine, after a look at what the user gave.
+
+    The pipeline's path is made absolute: TFX keeps it as it is for runs to come, which then
+    would work in the same folder only.
+    """
+    engine = flags_dict[labels.ENGINE_FLAG]
+    if engine not in _ENGINES:
+        raise errors.UserError(
+            f"Expected one of the engines {', '.join(_ENGINES)}. Received: engine={engine}."
+        )
+    path = flags_dict.get(labels.PIPELINE_DSL_PATH)
+    if path is not None:
+        if not fileio.exists(path) or fileio.isdir(path):
+            raise errors.UserError(
+                "Expected a Python file that runs a pipeline. "
+                f"Received: pipeline_path={path}, and there is none."
+            )
+        if "://" not in path:
+            flags_dict[labels.PIPELINE_DSL_PATH] = str(pathlib.Path(path).absolute())
+    for name, module in _HANDLERS.items():
+        if engine in (name, "auto"):  # TFX's factory then takes it from the package
+            setattr(handler, module, importlib.import_module(f"{__package__}.{module}"))
+    if engine == "airflow":  # whether there is an Airflow here matters to runs only
+        return handler.airflow_handler.AirflowHandler(flags_dict)
+    return _create_handler(flags_dict)
+
+
+def _all_templates() -> list[str]:
+    return [*_list_template(), *copying.TEMPLATES]
+
+
+def _copy_any_template(flags_dict: dict[str, Any]) -> None:
+    name = flags_dict[labels.MODEL]
+    if name in _list_template():
+        _copy_template(flags_dict)
+        return
+    if name.replace("_", "-") not in copying.TEMPLATES:
+        raise errors.UserError(
+            f"Expected one of the templates {', '.join(_all_templates())}. Received: model={name}."
+        )
+    destination = pathlib.Path(flags_dict[labels.DESTINATION_PATH])
+    copied = starting.copy(
+        name, pipeline_name=flags_dict[labels.PIPELINE_NAME], destination=destination
+    )
+    for path in copied.files:  # as TFX says it
+        click.echo(f"{path.name} -> {path}")
+    template.show(copied)

@@ -1,0 +1,65 @@
+"""`tfx-perf template`: copies a project to start from."""
+
+import pathlib
+from typing import TYPE_CHECKING
+
+import click
+from rich import box, table
+
+from tfx_perf.cli import terminal
+
+if TYPE_CHECKING:
+    from tfx_perf.templates import starting
+
+
+@click.group("template")
+def command() -> None:
+    """Lists and copies project templates; both commands take --json."""
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="JSON, not a table.")
+def list_templates(*, as_json: bool) -> None:
+    """Lists the templates."""
+    from tfx_perf.templates import copying
+
+    summaries = {template.name: template.summary for template in copying.TEMPLATES.values()}
+    if as_json:
+        terminal.show_json(summaries)
+        return
+    rows = table.Table(box=box.SIMPLE_HEAD)
+    rows.add_column("template", no_wrap=True)
+    rows.add_column("what it is")
+    for name, summary in summaries.items():
+        rows.add_row(name, summary)
+    terminal.show(rows)
+
+
+@command.command("copy")
+@click.option("--model", required=True, metavar="NAME", help="A template, see `template list`.")
+@click.option("--pipeline-name", "--pipeline_name", required=True, metavar="NAME")
+@click.option("--destination-path", "--destination_path", required=True, metavar="DIR")
+@click.option("--json", "as_json", is_flag=True, help="What was written, as JSON.")
+def copy(*, model: str, pipeline_name: str, destination_path: str, as_json: bool) -> None:
+    """Copies a template into a new folder, or `perf-addon` into an existing project."""
+    from tfx_perf.templates import starting
+
+    copied = starting.copy(
+        model, pipeline_name=pipeline_name, destination=pathlib.Path(destination_path)
+    )
+    if as_json:
+        files = [str(path) for path in copied.files]
+        terminal.show_json({"files": files, "patch": copied.patch, "notes": copied.notes})
+    else:
+        show(copied)
+
+
+def show(copied: "starting.Copied") -> None:
+    """Writes what was copied; the patch alone goes to standard output."""
+    for path in copied.files:
+        terminal.show_progress(f"Written: {path}")
+    if copied.patch:
+        terminal.show_progress("Apply this with `git apply` or `patch -p1` in the project:")
+        click.echo(copied.patch, nl=False)
+    for note in copied.notes:
+        terminal.show_progress(f"Note: {note}")

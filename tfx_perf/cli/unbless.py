@@ -1,0 +1,19 @@
+"""`tfx-perf unbless`: takes a run out of the baseline."""
+
+from typing import Any
+
+import click
+
+from tfx_perf.cli import acts
+
+
+@click.command("unbless")
+@click.argument("run")
+@acts.options
+def command(*, run: str, **options: Any) -> None:
+    """Makes RUN no longer count as baseline.
+
+    RUN is the id of a run in the ledger, or the beginning of one. Who, when and why are
+    recorded. A model that was pushed stays where it is.
+    """
+    acts.record("unbless", run, **options)

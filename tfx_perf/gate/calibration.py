@@ -1,0 +1,118 @@
+"""What the gate would have said of the runs on record: its own error rates."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from tfx_perf import records
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.run import Run
+from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings.gate import GateConfig
+
+_ALARMS = (Verdict.REGRESSION, Verdict.INCONCLUSIVE)
+
+
+class MetricCalibration(records.Record):
+    """One metric over all replayed runs.
+
+    Attributes:
+        metric: see `tfx_perf.metrics.lookup`.
+        compared: runs in which it was compared.
+        regressions: how many of those were called a regression.
+        inconclusive: how many were too noisy to tell.
+        noise: standard deviation of the runs that the last one was compared with, relative as
+            changes are; None for a single run or a mean of zero.
+        detectable: smallest change for the worse that is called a regression in four of five
+            runs, as of the last run; None without a ratio.
+    """
+
+    metric: str
+    compared: int
+    regressions: int
+    inconclusive: int
+    noise: float | None
+    detectable: float | None
+
+
+class Calibration(records.Record):
+    """The gate over a history.
+
+    Attributes:
+        replayed: runs that were compared with the runs before them.
+        refused: how many of those would have been refused.
+        metrics: every metric that was compared.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.calibration/1"
+
+    replayed: int
+    refused: int
+    metrics: tuple[MetricCalibration, ...]
+
+    @property
+    def false_alarm_rate(self) -> float | None:
+        """Share of refused runs; false alarms as far as no run was in truth worse."""
+        return self.refused / self.replayed if self.replayed else None
+
+
+def replay(runs: Sequence[Run], settings: GateConfig) -> Calibration:
+    """Judges each run by the comparable runs before it, which all count as blessed.
+
+    Args:
+        runs: oldest first; all of them taken to be equally good, so that every refusal is a
+            false alarm.
+        settings: the rules. Absolute limits refuse whatever came before, and are left out.
+    """
+    settings = _changes_only(settings, runs)
+    decisions = [
+        evaluate(run, ledger=Ledger(entries=tuple(runs[:number])), settings=settings)
+        for number, run in enumerate(runs)
+    ]
+    compared = [decision for decision in decisions if decision.baseline_runs]
+    keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
+    found = [_metric(key, settings.rules[key].scale, compared) for key in keys]
+    return Calibration(
+        replayed=len(compared),
+        refused=sum(not decision.blessed for decision in compared),
+        metrics=tuple(item for item in found if item.compared),
+    )
+
+
+def _changes_only(settings: GateConfig, runs: Sequence[Run]) -> GateConfig:
+    names = {name for run in runs for name in run.evaluation}
+    rules = {
+        key: rule.model_copy(update={"min": None, "max": None, "optional": True})
+        for key, rule in settings.rules_for(names).items()
+        if rule.margin is not None
+    }
+    anchor = {"anchor": None}  # a pinned run is not yet there when the replay begins
+    return settings.model_copy(update={"rules": rules, "use_defaults": False, **anchor})
+
+
+def _metric(key: str, scale: float, decisions: Sequence[GateRecord]) -> MetricCalibration:
+    outcomes = [
+        item
+        for decision in decisions
+        for item in decision.outcomes
+        if item.metric == key and item.kind == "change" and item.checked
+    ]
+    alarms = {verdict: sum(item.verdict is verdict for item in outcomes) for verdict in _ALARMS}
+    detectable = [item.detectable for item in outcomes if item.detectable is not None]
+    return MetricCalibration(
+        metric=key,
+        compared=len(outcomes),
+        regressions=alarms[Verdict.REGRESSION],
+        inconclusive=alarms[Verdict.INCONCLUSIVE],
+        noise=_noise(key, scale, decisions[-1].baseline_runs),
+        detectable=detectable[-1] if detectable else None,
+    )
+
+
+def _noise(key: str, scale: float, runs: Sequence[Run]) -> float | None:
+    known = [run.figure(key) for run in runs if run.figure(key) is not None]
+    scale = max(scale, abs(float(np.mean(known)))) if known else 0.0
+    return float(np.std(known, ddof=1)) / scale if scale and len(known) > 1 else None

@@ -1,0 +1,140 @@
+"""A run's figure beside the same figure of the last comparable blessed runs."""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+
+import numpy as np
+
+from tfx_perf import formatting, metrics
+from tfx_perf.gate import noise
+from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.prediction import Prediction, predict
+from tfx_perf.metrics import Direction
+from tfx_perf.settings.rule import Rule
+
+# A run passes if a change beyond the budget is ruled out with 95 % confidence.
+_BUDGET_LEVEL = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """One comparison, and the answer to it at any level of significance.
+
+    Attributes:
+        key: the metric.
+        value: this run's figure.
+        samples: the blessed runs' figures, oldest first, at least one.
+        rule: with a margin.
+        host_factor: see `prediction.host_factor`.
+    """
+
+    key: str
+    value: float
+    samples: Sequence[float]
+    rule: Rule
+    host_factor: float = 1.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the figure does not vary, so that any difference from the last run is real."""
+        return metrics.lookup(self.key).is_deterministic
+
+    @functools.cached_property
+    def sign(self) -> float:
+        """1 where higher is worse, else -1; times a figure, more is always worse."""
+        return 1.0 if self.rule.direction_of(self.key) is Direction.LOWER else -1.0
+
+    @functools.cached_property
+    def baseline(self) -> float:
+        """What the figure is compared with."""
+        return float(self.samples[-1] if self.is_exact else np.mean(self.samples))
+
+    @functools.cached_property
+    def scale(self) -> float:
+        """What changes are relative to."""
+        return max(abs(self.baseline), self.rule.scale)
+
+    @functools.cached_property
+    def worse(self) -> float:
+        """By how much the figure is worse than the baseline, in its unit."""
+        return self.sign * (self.value - self.baseline)
+
+    @functools.cached_property
+    def prior(self) -> float:
+        """The standard deviation to expect of a run on a quiet host, in the metric's unit."""
+        return (self.rule.noise or noise.prior(self.key)) * self.scale
+
+    @functools.cached_property
+    def prediction(self) -> Prediction:
+        """Where a run that is no worse is to be expected."""
+        return predict(self.samples, prior=self.host_factor * self.prior)
+
+    @functools.cached_property
+    def p_value(self) -> float:
+        """Probability that a run that is no worse looks as bad."""
+        return self.prediction.p_value(self.worse)
+
+    def threshold(self, level: float) -> float:
+        """Returns by how much a figure must be worse to be a regression, in its unit."""
+        margin = self.rule.margin * self.scale
+        return margin if self.is_exact else max(margin, self.prediction.half_width(level))
+
+    def outcome(self, *, level: float, smallest_level: float) -> Outcome:
+        """Returns the answer.
+
+        Args:
+            level: what the p-value is held to.
+            smallest_level: of all rules together; it decides what can be detected at all.
+        """
+        allowed = self.baseline + self.sign * self.threshold(level)
+        interval = 0.0 if self.is_exact else self.prediction.half_width(_BUDGET_LEVEL)
+        difference = self.value - self.baseline
+        detectable = self.threshold(smallest_level)
+        if not self.is_exact:
+            detectable = self.prediction.detectable(detectable)
+        verdict, reason = self._judge(allowed, interval, level=level)
+        return Outcome(
+            metric=self.key,
+            kind="change",
+            verdict=verdict,
+            reason=reason,
+            value=self.value,
+            baseline=self.baseline,
+            change=self._relative(difference),
+            change_low=self._relative(difference - interval),
+            change_high=self._relative(difference + interval),
+            margin=self.rule.margin,
+            lowest=allowed if self.sign < 0 else None,
+            highest=allowed if self.sign > 0 else None,
+            detectable=self._relative(detectable),
+        )
+
+    def _judge(self, allowed: float, interval: float, *, level: float) -> tuple[Verdict, str]:
+        shown = functools.partial(formatting.format_value, self.key)
+        found = f"{shown(self.value)} is {self._against_baseline(shown(self.baseline))}"
+        is_worse = self.worse > self.rule.margin * self.scale
+        if is_worse and (self.is_exact or self.p_value <= level):
+            because = "the margin allows" if self.is_exact else "margin and noise allow"
+            return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
+        worst = self.worse + interval
+        if not self.is_exact and worst > self.rule.largest_change * self.scale:
+            return Verdict.INCONCLUSIVE, (
+                f"{found}; with {self._percent(self.prediction.spread)} of noise from run to run "
+                f"it may be {self._percent(worst)} worse, and {self.rule.largest_change:.1%} must "
+                "be ruled out."
+            )
+        return Verdict.PASS, f"{found}{', which noise explains' if is_worse else ''}."
+
+    def _against_baseline(self, baseline: str) -> str:
+        change = self._relative(self.value - self.baseline)
+        if not change:  # equal, or no ratio to a baseline of zero
+            return f"against the baseline {baseline}" if self.worse else "equal to the baseline"
+        return f"{abs(change):.1%} {'above' if change > 0 else 'below'} the baseline {baseline}"
+
+    def _percent(self, difference: float) -> str:
+        relative = self._relative(difference)
+        return "any amount" if relative is None else f"{relative:.1%}"
+
+    def _relative(self, difference: float) -> float | None:
+        return difference / self.scale if self.scale else None

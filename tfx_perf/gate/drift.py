@@ -1,0 +1,100 @@
+"""The anchor: what many small changes may add up to.
+
+A gate that compares with the last blessed runs only lets any slowdown through in small
+steps: each is within the margin, and becomes the next one's baseline.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tfx_perf import formatting
+from tfx_perf.gate.change import Change
+from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.run import Run
+
+# The best level is the best median of so many runs in a row: the best single run is luck.
+_WINDOW = 5
+# Variance of the median of many normal samples over that of their mean.
+_MEDIAN_VARIANCE = math.pi / 2
+# Median of the absolute difference of two normal samples, in standard deviations.
+_MEDIAN_DIFFERENCE = 0.9539
+
+
+def check(
+    change: Change, *, comparable: Sequence[Run], pinned: str | None, level: float
+) -> Iterator[Outcome]:
+    """Checks the change since the anchor against the rule's budget.
+
+    The anchor is the pinned run if it is comparable, else the best level that five runs in a
+    row have held; there is none with fewer runs.
+
+    Args:
+        change: the comparison with the last runs; its noise holds here too.
+        comparable: all comparable blessed runs, oldest first.
+        pinned: run id; None for the best level.
+        level: of significance; a change must be beyond both budget and noise.
+    """
+    figures = {run.run_id: run.figure(change.key) for run in comparable}
+    known = [figure for figure in figures.values() if figure is not None]
+    if pinned is not None and figures.get(pinned) is not None:
+        yield _outcome(change, anchor=figures[pinned], name=f"run {pinned}", runs=1.0, level=level)
+    elif len(known) >= _WINDOW:
+        anchor = best_level(known, sign=change.sign)
+        runs = _WINDOW / _MEDIAN_VARIANCE
+        yield _outcome(change, anchor=anchor, name="the best level", runs=runs, level=level)
+
+
+def best_level(figures: Sequence[float], *, sign: float) -> float:
+    """Returns the best median of five runs in a row.
+
+    Args:
+        figures: at least five, oldest first.
+        sign: 1 where higher is worse, else -1.
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), _WINDOW)
+    return float(sign * np.min(sign * np.median(windows, axis=1)))
+
+
+def _spread(change: Change) -> float:
+    """Returns the noise of a run from one run to the next, which a shift of the level spares.
+
+    The spread around the mean would not do: what an improvement adds to it would hide that
+    the improvement is lost again.
+    """
+    if len(change.samples) == 1:
+        return change.prediction.spread
+    steps = np.median(np.abs(np.diff(change.samples)))
+    return max(change.prior, float(steps) / _MEDIAN_DIFFERENCE)
+
+
+def _outcome(change: Change, *, anchor: float, name: str, runs: float, level: float) -> Outcome:
+    scale = max(abs(anchor), change.rule.scale)
+    allowed = change.rule.largest_change * scale
+    if not change.is_exact:
+        noise = dataclasses.replace(change.prediction, spread=_spread(change))
+        allowed = max(allowed, noise.half_width(level, count=runs))
+    refused = change.sign * (change.value - anchor) > allowed
+    bound = anchor + change.sign * allowed
+    relative = (change.value - anchor) / scale if scale else None
+    value, level_then, end = (
+        formatting.format_value(change.key, figure) for figure in (change.value, anchor, bound)
+    )
+    amount = "" if relative is None else f"{relative:+.1%} "
+    return Outcome(
+        metric=change.key,
+        kind="drift",
+        verdict=Verdict.REGRESSION if refused else Verdict.PASS,
+        reason=(
+            f"{value} is {amount}against {name}, {level_then}; all changes together "
+            f"{'go beyond' if refused else 'are within'} {end}."
+        ),
+        value=change.value,
+        baseline=anchor,
+        change=relative,
+        margin=change.rule.largest_change,
+        lowest=bound if change.sign < 0 else None,
+        highest=bound if change.sign > 0 else None,
+    )

@@ -1,0 +1,54 @@
+"""The gate's decision in a sentence."""
+
+from collections.abc import Mapping, Sequence
+
+from tfx_perf.gate.outcome import Outcome
+
+
+def headline(
+    outcomes: Sequence[Outcome],
+    *,
+    blessed: bool,
+    baseline_count: int,
+    differences: Mapping[str, tuple[str, str]],
+) -> str:
+    """Returns the decision, with what it rests on; what was not compared comes first.
+
+    Args:
+        outcomes: one for each check.
+        blessed: the decision.
+        baseline_count: comparable blessed runs.
+        differences: environment field to its value in the latest blessed run and in this
+            one, where blessed runs exist and none is comparable.
+    """
+    if not outcomes:
+        return "Refused: the gate has no rule, so nothing was checked."
+    decision = _decision(outcomes, blessed=blessed)
+    if differences:
+        fields = "; ".join(f"{field} {old} -> {new}" for field, (old, new) in differences.items())
+        return f"Not comparable with any blessed run ({fields}): absolute limits only. {decision}"
+    if not baseline_count:
+        return f"{decision} Nothing was compared: no blessed run is on record yet."
+    return f"{decision} Compared with {_counted(baseline_count, 'blessed run')}."
+
+
+def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
+    count, checked = _counted(len(outcomes), "check"), sum(item.checked for item in outcomes)
+    if not blessed:
+        refusals = [outcome for outcome in outcomes if outcome.refuses]
+        first = refusals[0]
+        said = f"{first.metric} ({first.verdict.value}): {first.reason}"
+        return f"Refused by {len(refusals)} of {count}. {said}"
+    if not checked:
+        return f"Blessed unchecked: none of {count} applies yet."
+    warnings = [
+        outcome.metric
+        for outcome in outcomes
+        if outcome.checked and outcome.verdict.value != "pass"
+    ]
+    noted = f" To look at: {', '.join(dict.fromkeys(warnings))}." if warnings else ""
+    return f"Blessed: {checked} of {count} made, none refused.{noted}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

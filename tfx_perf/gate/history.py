@@ -1,0 +1,176 @@
+"""Runs from wherever they are recorded: ML Metadata, a ledger, an artifact's file."""
+
+import contextlib
+import dataclasses
+import datetime
+import json
+import logging
+import pathlib
+from collections.abc import Iterable, Mapping
+
+from tfx_perf import errors, metadata, metadata_store, metrics
+from tfx_perf.gate import record as gate_record
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.metadata import Run
+from tfx_perf.training import record as training_record
+from tfx_perf.training.record import TrainingRecord
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def read(source: str, *, pipeline: str | None = None, limit: int | None = None) -> list[Run]:
+    """Returns the runs on record, newest first.
+
+    Figures have all their digits, and runs their environment, where the artifacts' files can
+    be read; ML Metadata itself keeps six decimals and no environment.
+
+    Args:
+        source: a database (see `metadata_store.open_store`), a ledger's JSON file, or the
+            folder at `baseline_uri`. Ledgers hold only runs that are blessed, or were.
+        pipeline: only this pipeline's runs; ledgers do not know any.
+        limit: at most this many; None for all.
+
+    Raises:
+        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
+    """
+    if is_metadata(source):
+        runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
+        known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
+        return [_decided(_completed(run), known[run.pipeline]) for run in runs]
+    return _of_ledger(read_ledger(source))[:limit]
+
+
+def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
+    """Returns the blessed runs on record.
+
+    Args:
+        source: as for `read`.
+        pipeline: its name in ML Metadata; None for the only one there.
+
+    Raises:
+        UserError: there is nothing there, or it is damaged, or it has no such pipeline.
+    """
+    if is_metadata(source):
+        return LedgerArtifacts(source, pipeline=pipeline).read()
+    return Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
+
+
+def read_artifact(path: str) -> Run:
+    """Returns the run that an artifact's file is about.
+
+    Args:
+        path: `evaluation.json`, `metrics.json`, or the folder of one.
+
+    Raises:
+        UserError: it is none of them, or damaged.
+    """
+    file = pathlib.Path(path)
+    if file.is_dir():
+        names = (gate_record.FILE_NAME, training_record.FILE_NAME)
+        file = next((file / name for name in names if (file / name).is_file()), file / names[0])
+    if _schema(file) != TrainingRecord.SCHEMA:
+        decision = GateRecord.read(file)
+        run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
+        return dataclasses.replace(run, blessed=decision.blessed)
+    training = TrainingRecord.read(file)
+    return Run(
+        run_id=str(path),
+        pipeline="",
+        created=datetime.datetime.fromtimestamp(file.stat().st_mtime, tz=datetime.timezone.utc),
+        state="complete",
+        metrics=metrics.checked(training.figures()),
+        blessed=None,
+        pushed=None,
+        folders={},
+        plans={"training plan": str(training.plan)},
+        environment=training.environment,
+    )
+
+
+def is_metadata(source: str) -> bool:
+    """Returns whether `source` is a database of ML Metadata and no ledger.
+
+    Raises:
+        UserError: it is a local path where there is nothing.
+    """
+    if metadata_store.is_url(source):
+        return True
+    if "://" in source:
+        return False
+    path = pathlib.Path(source)
+    if not path.exists():
+        raise errors.UserError(
+            "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON "
+            f"file, or the folder at baseline_uri. Received: path={source}, which does not exist."
+        )
+    return path.is_file() and path.suffix != ".json"
+
+
+def _decisions(source: str, pipeline: str) -> Ledger:
+    try:
+        return read_ledger(source, pipeline=pipeline)
+    except errors.UserError as error:  # must not hide the runs
+        _LOGGER.warning("What people decided is not shown: %s", error)
+        return Ledger()
+
+
+def _completed(run: Run) -> Run:
+    """Adds what the artifacts' files know; of a file that cannot be read, nothing."""
+    figures, environment = dict(run.metrics), {}
+    for kind, file_name in (
+        ("PerfMetrics", training_record.FILE_NAME),
+        ("PerfEvaluation", gate_record.FILE_NAME),
+    ):
+        path = pathlib.Path(run.folders.get(kind, ""), file_name)
+        if kind in run.folders and path.is_file():
+            with contextlib.suppress(errors.UserError):  # e.g. of an older version
+                found = read_artifact(str(path))
+                figures |= found.metrics
+                environment |= found.environment
+    return dataclasses.replace(run, metrics=figures, environment=environment)
+
+
+def _decided(run: Run, ledger: Ledger) -> Run:
+    """Adds what a person decided."""
+    act = next((act for act in reversed(ledger.acts) if act.run_id == run.run_id), None)
+    if act is None:
+        return run
+    return dataclasses.replace(
+        run,
+        blessed=act.kind == "bless",
+        note=f"{act.kind}ed by {act.who} on {act.time:%Y-%m-%d}: {act.reason}",
+    )
+
+
+def _of_ledger(ledger: Ledger) -> list[Run]:
+    runs: Iterable[Run] = (
+        Run(
+            run_id=entry.run_id,
+            pipeline="",
+            created=entry.time,
+            state="complete",
+            metrics={**entry.figures, **_prefixed(entry.evaluation)},
+            blessed=entry in ledger.entries,
+            pushed=None,
+            folders={},
+            environment=entry.environment,
+        )
+        for entry in ledger.runs
+    )
+    newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
+    return [_decided(run, ledger) for run in newest_first]
+
+
+def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:
+    return {metrics.EVALUATION_PREFIX + name: value for name, value in evaluation.items()}
+
+
+def _schema(path: pathlib.Path) -> str | None:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return None  # and reading it says why
+    return document.get("schema") if isinstance(document, dict) else None

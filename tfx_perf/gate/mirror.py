@@ -1,0 +1,147 @@
+"""The ledger outside of ML Metadata: a folder, local or in an object store."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator
+
+import fsspec
+from fsspec.implementations import local
+
+from tfx_perf import errors, fingerprint
+from tfx_perf.gate.ledger import Ledger
+
+_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
+
+
+class Mirror:
+    """A folder of ledgers whose merge is the ledger.
+
+    Each writer adds a file of its own, with what the folder does not hold yet, and never
+    changes one. So writers cannot overwrite each other, on any store and without a lock:
+    an object store needs no more than single puts and a listing that shows what was put,
+    which S3 and Google Cloud Storage both promise. A local file is written aside and renamed.
+    Files whose runs are all too old to count are removed by later writers.
+
+    Every file has a checksum. As long as the folder holds one `*.json` that is damaged or no
+    ledger, it is neither read nor written, so that no run is judged by half a baseline.
+
+    Example:
+        >>> Mirror("gs://bucket/taxi/baseline").read().comparable(environment)
+    """
+
+    def __init__(self, uri: str) -> None:
+        """Finds the driver; the store itself is not touched yet.
+
+        Args:
+            uri: the folder: a local path, or a URL that fsspec knows, e.g. `gs://` or `s3://`.
+                It need not exist.
+
+        Raises:
+            UserError: an unknown kind of store, or one whose driver is not installed.
+        """
+        self._uri = uri
+        try:
+            # Without caches: other processes write here.
+            self._store, self._folder = fsspec.url_to_fs(
+                uri, skip_instance_cache=True, use_listings_cache=False
+            )
+        except (ImportError, ValueError) as error:
+            extra = _EXTRAS.get(uri.partition("://")[0])
+            remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
+            raise errors.UserError(
+                "Expected a local folder, or a URL whose fsspec driver is installed. "
+                f"Received: baseline_uri={uri} ({error}). {remedy}"
+            ) from error
+
+    def read(self) -> Ledger:
+        """Returns the ledger; empty if the folder does not exist or is empty.
+
+        Raises:
+            UserError: the store cannot be read, or holds a file that is damaged or no ledger.
+        """
+        return Ledger().merge(*self._files().values())
+
+    def add(self, ledger: Ledger, *, keep: int | None = None) -> None:
+        """Writes what the folder does not hold yet.
+
+        Args:
+            ledger: the runs and acts to add.
+            keep: remove files that hold only runs beyond `Ledger.last(keep)`; None removes none.
+
+        Raises:
+            UserError: the store cannot be read or written; the folder is as it was.
+        """
+        files = self._files()
+        known = Ledger().merge(*files.values())
+        news = ledger.beyond(known)
+        if news != Ledger():
+            self._put(news)
+        if keep is not None:
+            counting = known.merge(news).last(keep).runs
+            for path, part in files.items():
+                if not part.acts and not any(run in counting for run in part.runs):
+                    with self._access("written"), contextlib.suppress(FileNotFoundError):
+                        self._store.rm_file(path)  # unless another writer was quicker
+
+    def _files(self) -> dict[str, Ledger]:
+        with self._access("read"):
+            if self._store.isfile(self._folder):
+                raise errors.UserError(
+                    f"Expected baseline_uri to be a folder. Received: baseline_uri={self._uri}, "
+                    "which is a file; name its folder, or one that does not exist yet."
+                )
+            try:
+                found = self._store.ls(self._folder, detail=False)
+            except FileNotFoundError:
+                return {}
+            paths = sorted(path for path in found if path.endswith(".json"))
+            # All at a time. Unlike cat(), it takes no path with a * or [ for a pattern.
+            texts = self._store.cat_ranges(paths, None, None, on_error="return")
+            files = {}
+            for path, text in zip(paths, texts, strict=True):
+                if isinstance(text, FileNotFoundError):
+                    continue  # too old, and removed since it was listed
+                if isinstance(text, Exception):
+                    raise text
+                files[path] = Ledger.from_text(text, source=self._store.unstrip_protocol(path))
+        return files
+
+    def _put(self, ledger: Ledger) -> None:
+        text = ledger.to_text().encode()
+        newest = max(item.time for item in (*ledger.runs, *ledger.acts))
+        # The same content has the same name, so that a repeated write changes nothing.
+        name = f"{newest:%Y%m%dT%H%M%S}-{fingerprint.digest(text)}.json"
+        with self._access("written"):
+            if isinstance(self._store, local.LocalFileSystem):
+                _write_aside(pathlib.Path(self._folder, name), text)
+            else:
+                self._store.pipe_file(f"{self._folder}/{name}", text)
+
+    @contextlib.contextmanager
+    def _access(self, verb: str) -> Iterator[None]:
+        """Makes one line of whatever a driver raises: each has exceptions of its own."""
+        try:
+            yield
+        except errors.UserError:
+            raise
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise errors.UserError(
+                f"Expected a baseline_uri that can be {verb}. "
+                f"Received: baseline_uri={self._uri} ({reason})."
+            ) from error
+
+
+def _write_aside(path: pathlib.Path, text: bytes) -> None:
+    """Writes a file that nobody ever sees half of, also not after a crash."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    aside = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with aside.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,29 @@
+"""How much a figure may be expected to vary from run to run, before runs have shown it."""
+
+from tfx_perf import metrics
+
+# Relative run-to-run standard deviations, by what kind of figure it is; see docs/gate.md.
+_STEADY = 0.01
+_ONE_OFF = 0.05
+_BY_UNIT = {"bytes": 0.01, "loss": 0.01, "score": 0.005, "times": 0.05}
+# Times of things that are done once and not averaged over many steps, and tails.
+_ONCE = frozenset(
+    (
+        "setup_time_seconds", "time_to_first_step_seconds", "compile_time_seconds",
+        "fit_time_seconds", "garbage_collection_seconds", "checkpoint_time_seconds",
+        "input_preparation_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
+        "input_wait_ratio", "compile_share_ratio",
+    )
+)  # fmt: skip
+
+
+def prior(key: str) -> float:
+    """Returns the relative standard deviation to expect of a metric.
+
+    Args:
+        key: see `tfx_perf.metrics.lookup`.
+
+    Raises:
+        KeyError: there is no such metric.
+    """
+    return _ONE_OFF if key in _ONCE else _BY_UNIT.get(metrics.lookup(key).unit, _STEADY)

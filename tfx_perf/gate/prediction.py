@@ -1,0 +1,104 @@
+"""Where a further run is to be expected, from a few runs and a prior.
+
+The unit is the run, never the step: steps of one run share its disturbances.
+
+A few runs say little about their own spread: two have one degree of freedom, and the 95 %
+quantile of t is then 6.3. The prior counts as `PRIOR_DEGREES` further degrees of freedom
+(scaled inverse chi-squared prior of the variance, Gelman et al., "Bayesian Data Analysis",
+3rd ed., section 3.3), so that one formula serves from the first run on, and the runs take
+over as they become more. The prior itself follows the host: see `host_factor`.
+"""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import special
+
+PRIOR_DEGREES = 4.0
+_POWER = 0.8
+
+
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """A further run of the same kind: Student's t around `centre`.
+
+    `centre + t * spread * sqrt(1 + 1/count)`: Hahn and Meeker, "Statistical Intervals"
+    (1991), chapter 4, with the pooled spread.
+
+    Attributes:
+        centre: mean of the runs.
+        spread: standard deviation of one run, in the figure's unit.
+        degrees: degrees of freedom of the spread.
+        count: how many runs there are.
+    """
+
+    centre: float
+    spread: float
+    degrees: float
+    count: int
+
+    def error(self, *, count: float | None = None) -> float:
+        """Returns the standard deviation of a further run less the mean of `count` runs.
+
+        Args:
+            count: None for the runs that are predicted from.
+        """
+        return self.spread * math.sqrt(1 + 1 / (count or self.count))
+
+    def half_width(self, level: float, *, count: float | None = None) -> float:
+        """Returns what a further run exceeds the mean by with probability `level`.
+
+        Args:
+            level: one-sided.
+            count: runs in the mean; None for the runs that are predicted from.
+        """
+        return float(special.stdtrit(self.degrees, 1 - level)) * self.error(count=count)
+
+    def p_value(self, excess: float) -> float:
+        """Returns the probability that a further run lies as far above the centre."""
+        if not self.error():
+            return 0.0 if excess > 0 else 1.0
+        return float(special.stdtr(self.degrees, -excess / self.error()))
+
+    def detectable(self, threshold: float) -> float:
+        """Returns the true excess that is above `threshold` with a probability of 80 %."""
+        return threshold + float(special.ndtri(_POWER)) * self.error()
+
+
+def predict(samples: Sequence[float], *, prior: float) -> Prediction:
+    """Returns what the runs and the prior say about a further run.
+
+    Args:
+        samples: one figure a run, at least one.
+        prior: standard deviation of one run to expect, in the figure's unit.
+    """
+    degrees = PRIOR_DEGREES + len(samples) - 1
+    squares = PRIOR_DEGREES * prior**2 + float(np.sum((samples - np.mean(samples)) ** 2))
+    return Prediction(
+        centre=float(np.mean(samples)),
+        spread=math.sqrt(squares / degrees),
+        degrees=degrees,
+        count=len(samples),
+    )
+
+
+def host_factor(metrics: Sequence[tuple[Sequence[float], float]]) -> float:
+    """Returns by how much the runs of a host vary more than the priors say, at least 1.
+
+    A busy host disturbs every metric, and all metrics together show that after a few runs,
+    when each one alone does not. The factor is the median over the metrics of the variance
+    over its prior, each over the median it has if the prior is right; this is the empirical
+    prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
+
+    Args:
+        metrics: for each metric one figure a run, and its prior standard deviation.
+    """
+    ratios = []
+    for samples, prior in metrics:
+        freedom = len(samples) - 1
+        if freedom and prior:
+            usual = 2 * special.gammaincinv(freedom / 2, 0.5) / freedom  # median of chi2 / freedom
+            ratios.append(float(np.var(samples, ddof=1)) / prior**2 / usual)
+    return math.sqrt(max(1.0, float(np.median(ratios)))) if ratios else 1.0

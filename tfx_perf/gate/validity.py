@@ -1,0 +1,44 @@
+"""Whether a run has a figure that may be judged."""
+
+from tfx_perf import metrics
+from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.run import Run
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.rule import Rule
+
+# What is taken over the steps of a training, and says nothing after a few.
+_PER_STEP = frozenset(
+    (
+        "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
+        "examples_per_second", "achieved_flops_per_second", "mfu_ratio",
+        "cost_per_million_examples",
+    )
+)  # fmt: skip
+
+
+def problem(key: str, rule: Rule, *, candidate: Run, settings: GateConfig) -> Outcome | None:
+    """Returns why a figure cannot be judged, None if it can.
+
+    Args:
+        key: the metric.
+        rule: an optional one leaves a missing figure unchecked.
+        candidate: the run.
+        settings: how many steps a figure needs.
+    """
+    kind = "limit" if rule.margin is None else "change"
+    value = candidate.figure(key)
+    if value is None:
+        component = metrics.lookup(key).component
+        reason = f"{component} recorded no such figure, or none that is finite"
+        if rule.optional:
+            verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
+        else:
+            verdict, reason = Verdict.INVALID, f"{reason}, and a rule without its figure refuses."
+        return Outcome(metric=key, kind=kind, verdict=verdict, reason=reason)
+    steps = candidate.figure("train_step_count")
+    if key in _PER_STEP and steps is not None and steps < settings.minimum_steps:
+        return Outcome(
+            metric=key, kind=kind, verdict=Verdict.INVALID, value=value,
+            reason=f"It rests on {steps:.0f} steps, and needs {settings.minimum_steps}.",
+        )  # fmt: skip
+    return None

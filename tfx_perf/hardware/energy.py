@@ -1,0 +1,149 @@
+"""Energy that the host takes, from RAPL and NVML.
+
+RAPL: the processors' own counters, as Linux shows them in /sys/class/powercap
+(https://docs.kernel.org/power/powercap/powercap.html). NVML: NVIDIA's library, through the
+package `nvidia-ml-py` if that is installed. Both count for the whole host, whoever uses it.
+"""
+
+import contextlib
+import importlib
+import pathlib
+import re
+import threading
+from collections.abc import Iterator
+from typing import Protocol
+
+from tfx_perf import errors
+
+_POWERCAP = pathlib.Path("/sys/class/powercap")
+# RAPL's counters begin anew after some ten minutes at full load.
+_SAMPLING_SECONDS = 60.0
+
+
+class EnergyCounter(Protocol):
+    """Something that counts energy."""
+
+    def joules(self) -> float:
+        """Returns the energy since the counter was made; must be asked every minute."""
+
+
+class RaplCounter:
+    """Adds up the processors of the host, and the memory where it is counted by itself."""
+
+    def __init__(self, root: pathlib.Path = _POWERCAP) -> None:
+        """Begins to count.
+
+        Args:
+            root: the folder of zones, e.g. `intel-rapl:0`; AMD's have the same names.
+
+        Raises:
+            MeasurementError: there is none, or it may not be read.
+        """
+        self._zones = [folder for folder in sorted(root.glob("intel-rapl:*")) if _counts(folder)]
+        if not self._zones:
+            raise errors.MeasurementError(f"no RAPL in {root}")
+        try:
+            self._last = {zone: _number(zone / "energy_uj") for zone in self._zones}
+            self._range = {zone: _number(zone / "max_energy_range_uj") for zone in self._zones}
+        except (OSError, ValueError) as error:  # root only, since Linux 5.10
+            raise errors.MeasurementError(f"RAPL cannot be read ({error})") from error
+        self._microjoules = 0
+
+    def joules(self) -> float:
+        """See `EnergyCounter`."""
+        for zone in self._zones:
+            now = _number(zone / "energy_uj")
+            passed = now - self._last[zone]
+            self._microjoules += passed if passed >= 0 else passed + self._range[zone]
+            self._last[zone] = now
+        return self._microjoules / 1e6
+
+
+class NvmlCounter:
+    """Adds up the NVIDIA GPUs of the host, from Volta on."""
+
+    def __init__(self) -> None:
+        """Begins to count.
+
+        Raises:
+            MeasurementError: the package, the driver or the counter is not there.
+        """
+        try:
+            self._nvml = importlib.import_module("pynvml")
+        except ImportError as error:
+            raise errors.MeasurementError("nvidia-ml-py is not installed") from error
+        try:
+            self._nvml.nvmlInit()
+            count = self._nvml.nvmlDeviceGetCount()
+            self._devices = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+            self._began = self._millijoules()
+        except self._nvml.NVMLError as error:
+            raise errors.MeasurementError(f"NVML cannot be read ({error})") from error
+
+    def joules(self) -> float:
+        """See `EnergyCounter`."""
+        return (self._millijoules() - self._began) / 1e3
+
+    def _millijoules(self) -> int:
+        return sum(map(self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._devices))
+
+
+class Energy:
+    """What was taken.
+
+    Attributes:
+        joules: None if nothing could be counted.
+        reason: why not everything was counted; empty if it was.
+    """
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.joules: float | None = None
+        self.reason = ""
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[Energy]:
+    """Counts what the host takes inside of the context; complete when that ends."""
+    counters, reasons = [], []
+    for kind in (RaplCounter, NvmlCounter):
+        try:
+            counters.append(kind())
+        except errors.MeasurementError as error:
+            reasons.append(str(error))
+    energy, ended = Energy(), threading.Event()
+    energy.reason = "; ".join(reasons)
+    sampler = threading.Thread(target=_sample, args=(counters, ended), daemon=True)
+    if counters:
+        sampler.start()
+    try:
+        yield energy
+    finally:
+        ended.set()
+        if counters:
+            sampler.join()
+            try:
+                energy.joules = sum(counter.joules() for counter in counters)
+            except Exception as error:  # a driver may go; the training must not
+                energy.reason = f"a counter failed: {error}"
+
+
+def _sample(counters: list[EnergyCounter], ended: threading.Event) -> None:
+    while not ended.wait(_SAMPLING_SECONDS):
+        for counter in counters:
+            with contextlib.suppress(Exception):  # told at the end
+                counter.joules()
+
+
+def _counts(zone: pathlib.Path) -> bool:
+    """Whether a zone is to be added up: a processor, or memory, which no processor counts."""
+    with contextlib.suppress(OSError):
+        name = (zone / "name").read_text().strip()
+        if re.fullmatch(r"intel-rapl:\d+", zone.name):
+            return name.startswith("package")
+        return name == "dram"
+    return False
+
+
+def _number(path: pathlib.Path) -> int:
+    return int(path.read_text())

@@ -1,0 +1,84 @@
+"""Counts what XLA fused in a compiled step, and what that keeps out of memory.
+
+A fusion is one kernel for several operations: what they hand to each other stays in registers
+or caches, where it would be written to memory and read again if each were a kernel of its own
+(https://openxla.org/xla/architecture). Taken from the HLO after optimisation.
+"""
+
+import dataclasses
+import math
+from collections.abc import Iterator
+
+from tensorflow.compiler.xla import xla_data_pb2
+from tensorflow.compiler.xla.service import hlo_pb2
+
+# What writes nothing of its own even if it stands alone, or would be part of its user anyway.
+_FREE = {
+    "parameter", "constant", "iota", "broadcast", "reshape", "bitcast", "tuple",
+    "get-tuple-element",
+}  # fmt: skip
+_BITS = {
+    xla_data_pb2.PRED: 8, xla_data_pb2.S8: 8, xla_data_pb2.U8: 8,
+    xla_data_pb2.S16: 16, xla_data_pb2.U16: 16, xla_data_pb2.F16: 16, xla_data_pb2.BF16: 16,
+    xla_data_pb2.S32: 32, xla_data_pb2.U32: 32, xla_data_pb2.F32: 32,
+    xla_data_pb2.S64: 64, xla_data_pb2.U64: 64, xla_data_pb2.F64: 64, xla_data_pb2.C64: 64,
+    xla_data_pb2.C128: 128,
+}  # fmt: skip
+
+
+@dataclasses.dataclass(frozen=True)
+class Fusions:
+    """What XLA fused.
+
+    Attributes:
+        count: fusions in the program; one in a loop's body counts once.
+        saved_bytes: the sizes of the intermediate results inside of them, which are neither
+            written to memory nor read again; each counts once.
+    """
+
+    count: int
+    saved_bytes: int
+
+
+def count_fusions(module: hlo_pb2.HloModuleProto) -> Fusions:
+    """Counts the fusions of a program.
+
+    Args:
+        module: HLO after optimisation.
+    """
+    computations = {item.id: item for item in module.computations}
+    fused = [
+        computations[target]
+        for computation in module.computations
+        for instruction in computation.instructions
+        if instruction.opcode == "fusion"
+        for target in instruction.called_computation_ids
+    ]
+    # Of fusions in fusions the inner ones are no kernels.
+    inner = {
+        target
+        for computation in fused
+        for item in computation.instructions
+        for target in item.called_computation_ids
+    }
+    outer = [computation for computation in fused if computation.id not in inner]
+    return Fusions(
+        count=len(outer),
+        saved_bytes=sum(_bytes(item) for own in outer for item in _intermediates(own)),
+    )
+
+
+def _intermediates(
+    computation: hlo_pb2.HloComputationProto,
+) -> Iterator[hlo_pb2.HloInstructionProto]:
+    """Yields the instructions whose results do not leave the fusion."""
+    by_id = {item.id: item for item in computation.instructions}
+    root = by_id[computation.root_id]
+    leaving = {root.id, *(root.operand_ids if root.opcode == "tuple" else ())}
+    for item in computation.instructions:
+        if item.id not in leaving and item.opcode not in _FREE:
+            yield item
+
+
+def _bytes(item: hlo_pb2.HloInstructionProto) -> int:
+    return math.prod(item.shape.dimensions) * _BITS.get(item.shape.element_type, 0) // 8

@@ -1,0 +1,94 @@
+"""Opens ML Metadata: a SQLite file, or a database on MySQL or PostgreSQL."""
+
+import pathlib
+from urllib import parse
+
+from ml_metadata import errors as mlmd_errors
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfx_perf import errors
+
+_REASON_LENGTH = 160
+
+
+def is_url(source: str) -> bool:
+    """Returns whether `source` names a database on a server."""
+    return source.startswith(("mysql://", "postgresql://"))
+
+
+def shown(source: str) -> str:
+    """Returns a database as an error names it, without the password."""
+    if not is_url(source):
+        return f"path={source}"
+    scheme, _, rest = source.partition("://")
+    return f"url={scheme}://{rest.rpartition('@')[2]}"
+
+
+def open_store(source: str, *, writable: bool = False) -> metadata_store.MetadataStore:
+    """Opens an existing database.
+
+    Args:
+        source: path of the SQLite file, or `mysql://user:password@host:port/database`, or
+            the same with `postgresql://`.
+        writable: whether a SQLite file is opened for writing, too. Otherwise a pipeline may
+            be writing to it meanwhile.
+
+    Raises:
+        UserError: there is no such file or database, or it is none of ML Metadata.
+    """
+    if is_url(source):
+        connection = _server(source)
+        expected = "Expected a database of ML Metadata that can be reached"
+    else:
+        connection = _file(pathlib.Path(source), writable=writable)
+        expected = "Expected a SQLite database of ML Metadata"
+    try:
+        return metadata_store.MetadataStore(connection)
+    except (RuntimeError, mlmd_errors.StatusError) as error:
+        reason = " ".join(str(error).split())[:_REASON_LENGTH]
+        raise errors.UserError(f"{expected}. Received: {shown(source)} ({reason}).") from error
+
+
+def _file(path: pathlib.Path, *, writable: bool) -> mlmd.ConnectionConfig:
+    if not path.is_file():
+        raise errors.UserError(
+            "Expected the SQLite file that a pipeline records its runs in. Received: "
+            f"path={path}, which is not a file; run the pipeline first or correct the path."
+        )
+    modes = mlmd.SqliteMetadataSourceConfig
+    connection = mlmd.ConnectionConfig()
+    connection.sqlite.filename_uri = str(path)
+    connection.sqlite.connection_mode = modes.READWRITE if writable else modes.READONLY
+    return connection
+
+
+def _server(source: str) -> mlmd.ConnectionConfig:
+    try:
+        url = parse.urlsplit(source)
+        port = url.port
+    except ValueError as error:  # it may hold the password
+        raise errors.UserError(
+            f"Expected {source.partition('://')[0]}://user:password@host:port/database. "
+            "Received: another form of URL."
+        ) from error
+    database = parse.unquote(url.path.strip("/"))
+    if not (url.hostname and database):
+        raise errors.UserError(
+            f"Expected {url.scheme}://user:password@host:port/database. "
+            f"Received: {shown(source)}."
+        )
+    connection = mlmd.ConnectionConfig()
+    if url.scheme == "mysql":
+        target = connection.mysql
+        target.database = database
+        target.port = port or 3306
+    else:
+        target = connection.postgresql
+        target.dbname = database
+        target.port = str(port or 5432)
+    target.host = url.hostname
+    target.user = parse.unquote(url.username or "")
+    target.password = parse.unquote(url.password or "")
+    target.skip_db_creation = True  # a name with a typing error is an error, not a new database
+    return connection

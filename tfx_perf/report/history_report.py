@@ -1,0 +1,47 @@
+"""The page of `tfx-perf history`."""
+
+import functools
+from collections.abc import Sequence
+
+from tfx_perf import formatting
+from tfx_perf.metadata import Run
+from tfx_perf.report import page, plots
+
+_KINDS = {"blessed": "#1b7f4b", "refused or unblessed": "#b3261e", "not judged": "#9aa7b4"}
+_KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
+
+
+def report_on(runs: Sequence[Run], keys: Sequence[str]) -> page.Report:
+    """Returns each metric's trend, and the runs.
+
+    Args:
+        runs: newest first.
+        keys: metrics to show.
+    """
+    counts = [sum(run.blessed is value for run in runs) for value in (True, False)]
+    report = page.Report(
+        title="History of runs",
+        verdict=f"{len(runs)} runs, {counts[0]} blessed, {counts[1]} refused or unblessed.",
+    )
+    for key in keys:
+        measured = [run for run in reversed(runs) if key in run.metrics]
+        points = [(run.metrics[key], _KIND_OF[run.blessed]) for run in measured]
+        if points:
+            shown = functools.partial(formatting.format_value, key)
+            figure = plots.trend(points, kinds=_KINDS, shown=shown)
+            report.add_figure(f"Trend of {formatting.label(key)}", svg=figure)
+    report.add_table(
+        "Runs, newest first",
+        columns=["run", "begun", *map(formatting.label, keys), "state", "verdict"],
+        rows=[
+            [
+                " ".join(filter(None, (run.pipeline, run.run_id))),
+                f"{run.created:%Y-%m-%d %H:%M}",
+                *(formatting.format_value(key, run.metrics.get(key)) for key in keys),
+                run.state,
+                run.note or _KIND_OF[run.blessed],
+            ]
+            for run in runs
+        ],
+    )
+    return report

@@ -1,0 +1,1 @@
+"""The sections of `PerfConfig` that are more than a few values."""

@@ -1,0 +1,96 @@
+"""The settings of PerfEvaluator."""
+
+from collections.abc import Collection
+from typing import Annotated
+
+import pydantic
+
+from tfx_perf import metrics
+from tfx_perf.settings import gate_defaults
+from tfx_perf.settings.policy import Policy
+from tfx_perf.settings.rule import Rule
+from tfx_perf.settings.section import Section
+
+_PositiveInt = Annotated[int, pydantic.Field(gt=0)]
+_COST = "cost_per_million_examples"
+
+
+class GateConfig(Section):
+    """PerfEvaluator.
+
+    Example:
+        >>> GateConfig(rules={"mfu_ratio": Rule(min=0.3), "train_loss": None})
+
+    Attributes:
+        rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
+            replaces the default one for its metric, null takes it away.
+        use_defaults: whether the rules of `tfx_perf.settings.gate_defaults` hold where `rules`
+            says nothing.
+        policy: what each verdict does.
+        baseline_runs: a run is compared with so many of the last comparable blessed runs.
+        kept_runs: how many blessed runs of each environment the ledger keeps; the anchor is
+            sought in them.
+        baseline_uri: folder that the ledger is also read from and written to, a local path
+            or a URL such as `gs://bucket/folder`; for where there is no ML Metadata.
+        fail_pipeline: whether a refusal fails the component, and the pipeline with it. By
+            default the pipeline goes on and Pusher does not push.
+        false_alarm_rate: probability that a run that is no worse is called a regression, over
+            all rules together.
+        minimum_steps: steps below which no figure that is taken over steps is valid.
+        anchor: run that the budgets count from; None: the best level that runs have held.
+        price_per_hour: of the machine that trains, in any currency; it gives the cost of a
+            million examples.
+    """
+
+    rules: dict[str, Rule | None] = pydantic.Field(default_factory=dict)
+    use_defaults: bool = True
+    policy: Policy = Policy()
+    baseline_runs: _PositiveInt = 8
+    kept_runs: _PositiveInt = 100
+    baseline_uri: str | None = None
+    fail_pipeline: bool = False
+    false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
+    minimum_steps: Annotated[int, pydantic.Field(ge=0)] = 50
+    anchor: str | None = None
+    price_per_hour: Annotated[float, pydantic.Field(gt=0)] | None = None
+
+    @pydantic.field_validator("rules")
+    @classmethod
+    def _can_fire(cls, rules: dict[str, Rule | None]) -> dict[str, Rule | None]:
+        for key, rule in rules.items():
+            if rule is not None:
+                rule.check_for(key)
+            elif not _has_default(key):
+                raise ValueError(f"null takes a default rule away, and {key!r} has none")
+        return rules
+
+    @pydantic.model_validator(mode="after")
+    def _is_coherent(self) -> "GateConfig":
+        if self.rules.get(_COST) and self.price_per_hour is None:
+            raise ValueError(f"a rule for {_COST!r} needs price_per_hour")
+        if self.kept_runs < self.baseline_runs:
+            raise ValueError("kept_runs is below baseline_runs")
+        return self
+
+    def rules_for(self, evaluation: Collection[str]) -> dict[str, Rule]:
+        """Returns the rules that hold for a run, by metric key.
+
+        Args:
+            evaluation: names of the metrics in Evaluator's output, without prefix. Those whose
+                names say which way is better have a default rule.
+        """
+        rules: dict[str, Rule | None] = {}
+        if self.use_defaults:
+            rules |= gate_defaults.RULES
+            keys = (metrics.EVALUATION_PREFIX + name for name in evaluation)
+            rules |= {key: gate_defaults.EVALUATION_RULE for key in keys if _has_default(key)}
+            if self.price_per_hour is None:
+                del rules[_COST]
+        rules |= self.rules
+        return {key: rule for key, rule in rules.items() if rule is not None}
+
+
+def _has_default(key: str) -> bool:
+    if metrics.is_evaluation(key):
+        return metrics.lookup(key).direction is not metrics.Direction.NONE
+    return key in gate_defaults.RULES

@@ -1,0 +1,101 @@
+"""One rule of the gate: what is asked of one metric."""
+
+from typing import Annotated, Literal
+
+import pydantic
+
+from tfx_perf import metrics
+from tfx_perf.metrics import Direction
+from tfx_perf.settings.section import Section
+
+# A budget that is not given, in margins.
+_BUDGET_MARGINS = 4.0
+_DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
+
+_Positive = Annotated[float, pydantic.Field(gt=0)]
+_NotNegative = Annotated[float, pydantic.Field(ge=0)]
+
+
+class Rule(Section):
+    """What PerfEvaluator asks of a metric: absolute limits, a limit to its change, or both.
+
+    Changes are relative to the mean of the last comparable blessed runs, and count for the
+    worse only: which way is worse is in the metric catalogue.
+
+    Example:
+        >>> Rule(max=0.5), Rule(margin=0.05), Rule(margin=0.05, max=0.5, advisory=True)
+
+    Attributes:
+        min: refuse below, in the metric's unit.
+        max: refuse above, in the metric's unit.
+        margin: the change that is too small to matter, e.g. 0.03 for 3 %: it is never refused.
+        budget: the change that must not get through, neither in the noise of one run nor as
+            the sum of many small ones; four margins if it is not given.
+        noise: the relative run-to-run standard deviation to expect before runs have shown it;
+            None: by the kind of metric, see `tfx_perf.gate.noise`.
+        scale: changes are relative to this, in the metric's unit, where the baseline is
+            smaller; it keeps a share that rises from 0.1 % to 0.2 % from having doubled.
+        direction: which way an evaluation metric gets better, if its name does not say.
+        advisory: report only, never refuse.
+        optional: a figure that was not recorded is not checked, instead of refused.
+    """
+
+    min: float | None = None
+    max: float | None = None
+    margin: _NotNegative | None = None
+    budget: _Positive | None = None
+    noise: _Positive | None = None
+    scale: _NotNegative = 0.0
+    direction: Literal["lower", "higher"] | None = None
+    advisory: bool = False
+    optional: bool = False
+
+    @pydantic.model_validator(mode="after")
+    def _is_coherent(self) -> "Rule":
+        if self.min is None and self.max is None and self.margin is None:
+            raise ValueError("a rule needs min, max or margin")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError("min is above max, so that nothing can pass")
+        if self.margin is None and (self.budget or self.noise or self.scale):
+            raise ValueError("budget, noise and scale belong to a margin, which is missing")
+        if self.budget is not None and self.budget < self.margin:
+            raise ValueError("the budget is below the margin")
+        return self
+
+    @property
+    def largest_change(self) -> float:
+        """The budget, or what stands for it."""
+        return _BUDGET_MARGINS * self.margin if self.budget is None else self.budget
+
+    def direction_of(self, key: str) -> Direction:
+        """Returns which way the metric gets better."""
+        return _DIRECTIONS[self.direction] if self.direction else metrics.lookup(key).direction
+
+    def check_for(self, key: str) -> None:
+        """Checks that the rule can fire for a metric.
+
+        Raises:
+            ValueError: the metric is unknown, or no value or change could break the rule.
+        """
+        try:
+            metric = metrics.lookup(key)
+        except KeyError as error:
+            raise ValueError(f"unknown metric {key!r}; see docs/metrics.md") from error
+        if self.direction and metric.direction is not Direction.NONE:
+            raise ValueError(f"the direction of {key!r} is known: {metric.direction.value}")
+        lowest, highest = metric.bounds
+        if self.max is not None and self.max >= highest:
+            raise ValueError(f"{key!r} is never above {highest:g}, so that max cannot fire")
+        if self.min is not None and self.min <= lowest:
+            raise ValueError(f"{key!r} is never below {lowest:g}, so that min cannot fire")
+        if self.margin is None:
+            return
+        if self.direction_of(key) is Direction.NONE:
+            hint = "; give the rule a direction" if metrics.is_evaluation(key) else ""
+            raise ValueError(
+                f"metric {key!r} has no better direction, so it cannot regress{hint}"
+            )
+        if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.margin >= 1:
+            raise ValueError(f"{key!r} cannot fall by more than 100 %, so that margin cannot fire")
+        if self.margin == 0 and not metric.is_deterministic:
+            raise ValueError(f"{key!r} varies from run to run: a margin of 0 is noise")

@@ -1,0 +1,123 @@
+"""A saved model compiled ahead of time for the CPU, by the compiler in TensorFlow's wheels."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import tensorflow as tf
+from tensorflow.core.framework import types_pb2
+from tensorflow.python.framework import convert_to_constants
+from tensorflow.python.tools import saved_model_utils
+
+from tfx_perf import errors
+
+FOLDER = os.path.join("assets.extra", "aot_cpu")  # what SavedModel keeps for others, see its README
+
+_CLASS = "tfx_perf::Model"
+_NAME = "model"
+_TIMEOUT_SECONDS = 600
+_OBJECT_BEGINS = b"\x7fELF"
+_ERROR = re.compile(r"[\w.]+Error: ")
+
+
+def export(folder: str, *, signature: str) -> str:
+    """Compiles a signature into an object file, and a C++ header that declares it.
+
+    `saved_model_cli aot_compile_cpu` does it in a process of its own: XLA, for the kind of CPU
+    that it runs on. Dimensions that the signature leaves open become 1.
+
+    Args:
+        folder: the SavedModel; local.
+        signature: its name.
+
+    Returns:
+        The folder with `model.h`, the object files and a makefile that says how to link.
+
+    Raises:
+        MeasurementError: the signature does not exist, has strings, or cannot be compiled. One
+            line with the reason.
+    """
+    _check(folder, signature)
+    target = pathlib.Path(folder, FOLDER)
+    with tempfile.TemporaryDirectory() as frozen, tempfile.TemporaryDirectory() as draft:
+        _freeze(folder, signature, frozen)
+        command = [
+            *(sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"),
+            *("--dir", frozen, "--tag_set", "serve", "--signature_def_key", signature),
+            *("--output_prefix", os.path.join(draft, _NAME), "--cpp_class", _CLASS),
+        ]
+        try:
+            result = subprocess.run(
+                command, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            raise _failed(signature, f"no end within {_TIMEOUT_SECONDS} seconds") from error
+        header, compiled = (pathlib.Path(draft, f"{_NAME}.{kind}") for kind in ("h", "o"))
+        if not (header.exists() and compiled.exists()):
+            raise _failed(signature, _reason(result))
+        if not compiled.read_bytes().startswith(_OBJECT_BEGINS):
+            raise _failed(signature, "the compiler's output is no object file")
+        shutil.copytree(draft, target, dirs_exist_ok=True)
+    return str(target)
+
+
+def _freeze(folder: str, signature: str, target: str) -> None:
+    """Writes a saved model of the signature with fixed dimensions and constants as weights.
+
+    The compiler refuses open dimensions, and does not find all variables of Keras 3's models.
+    """
+    loaded = tf.saved_model.load(folder)  # its functions do not keep its variables
+    function = loaded.signatures[signature]
+    specs = {
+        name: tf.TensorSpec([size or 1 for size in spec.shape], spec.dtype, name=name)
+        for name, spec in function.structured_input_signature[1].items()
+    }
+
+    def fixed(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        return function(**inputs)
+
+    constant = convert_to_constants.convert_variables_to_constants_v2(
+        tf.function(fixed, autograph=False).get_concrete_function(**specs)
+    )
+    # Its inputs and outputs are flat, in the order of their sorted names.
+    names = sorted(function.structured_outputs)
+
+    def call(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
+        outputs = constant(*(inputs[name] for name in sorted(specs)))
+        return dict(zip(names, tf.nest.flatten(outputs), strict=True))
+
+    saved = tf.function(call, autograph=False).get_concrete_function(**specs)
+    tf.saved_model.save(tf.Module(), target, signatures={signature: saved})
+
+
+def _check(folder: str, signature: str) -> None:
+    if "://" in folder:
+        raise _failed(signature, f"{folder} is not a local folder")
+    signatures = saved_model_utils.get_meta_graph_def(folder, "serve").signature_def
+    if signature not in signatures:
+        known = ", ".join(sorted(name for name in signatures if not name.startswith("__")))
+        raise _failed(signature, f"the model has the signatures {known or '(none)'}")
+    for name, tensor in signatures[signature].inputs.items():
+        if tensor.dtype == types_pb2.DT_STRING:
+            raise _failed(
+                signature, f"its input {name} is a string, which XLA does not know; save another "
+                "signature that takes numbers"
+            )
+
+
+def _reason(result: subprocess.CompletedProcess) -> str:
+    """Returns the line of the compiler's output that names an error, else the last one."""
+    lines = [line for line in result.stderr.splitlines() if line.strip()]
+    named = [line for line in lines if _ERROR.match(line)]
+    return (named or lines or [f"exit code {result.returncode}"])[-1].rstrip(".")
+
+
+def _failed(signature: str, reason: str) -> errors.MeasurementError:
+    return errors.MeasurementError(
+        f"Expected a signature that can be compiled. Received: aot_signature={signature}, but "
+        f"{reason}."
+    )

@@ -1,0 +1,233 @@
+"""CompiledCall: all steps of a call in one XLA computation.
+
+In a small model, the time of a step is that of starting some three hundred operations, not that
+of computing them. XLA makes a handful of loops of them; and if it compiles the loop over the
+steps too, weights and slots stay in its buffers from step to step.
+"""
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.memory import breakdown
+from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.training.step import steps as steps_lib
+from tfx_perf.training.step.input_shapes import InputShapes
+from tfx_perf.training.step.preparation import Preparation
+from tfx_perf.training.step.quick_function import QuickFunction
+from tfx_perf.training.step.split_step import SplitStep
+
+Logs = dict[str, Any]
+Run = Callable[[Any, int], Logs]  # takes an iterator and a number of steps
+Parts = list[tf.Tensor]  # of a batch
+
+# Batches are taken, and what is prepared of them held, for so many bytes at the most.
+_MOST_BYTES = 2**26
+_HOST = "CPU:0"  # where iterators put their batches
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def obstacle(model: Any, line: KerasLine, spec: Any) -> str | None:
+    """Returns why a model's steps cannot be compiled in one, None if they may.
+
+    Args:
+        model: compiled and built.
+        line: the model's.
+        spec: of an element of the training data.
+    """
+    if line.overrides_train_step(model):
+        return "the model has its own train_step, which cannot be split"
+    if model.distribute_strategy.num_replicas_in_sync > 1:
+        return "several replicas cannot be compiled together"
+    if not model.trainable_variables:
+        return "the model has nothing to train"
+    for part in tf.nest.flatten(spec):
+        if not isinstance(part, tf.TensorSpec) or not part.shape.rank:
+            return "the batches are not all dense tensors, with a row for each example"
+    return None
+
+
+class CompiledCall:
+    """Takes the batches of a call, prepares all inputs at once, and runs all steps.
+
+    A function for `model.train_function` like `MultiStep`, which it uses for the first step (it
+    creates what Keras creates late), for batches of another size than the others', and from then
+    on if memory runs out: up to the end of the computation no variable is changed, and the
+    batches are still there.
+    """
+
+    def __init__(self, model: Any, line: KerasLine, *, stepwise: steps_lib.MultiStep) -> None:
+        """Prepares a function.
+
+        Args:
+            model: one that `obstacle` does not object to.
+            line: the model's.
+            stepwise: runs the same steps one by one.
+        """
+        self.steps_per_call = 1
+        self.stepwise = stepwise
+        self.shapes = InputShapes()
+        self._line = line
+        self._strategy = model.distribute_strategy
+        self._preparation = Preparation(model, line)
+        self._step = SplitStep(model, line, xla=False, forward=self._preparation.forward).run
+        self._spec: Any = None
+        self._step_bytes: float | None = None  # of one step's batch; unknown before the first
+        self._may_compile = True
+        self._trace_seconds = 0.0
+        self._train = QuickFunction(self._trained, reduce_retracing=True)
+        self._compiled = QuickFunction(self._all_steps, reduce_retracing=True, jit_compile=True)
+
+    @property
+    def trace_count(self) -> int:
+        """How often the steps were traced."""
+        return self._train.trace_count
+
+    @property
+    def trace_seconds(self) -> float:
+        """What running the steps' Python code took, all traces together."""
+        return self._trace_seconds + self.stepwise.trace_seconds
+
+    def one_step(self, batch: Any) -> tuple[Callable[[Any], Logs], Any]:
+        """Returns what is compiled for one of the steps, and the batch as that takes it."""
+        x, y, weight = self._line.unpack(batch)
+        stacked = tf.nest.map_structure(lambda part: part[tf.newaxis], x)
+        prepared = self._preparation.prepare(stacked)
+        return self._step, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
+
+    def take(self) -> int:
+        """Returns how many steps the next call is to run, and counts them as run."""
+        return self.stepwise.take()
+
+    def run(self, iterator: Any, steps: int, *, stepwise: Run | None = None) -> Logs:
+        """Runs exactly `steps` steps, at least one.
+
+        Args:
+            iterator: over the training data.
+            steps: how many.
+            stepwise: runs what is not compiled; by default `self.stepwise`.
+
+        Raises:
+            OutOfRangeError: the data ended; the steps before are complete.
+        """
+        stepwise = stepwise or self.stepwise.run
+        left = steps
+        while left:
+            if not self._may_compile:
+                return stepwise(iterator, left)
+            logs, done = self._run_some(iterator, left, stepwise)
+            left -= done
+        return logs
+
+    def _run_some(self, iterator: Any, steps: int, stepwise: Run) -> tuple[Logs, int]:
+        """Returns the last logs, and how many of the steps were run."""
+        self._spec = iterator.element_spec
+        is_first = self._step_bytes is None
+        length = 1
+        if not is_first:
+            length = max(1, min(self.steps_per_call, int(_MOST_BYTES / self._step_bytes)))
+        wanted = min(steps, length)
+        batches = self._taken(iterator, wanted)
+        logs = None
+        if batches and is_first:
+            self._step_bytes = self._bytes_of(batches[0])
+        elif batches and self._have_one_size(batches):
+            logs = self._run_compiled(batches, length)
+        if batches and logs is None:
+            logs = stepwise(self._iterator_over(batches), len(batches))
+        if len(batches) < wanted:
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+        return logs, wanted
+
+    def _run_compiled(self, batches: list[Parts], length: int) -> Logs | None:
+        """Returns the logs, None if memory ran out."""
+        try:
+            # Of one length, so that nothing is compiled for another; what is too much is not run.
+            padded = batches + batches[-1:] * (length - len(batches))
+            with tf.device(_HOST):
+                stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
+            return self._train(stacked, tf.constant(len(batches)))
+        except tf.errors.ResourceExhaustedError as error:
+            self._may_compile = False
+            line = error.message.splitlines()[0]
+            _LOGGER.warning("Out of memory (%s); the steps go on one by one.", line)
+            return None
+
+    def _taken(self, iterator: Any, count: int) -> list[Parts]:
+        """Takes batches, fewer if the data end.
+
+        From here, because in a graph each would wait for a change of threads, which takes
+        several times as long as getting it.
+        """
+        shapes = [part.shape for part in tf.nest.flatten(self._spec)]
+        dtypes = [part.dtype for part in tf.nest.flatten(self._spec)]
+        batches = []
+        with contextlib.suppress(tf.errors.OutOfRangeError):
+            for _ in range(count):
+                batches.append(
+                    tf.raw_ops.IteratorGetNextSync(
+                        iterator=iterator._iterator_resource,
+                        output_types=dtypes,
+                        output_shapes=shapes,
+                    )
+                )
+        return batches
+
+    def _trained(self, stacked: list[tf.Tensor], steps: tf.Tensor) -> Logs:
+        """Prepares the batches and trains.
+
+        Args:
+            stacked: the parts of the batches, shape [batches, rows, ...].
+            steps: how many of them to train on.
+        """
+        began = time.perf_counter()
+        # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
+        stacked = [
+            tf.compat.v1.placeholder_with_default(part, [part.shape[0], *spec.shape])
+            for part, spec in zip(stacked, tf.nest.flatten(self._spec), strict=True)
+        ]
+        x, y, weight = self._line.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
+        prepared = self._preparation.prepare(x)
+        self.shapes.note((prepared, y, weight))
+        logs = self._compiled((prepared, y, weight), steps)
+        with tf.control_dependencies(tf.nest.flatten(logs)):
+            self.stepwise.count(steps)
+        self._trace_seconds += time.perf_counter() - began
+        return logs
+
+    def _all_steps(self, parts: Tensors, steps: tf.Tensor) -> Logs:
+        def once(index: Any) -> Logs:
+            batch = tf.nest.map_structure(
+                lambda part: None if part is None else part[index], parts
+            )
+            return steps_lib.in_replicas(
+                self._step, (batch,), strategy=self._strategy, reduction=self._line.reduction
+            )
+
+        def body(done: tf.Tensor, _: Logs) -> tuple[tf.Tensor, Logs]:
+            return done + 1, once(done)
+
+        state = [tf.constant(1), once(0)]
+        return tf.while_loop(lambda done, _: done < steps, body, state)[1]
+
+    def _bytes_of(self, batch: Parts) -> float:
+        rows = batch[0].shape[0]
+        return max(1, breakdown.tensor_bytes(batch) + rows * self._preparation.row_bytes)
+
+    def _have_one_size(self, batches: list[Parts]) -> bool:
+        if all(part.shape.is_fully_defined() for part in tf.nest.flatten(self._spec)):
+            return True  # looking at each takes as long as taking it
+        first = [part.shape for part in batches[0]]
+        return all([part.shape for part in batch] == first for batch in batches[1:])
+
+    def _iterator_over(self, batches: list[Parts]) -> Any:
+        """Returns an iterator like the data's, so that nothing is traced for it alone."""
+        elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
+        return iter(
+            tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec)
+        )

@@ -1,0 +1,161 @@
+"""Preparation: the layers of a model that only prepare its inputs, apart from the others."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.training.lines.base_line import KerasLine, Tensors
+
+# Without trained weights, randomness or state that changes, and row by row: of many batches
+# joined to one, their result is that of the batches, joined.
+_LAYERS = (
+    "CategoryEncoding",
+    "Concatenate",
+    "Discretization",
+    "Flatten",
+    "HashedCrossing",
+    "Hashing",
+    "IntegerLookup",
+    "Normalization",
+    "Rescaling",
+    "Reshape",
+    "StringLookup",
+)
+
+
+class Preparation:
+    """Splits a functional model behind the layers that only prepare its inputs.
+
+    What they compute for many batches can be computed at once, because it depends neither on
+    the weights nor on other rows; and what XLA cannot compile is mostly among them: strings,
+    tables, the counting in `CategoryEncoding`. The model is not changed; its own graph is run
+    in two parts.
+
+    Attributes:
+        row_bytes: memory of one row of what the layers give; 0 if there are no such layers.
+    """
+
+    def __init__(self, model: Any, line: KerasLine) -> None:
+        """Finds the layers; none in a model that does not simply run its graph.
+
+        Args:
+            model: compiled and built.
+            line: the model's.
+        """
+        self._model = model
+        self._line = line
+        self._before: dict[int, list[Any]] = {}
+        self._after: dict[int, list[Any]] = {}
+        self._between: list[Any] = []
+        if _runs_its_graph(model, line):
+            self._split()
+        self.row_bytes = sum(
+            tf.as_dtype(tensor.dtype).size
+            * (tf.TensorShape(tensor.shape)[1:].num_elements() or 1)
+            for tensor in self._between
+        )
+
+    def prepare(self, x: Tensors) -> Tensors:
+        """Runs the layers on many batches at once.
+
+        Args:
+            x: inputs of batches of one size, stacked: shape [batches, rows, ...].
+
+        Returns:
+            What `forward` takes, stacked likewise; `x` if there are no such layers.
+        """
+        if not self._between:
+            return x
+        first = tf.nest.flatten(x)[0]
+        batches, rows = first.shape[:2]
+        joined = tf.nest.map_structure(lambda part: _reshaped(part, [-1], behind=2), x)
+        with self._part(outputs=self._between, nodes=self._before):
+            prepared = tf.nest.flatten(self._line.forward(self._model, joined))
+        batches = tf.shape(first)[0] if batches is None else batches
+        front = [batches, -1 if rows is None else rows]
+        return [_reshaped(part, front, behind=1) for part in prepared]
+
+    def forward(self, prepared: Tensors) -> Tensors:
+        """Calls the rest of the model on one batch of what `prepare` gave."""
+        if not self._between:
+            return self._line.forward(self._model, prepared)
+        with self._part(inputs=self._between, nodes=self._after):
+            return self._line.forward(self._model, prepared)
+
+    def _split(self) -> None:
+        ready = {id(tensor): tensor for tensor in self._model.inputs}
+        needed = list(self._model.outputs)
+        nodes_by_depth = self._model._nodes_by_depth
+        for depth in sorted(nodes_by_depth, reverse=True):
+            self._before[depth], self._after[depth] = [], []
+            for node in nodes_by_depth[depth]:
+                layer, inputs, outputs = self._line.node_parts(node)
+                if node.is_input:
+                    continue
+                if all(id(t) in ready for t in inputs) and _prepares(layer, inputs, self._line):
+                    self._before[depth].append(node)
+                    ready.update((id(tensor), tensor) for tensor in outputs)
+                else:
+                    self._after[depth].append(node)
+                    needed += inputs
+        if any(self._before.values()):
+            passed = {id(tensor): tensor for tensor in needed if id(tensor) in ready}
+            self._between = list(passed.values())
+
+    @contextlib.contextmanager
+    def _part(
+        self,
+        *,
+        nodes: dict[int, list[Any]],
+        inputs: list[Any] | None = None,
+        outputs: list[Any] | None = None,
+    ) -> Iterator[None]:
+        """Has a call of the model run a part of its graph."""
+        flat_inputs, nested_inputs, flat_outputs, nested_outputs = self._line.graph_attributes
+        attributes: dict[str, Any] = {"_nodes_by_depth": nodes}
+        if inputs is not None:
+            attributes.update({flat_inputs: inputs, nested_inputs: inputs})
+        if outputs is not None:
+            attributes.update({flat_outputs: outputs, nested_outputs: outputs})
+        held = vars(self._model)  # past `__setattr__`, with which Keras would track them
+        before = {name: held[name] for name in attributes}
+        held.update(attributes)
+        try:
+            yield
+        finally:
+            held.update(before)
+
+
+def _runs_its_graph(model: Any, line: KerasLine) -> bool:
+    """Whether nothing but the layers sees the inputs."""
+    kind = type(model)
+    functional = next((cls for cls in kind.__mro__ if cls.__name__ == "Functional"), None)
+    return (
+        functional is not None
+        and kind.call is functional.call
+        and kind.compute_loss is line.model_class.compute_loss
+        and kind.compute_metrics is line.model_class.compute_metrics
+    )
+
+
+def _prepares(layer: Any, inputs: list[Any], line: KerasLine) -> bool:
+    """Whether a layer computes each row by itself, from nothing else that changes."""
+    name = type(layer).__name__
+    if name not in _LAYERS or type(layer) is not getattr(line.layers, name, None):
+        return False
+    ranks = {len(tensor.shape) for tensor in inputs}
+    if min(ranks, default=0) < 2:  # a vector may be one row of a multi-hot encoding
+        return False
+    over_rows = name == "Concatenate" and any(layer.axis % rank == 0 for rank in ranks)
+    is_sparse = getattr(layer, "sparse", False)
+    return not (over_rows or is_sparse or layer.trainable_weights or layer.activity_regularizer)
+
+
+def _reshaped(tensor: tf.Tensor, front: list[Any], *, behind: int) -> tf.Tensor:
+    """Replaces the first `behind` dimensions by others."""
+    rest = tensor.shape[behind:]
+    if rest.is_fully_defined():
+        return tf.reshape(tensor, [*front, *rest])
+    return tf.reshape(tensor, tf.concat([front, tf.shape(tensor)[behind:]], axis=0))

@@ -1,0 +1,190 @@
+"""Activations that are computed again in the backward pass instead of being kept.
+
+The idea is that of Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016). It is
+done here to the traced graph, whatever Keras line or kind of model it comes from: operations of
+the forward pass without a state are copied, the copies wait until the gradient comes back to
+them, and the backward pass reads the copies. What has a state (variables, seeds, moving averages)
+is not copied, so it happens once, and a mask that is computed again is the same, bit for bit.
+"""
+
+import bisect
+import dataclasses
+import math
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.tf2xla.ops import gen_xla_ops
+
+from tfx_perf.training.step import graph_order
+from tfx_perf.training.step import segments as segments_lib
+
+_ByReference = dict[Any, tf.Tensor]  # by `Tensor.ref()`
+
+_NOT_COPIED = {*graph_order.SHAPES, "Placeholder", "NoOp"}
+_SMALL_BYTES = 4096
+_UNKNOWN_SIZE = 256  # of a dimension, most likely the batch; only proportions count
+
+
+@dataclasses.dataclass
+class _Part:
+    """What the backward pass wants from one segment: readers of its tensors, in order."""
+
+    trigger: tf.Tensor  # a gradient that has come back to where the segment ends
+    readers: list[tuple[tf.Operation, int]] = dataclasses.field(default_factory=list)
+
+
+@tf.autograph.experimental.do_not_convert
+def recompute(seed: tf.Tensor, *, segments: int | str, xla: bool) -> None:
+    """Has the backward pass of a graph compute activations again.
+
+    Must be called at the end of tracing a function that holds the forward and the backward
+    pass of one step, and nothing else.
+
+    Args:
+        seed: the gradient that the backward pass begins with; it depends on the loss.
+        segments: into how many parts the forward pass is cut. What crosses from one into
+            another is kept, and so are the activations of the last one; `auto` takes the
+            number for which both together are estimated to be smallest.
+        xla: whether XLA compiles the function. It does not look at control dependencies.
+    """
+    graph = _Passes(seed, segments=segments)
+    for segment, part in sorted(graph.parts().items(), reverse=True):
+        copies = graph.copies(segment, part, xla=xla)
+        for operation, index in part.readers:
+            operation._update_input(index, copies[operation.inputs[index].ref()])
+
+
+class _Passes:
+    """The forward and the backward pass of a traced step."""
+
+    def __init__(self, seed: tf.Tensor, *, segments: int | str) -> None:
+        self._graph = seed.graph
+        self._order = list(graph_order.topological(self._graph.get_operations()))
+        self._backward = graph_order.descendants(seed.op, self._order)
+        # What the backward pass computes without a gradient, e.g. the slope of x² in `2 x dy`,
+        # depends on the forward pass alone; it is copied, too, and belongs to where x does.
+        begin = self._order.index(seed.op)
+        forward = [op for op in self._order if op not in self._backward]
+        self._static = graph_order.static(forward)
+        made_before = set(self._order[:begin])
+        copied = [op for op in forward if self._is_copied(op)]
+        positions = {op: at for at, op in enumerate(op for op in copied if op in made_before)}
+        last_used = self._last_used(positions)
+        cuts = segments_lib.cut(
+            [
+                segments_lib.Activation(
+                    positions[tensor.op], used, _bytes(tensor), self._is_saved(tensor)
+                )
+                for tensor, used in last_used
+            ],
+            segments=segments,
+        )
+        self._last = len(cuts)
+        self._segments = {op: bisect.bisect_right(cuts, at) for op, at in positions.items()}
+        self._crossing = {
+            tensor.ref()
+            for tensor, used in last_used
+            if bisect.bisect_right(cuts, used) > self._segments[tensor.op]
+        }
+        for op in copied:
+            if op not in self._segments:
+                found = [self._segments.get(t.op) for t in op.inputs if not self._is_light(t)]
+                known = [segment for segment in found if segment is not None]
+                self._segments[op] = max(known, default=self._last)
+
+    def parts(self) -> dict[int, _Part]:
+        """Returns what has to be computed again, by segment."""
+        found: dict[int, _Part] = {}
+        for operation in self._order:
+            if operation not in self._backward:
+                continue
+            for index, tensor in enumerate(operation.inputs):
+                if tensor.op in self._backward or not self._is_dropped(tensor):
+                    continue
+                segment = self._segments[tensor.op]
+                if segment not in found:
+                    # The first one that reads. Copies that follow this gradient come before all
+                    # that read them, so that nothing waits for itself.
+                    triggers = [t for t in operation.inputs if t.op in self._backward]
+                    if not triggers:
+                        continue
+                    found[segment] = _Part(triggers[0])
+                found[segment].readers.append((operation, index))
+        return found
+
+    def copies(self, segment: int, part: _Part, *, xla: bool) -> _ByReference:
+        """Copies the operations of a segment that the readers need."""
+        needed, given = self._needed(
+            segment, [operation.inputs[index] for operation, index in part.readers]
+        )
+        copies = {tensor.ref(): tensor for tensor in given}
+        if xla:  # else it would find that each copy is the same as its original
+            waiting = [tensor for tensor in given if tensor.op not in self._static]
+            *passed, _ = gen_xla_ops.xla_optimization_barrier([*waiting, part.trigger])
+            copies.update(zip((tensor.ref() for tensor in waiting), passed, strict=True))
+        for operation in needed:
+            with tf.control_dependencies([part.trigger]), self._graph.device(operation.device):
+                copy = self._graph.create_op(
+                    operation.type,
+                    [copies[tensor.ref()] for tensor in operation.inputs],
+                    [tensor.dtype for tensor in operation.outputs],
+                    attrs=dict(operation.node_def.attr),
+                    op_def=operation.op_def,
+                    name=f"recomputed/{operation.name}",
+                )
+            for tensor, again in zip(operation.outputs, copy.outputs, strict=True):
+                copies.setdefault(tensor.ref(), again)
+        return copies
+
+    def _needed(
+        self, segment: int, tensors: list[tf.Tensor]
+    ) -> tuple[list[tf.Operation], list[tf.Tensor]]:
+        """Returns the operations to copy, in order, and what they read that is kept."""
+        needed: set[tf.Operation] = set()
+        given: _ByReference = {}
+        pending = [tensor.op for tensor in tensors]
+        while pending:
+            operation = pending.pop()
+            if operation in needed:
+                continue
+            needed.add(operation)
+            for tensor in operation.inputs:
+                if self._is_dropped(tensor) and self._segments[tensor.op] == segment:
+                    pending.append(tensor.op)
+                else:
+                    given[tensor.ref()] = tensor
+        return [op for op in self._order if op in needed], list(given.values())
+
+    def _is_copied(self, operation: tf.Operation) -> bool:
+        return not (
+            operation.op_def.is_stateful
+            or operation.type in _NOT_COPIED
+            or operation in self._static
+        )
+
+    def _is_light(self, tensor: tf.Tensor) -> bool:
+        return tensor.op in self._static or _bytes(tensor) <= _SMALL_BYTES
+
+    def _is_dropped(self, tensor: tf.Tensor) -> bool:
+        """Whether a tensor is not kept for the backward pass."""
+        is_inner = self._segments.get(tensor.op, self._last) < self._last
+        return is_inner and not self._is_light(tensor) and tensor.ref() not in self._crossing
+
+    def _is_saved(self, tensor: tf.Tensor) -> bool:
+        return any(op in self._backward for op in tensor.consumers())
+
+    def _last_used(self, positions: dict[tf.Operation, int]) -> list[tuple[tf.Tensor, int]]:
+        """Returns the tensors that count, with the last position that reads each."""
+        return [
+            (tensor, max([at, *(positions.get(op, 0) for op in tensor.consumers())]))
+            for operation, at in positions.items()
+            for tensor in operation.outputs
+            if not self._is_light(tensor)
+        ]
+
+
+def _bytes(tensor: tf.Tensor) -> float:
+    if tensor.shape.rank is None or not tensor.dtype.size:
+        return 0.0
+    sizes = [_UNKNOWN_SIZE if size is None else size for size in tensor.shape]
+    return math.prod(sizes) * tensor.dtype.size

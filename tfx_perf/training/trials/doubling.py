@@ -1,0 +1,78 @@
+"""How much longer a step takes on twice the batch: whether the batch keeps the machine busy."""
+
+import logging
+
+import tensorflow as tf
+
+from tfx_perf import datasets, statistics
+from tfx_perf.hardware import host
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
+from tfx_perf.training import meters
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.turns import Schedule
+
+_LOGGER = logging.getLogger(__name__)
+
+_ROUNDS = 6
+# Of the training, as foreseen: whether it is worth knowing.
+_MOST_SHARE = 0.01
+_BLOCKS_SECONDS = 3.0
+
+
+def double_batch_time_ratio(call: FitCall, found: PlanChoice) -> statistics.Interval | None:
+    """Returns the time of the plan's step on twice the batch over that on the batch.
+
+    Both batches are repeated from memory. The model's variables change.
+
+    Args:
+        call: the user's `fit`.
+        found: by the trials; its plan is used.
+
+    Returns:
+        None if it would take more than a hundredth of the training, if the memory may not
+        suffice, or if the model does not take such a batch.
+    """
+    loop = Loop(call)
+    if not _is_worth_it(call, loop, found):
+        return None
+    try:
+        return _measured(call, loop, found)
+    except Exception:  # e.g. a layer that knows the size of the batch
+        _LOGGER.info("A batch of twice the size was not measured.", exc_info=True)
+        return None
+
+
+def _is_worth_it(call: FitCall, loop: Loop, found: PlanChoice) -> bool:
+    trials = [trial for trial in found.trials if trial.plan == found.plan and trial.step_time]
+    if not trials or not loop.train_length:
+        return False
+    epochs = call.arguments["epochs"] - call.arguments["initial_epoch"]
+    training_seconds = epochs * loop.train_length * trials[0].step_time.value
+    needed_seconds = 2 * (trials[0].compile_time_seconds or 0.0) + _BLOCKS_SECONDS
+    # Twice the batch needs at most as much again as this process has needed so far.
+    has_memory = host.available_memory_bytes() > (meters.peak_rss_bytes() or 0)
+    return has_memory and needed_seconds < _MOST_SHARE * training_seconds
+
+
+def _measured(call: FitCall, loop: Loop, found: PlanChoice) -> statistics.Interval:
+    batch = batches.peek(call)
+    one = tf.data.Dataset.from_tensors(batch).repeat()
+    double = batches.batch_of(one, 2 * batches.batch_size_of(batch))
+    sets = [
+        datasets.without_autotune(tf.data.Dataset.from_tensors(each).repeat())
+        for each in (batch, double)
+    ]
+    blocks: tuple[list[float], list[float]] = [], []
+
+    def schedule() -> Schedule:
+        turns = [loop.turn(found.plan, iterator=loop.iterator_over(each)) for each in sets]
+        for turn in turns:
+            yield turn  # traces and compiles
+        for _ in range(_ROUNDS):
+            for own, turn in zip(blocks, turns, strict=True):
+                own.append((yield turn))
+
+    loop.take_turns(schedule(), sets[0])
+    return statistics.ratio_interval(blocks[1], blocks[0])
