@@ -45,21 +45,6 @@ def compile_pipeline(source: tfx.dsl.Pipeline) -> pipeline_pb2.Pipeline:
     return ir
 
 
-def trigger_rule(node: pipeline_pb2.PipelineNode) -> str:
-    """Returns Airflow's name of the rule by which TFX would start the node.
-
-    A node that requires an output of a skipped one is skipped with it. One that could do
-    without, since the input is optional or it was only ordered after the other, runs.
-    """
-    required = {
-        channel.producer_node_query.id
-        for spec in node.inputs.inputs.values()
-        if spec.min_count > 0
-        for channel in spec.channels
-    }
-    return "all_success" if set(node.upstream_nodes) <= required else "none_failed"
-
-
 def _check_name(kind: str, name: str) -> None:
     if not _NAME.fullmatch(name):
         raise errors.UserError(

@@ -54,7 +54,6 @@ def make_task(topology, node):
     }
     arguments = {
         "task_id": node["id"],
-        "trigger_rule": node["trigger_rule"],
         "skip_on_exit_code": SKIPPED,
         "post_execute": show_note,
         **node["arguments"],

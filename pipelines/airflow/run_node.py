@@ -86,12 +86,7 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
     deployment = runner_utils.extract_local_deployment_config(ir)
     connection = _connection(deployment.metadata_connection_config)
     with metadata.Metadata(connection) as handle:
-        of_the_run = attempts.Attempts(handle.store, node)
-        missing = of_the_run.missing_producers(node)
-        if missing:
-            logging.info("%s needs what %s did not make.", node_id, ", ".join(missing))
-            return None
-        of_the_run.begin(node)
+        attempts.begin(handle.store, node)
     info = launcher.Launcher(
         pipeline_node=node,
         mlmd_connection=metadata.Metadata(connection),

@@ -13,7 +13,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
 from tfx_perf.pipelines import parameters
-from tfx_perf.pipelines.airflow import compilation, representation
+from tfx_perf.pipelines.airflow import representation
 from tfx_perf.pipelines.airflow.settings import AirflowSettings
 
 SCHEMA = "tfx_perf.airflow/1"
@@ -72,7 +72,6 @@ def _node(
     described = {
         "id": node_id,
         "upstream": list(node.upstream_nodes),
-        "trigger_rule": compilation.trigger_rule(node),
         "environment": environment,
         "arguments": own.arguments(),
     }

@@ -96,7 +96,7 @@ class AirflowHome:
                     os.killpg(process.pid, signal.SIGKILL)
                     process.wait()
 
-    def wait_for_run(self, dag: str, *, number: int = 1, timeout_seconds: float = 400.0) -> str:
+    def wait_for_run(self, dag: str, *, number: int = 1, timeout_seconds: float = 1000.0) -> str:
         """Waits until so many of a DAG's runs are over; returns the last one's id."""
         run_id = self.ask(
             "wait", dag, str(number), str(timeout_seconds), timeout_seconds=timeout_seconds + 60

@@ -75,10 +75,8 @@ def test_the_dag_is_what_pipeline_and_settings_say(programs, tmp_path):
         "Always": ["Decide"],
         "Gate": ["Decide"],
     }
-    # Gate is only ordered after Decide, and would run if that one was skipped.
-    assert {name for name, task in tasks.items() if task["trigger_rule"] == "none_failed"} == {
-        "Gate"
-    }
+    # Whatever comes after a skipped node is skipped: a gate that did not run lets nothing through.
+    assert {task["trigger_rule"] for task in tasks.values()} == {"all_success"}
     assert all(task["skips"] == [99] and task["pool"] == "training" for task in tasks.values())
     always, gate = tasks["Always"], tasks["Gate"]
     assert (gate["retries"], gate["retry_delay"], gate["timeout"]) == (2, 30, None)

@@ -60,7 +60,6 @@ def test_conditions_parameters_and_odd_strings(run, tmp_path):
     run = run(light.everything(tmp_path))
     assert run("Decide") == ""
     assert run("Never") is None
-    assert run("AfterNever") is None
     assert run("Always", ratio=2) == ""
     assert _log(tmp_path) == [(light.JINJA, 3, 2.0)]
 

@@ -10,6 +10,9 @@ from airflow_home import AirflowHome
 from tfx_perf import metadata
 from tfx_perf.pipelines.airflow import deploy
 
+# About a minute where nothing else runs.
+pytestmark = pytest.mark.timeout(1200)
+
 _HERE = str(pathlib.Path(__file__).parent)
 
 
