@@ -67,6 +67,8 @@ def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[
 
 def _converted(name: str, value: Value, expected: type) -> Value:
     try:
+        if expected is int and isinstance(value, float) and not value.is_integer():
+            raise ValueError("it would be cut off")
         return expected(value)
     except ValueError as error:
         raise errors.UserError(

@@ -65,6 +65,7 @@ def test_the_root_of_the_artifacts_is_set(compiled):
     [
         ({"train_setps": 7}, "parameter=train_setps"),
         ({"train_steps": "many"}, "train_steps=many"),
+        ({"train_steps": 3.7}, "train_steps=3.7"),
         ({"pipeline-run-id": "mine"}, "parameter=pipeline-run-id"),
     ],
 )
