@@ -79,8 +79,7 @@ def main(package: str, steps: int, scenario: str) -> None:
             outcome = recovery.fit(PLAIN_FIT)
             history, timer, found["notes"] = outcome.history, outcome.timer, outcome.notes
         else:
-            plan = TrainingPlan(steps_per_call=steps, xla_call=scenario == "compiled")
-            history, timer = loop.fit(plan)
+            history, timer = loop.fit(TrainingPlan(steps_per_call=steps))
     except errors.UserError as error:
         found["error"] = str(error)
     else:

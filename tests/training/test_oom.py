@@ -44,12 +44,6 @@ def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
     assert_as_without_a_limit(found, keras)
 
 
-def test_what_is_compiled_together_survives_too():
-    found, _ = train("keras", limit_mib=44, steps=5, scenario="compiled")
-    assert found["oom_count"] >= 1  # of the first step, which is not compiled
-    assert_as_without_a_limit(found, importlib.import_module("keras"))
-
-
 def assert_as_without_a_limit(found, keras):
     assert found["steps"] == found["iterations"] == 24
     model = out_of_memory.build(keras)
