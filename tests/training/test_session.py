@@ -229,7 +229,7 @@ def test_layers_that_need_autograph_train_with_a_plan():
     trained = Snapshot(call.model)
     before.restore()
     call.model.train_function = call.model.test_function = None
-    session = session_with(xla=True)
+    session = session_with(xla=True, budget=240)  # AutoGraph takes long beside other work
     assert_same_history(session.fit(call), expected, rtol=1e-4)
     assert_same(Snapshot(call.model), trained, rtol=1e-4)
     assert 1 < session.record.plan.steps_per_call <= 50
