@@ -1,5 +1,6 @@
 """Writes the uncompressed copy of a split with Apache Beam."""
 
+import gzip
 import os
 import uuid
 from collections.abc import Iterator, Sequence
@@ -11,6 +12,7 @@ from tfx_perf import errors
 from tfx_perf.input.candidates import copy
 
 _Part = tuple[tuple[str, ...], tuple[str, ...]]  # files, and the paths to copy them to
+_RECORD_OVERHEAD_BYTES = 16  # a TFRecord's length and its two checksums
 
 
 def write_copy(
@@ -98,13 +100,36 @@ def _copy_part(part: _Part) -> None:
 
 def _read(name: str) -> Iterator[list[bytes]]:
     """Yields a file's records; if it is damaged the error names it."""
+    size_bytes = 0
     try:
-        yield from copy.read_chunks(name)
-    except tf.errors.DataLossError as error:
+        for chunk in copy.read_chunks(name):
+            yield chunk
+            size_bytes += sum(len(record) + _RECORD_OVERHEAD_BYTES for record in chunk)
+        if name.endswith(".gz"):
+            _check_end(name, size_bytes)
+    except (tf.errors.DataLossError, EOFError) as error:
         raise errors.UserError(
             f"Expected a sound record file. Received: file={name} "
             f"({str(error).splitlines()[0]}). Write that file again."
         ) from error
+
+
+def _check_end(name: str, size_bytes: int) -> None:
+    """Checks that a gzip file does not end too early, after so many uncompressed bytes.
+
+    TensorFlow takes one that was cut between two records for a whole one.
+
+    Raises:
+        EOFError: it was cut.
+    """
+    with tf.io.gfile.GFile(name, "rb") as file:
+        file.seek(max(0, file.size() - 4))
+        if int.from_bytes(file.read(4), "little") == size_bytes % 2**32:  # RFC 1952, ISIZE
+            return
+        file.seek(0)
+        with gzip.GzipFile(fileobj=file) as content:  # it may also have several members
+            while content.read(2**20):
+                pass
 
 
 def _delete(folder: str) -> None:

@@ -1,4 +1,4 @@
-"""The parent's side of the trials: started in a child, and once more if that crashes."""
+"""The parent's side of the trials: started in a child, and again if that crashes."""
 
 import logging
 import pathlib
@@ -17,7 +17,8 @@ from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 _TARGET = f"{trial_job.__name__}:choose_plan"
-_LOG_FILES = "trials.log", "trials-again.log"
+# A crash costs the plan that crashed; XLA has two to crash with.
+_LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
 # For imports and the user's code up to `fit`; the trials in it end themselves.
 _START_SECONDS = 300
 
@@ -33,7 +34,7 @@ def choose_plan(
 ) -> choice.PlanChoice:
     """Returns what the trials find; plain `fit`, with the cause, if they cannot be made.
 
-    A plan that crashes its process is marked as failed, and the others are tried once more.
+    A plan that crashes its process is marked as failed, and the others are tried again.
 
     Args:
         inputs: OptimizedTrainer's input artifacts.

@@ -3,6 +3,7 @@
 import collections
 import itertools
 import os
+import zlib
 
 import pytest
 import tensorflow as tf
@@ -70,18 +71,34 @@ def test_more_and_fewer_shards_than_files(files, shards, tmp_path):
     assert min(map(len, found.values())) >= 20 * files // shards // 2
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed"])
-def test_a_damaged_file_is_named_and_nothing_is_left(damage, tmp_path):
+def cut(file):
+    os.truncate(file, os.path.getsize(file) // 2)
+
+
+def cut_between_records(file):
+    """As if gzip had been ended just there."""
+    content = tf.io.gfile.GFile(write(os.path.dirname(file), [5])[0], "rb").read()
+    zipper = zlib.compressobj(wbits=31)
+    with open(file, "wb") as stream:
+        stream.write(zipper.compress(content) + zipper.flush(zlib.Z_SYNC_FLUSH))
+    assert len(list(tf.data.TFRecordDataset(file, "GZIP"))) == 5  # TensorFlow does not mind
+
+
+def change(file):
+    with open(file, "r+b") as stream:
+        stream.seek(1000)
+        stream.write(b"damage")
+
+
+@pytest.mark.parametrize(
+    ("damage", "is_gzip"), [(cut, True), (cut_between_records, True), (change, False)]
+)
+def test_a_damaged_file_is_named_and_nothing_is_left(damage, is_gzip, tmp_path):
     files = write(
-        tmp_path, [50, 5000], gzip=(1,) if damage == "cut" else (),
+        tmp_path, [50, 5000], gzip=(1,) if is_gzip else (),
         records_of=lambda number: os.urandom(20) + b"%d" % number,
     )  # fmt: skip
-    with open(files[1], "r+b") as file:
-        if damage == "cut":
-            file.truncate(os.path.getsize(files[1]) // 2)
-        else:
-            file.seek(1000)
-            file.write(b"damage")
+    damage(files[1])
     (tmp_path / "copy").mkdir()
     (tmp_path / "copy" / "older").touch()
     with pytest.raises(errors.UserError, match=files[1]):
@@ -90,6 +107,15 @@ def test_a_damaged_file_is_named_and_nothing_is_left(damage, tmp_path):
         ["copy", *(os.path.basename(name) for name in files)]
     )
     assert (tmp_path / "copy" / "older").exists()  # what was there is kept until the end
+
+
+def test_gzip_of_several_members_is_whole(tmp_path):
+    files = write(tmp_path, [30, 20], gzip=(0, 1))
+    with open(files[0], "ab") as first, open(files[1], "rb") as second:
+        first.write(second.read())
+    copy(files[:1], tmp_path / "copy", shard_count=1)
+    (found,) = read(tmp_path / "copy").values()
+    assert len(found) == 50
 
 
 def test_replaces_an_older_copy_and_what_a_broken_run_left(tmp_path):
