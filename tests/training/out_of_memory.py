@@ -79,7 +79,8 @@ def main(package: str, steps: int, scenario: str) -> None:
             outcome = recovery.fit(PLAIN_FIT)
             history, timer, found["notes"] = outcome.history, outcome.timer, outcome.notes
         else:
-            history, timer = loop.fit(TrainingPlan(steps_per_call=steps))
+            plan = TrainingPlan(steps_per_call=steps, xla_call=scenario == "compiled")
+            history, timer = loop.fit(plan)
     except errors.UserError as error:
         found["error"] = str(error)
     else:

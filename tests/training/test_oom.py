@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -41,6 +42,14 @@ def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
     assert found["micro_batches"] == 2 ** found["oom_count"]
     assert f"the batch is run again in {found['micro_batches']} micro-batches" in log
     assert found["counter"] == 24
+    assert_as_without_a_limit(found, keras)
+
+
+@pytest.mark.parametrize("limit_mib", [44, 90])
+def test_what_is_compiled_together_goes_on_step_by_step(limit_mib, keras):
+    found, log = train(keras.__name__, limit_mib=limit_mib, steps=5, scenario="compiled")
+    assert re.search(r"Out of memory \(.*trying to allocate \d+ bytes.*; the steps go on one", log)
+    assert (found["oom_count"] >= 1) == (limit_mib == 44)  # there slices are needed too
     assert_as_without_a_limit(found, keras)
 
 

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfx_perf.memory import breakdown
 from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.preparation import Preparation
@@ -151,11 +152,11 @@ class CompiledCall:
             padded = batches + batches[-1:] * (length - len(batches))
             with tf.device(_HOST):
                 stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
-            return self._train(stacked, tf.constant(len(batches)))
+            return self._train(stacked, tf.constant(len(batches)))[0]
         except tf.errors.ResourceExhaustedError as error:
             self._may_compile = False
-            line = error.message.splitlines()[0]
-            _LOGGER.warning("Out of memory (%s); the steps go on one by one.", line)
+            cause = oom_guard.cause(error.message)
+            _LOGGER.warning("Out of memory (%s); the steps go on one by one.", cause)
             return None
 
     def _taken(self, iterator: Any, count: int) -> list[Parts]:
@@ -178,12 +179,18 @@ class CompiledCall:
                 )
         return batches
 
-    def _trained(self, stacked: list[tf.Tensor], steps: tf.Tensor) -> Logs:
+    def _trained(
+        self, stacked: list[tf.Tensor], steps: tf.Tensor
+    ) -> tuple[Logs, list[tf.Tensor]]:
         """Prepares the batches and trains.
 
         Args:
             stacked: the parts of the batches, shape [batches, rows, ...].
             steps: how many of them to train on.
+
+        Returns:
+            The logs, and what the variables were before. Who does not hold that gives their
+            buffers to XLA, which frees them if memory runs out: the next use ends the process.
         """
         began = time.perf_counter()
         # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
@@ -194,11 +201,13 @@ class CompiledCall:
         x, y, weight = self._line.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
         prepared = self._preparation.prepare(x)
         self.shapes.note((prepared, y, weight))
-        logs = self._compiled((prepared, y, weight), steps)
+        parts = prepared, y, weight
+        held = [variable.read_value() for variable in self._compiled.variables(parts, steps)]
+        logs = self._compiled(parts, steps)
         with tf.control_dependencies(tf.nest.flatten(logs)):
             self.stepwise.count(steps)
         self._trace_seconds += time.perf_counter() - began
-        return logs
+        return logs, held
 
     def _all_steps(self, parts: Tensors, steps: tf.Tensor) -> Logs:
         def once(index: Any) -> Logs:

@@ -17,6 +17,15 @@ from tfx_perf.training.step.steps import Logs, MultiStep
 _LOGGER = logging.getLogger(__name__)
 
 
+def cause(message: str) -> str:
+    """Returns the line of a `ResourceExhaustedError` that says what was to be allocated."""
+    lines = (line.strip() for line in message.splitlines())
+    return next(
+        (line for line in lines if "OOM when" in line or "Out of memory while" in line),
+        "no details",
+    )
+
+
 @dataclasses.dataclass
 class _Peaks:
     """The peaks of the device's allocator, in bytes; 0 where it counts none."""
@@ -133,7 +142,7 @@ class OomGuard:
         self._function.micro_batches = min(2 * self.micro_batches, rows)
         _LOGGER.warning(
             "Out of memory (%s); the batch is run again in %d micro-batches.",
-            next((line for line in message.splitlines() if "OOM" in line), "no details").strip(),
+            cause(message),
             self.micro_batches,
         )
 

@@ -6,7 +6,7 @@ needs AutoGraph (a Python `if`, `while`, `for` or `assert` on a symbolic tensor)
 it is traced, it never computes something else, and a trace that failed has changed nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -30,14 +30,21 @@ class QuickFunction:
         """How often the function was traced."""
         return self._compiled.experimental_get_tracing_count()
 
+    def variables(self, *args: Any) -> Sequence[tf.Variable]:
+        """Returns what the function reads or writes if it is called with these arguments."""
+        return self._quickly(lambda: self._compiled.get_concrete_function(*args)).variables
+
     def __call__(self, *args: Any) -> Any:
         """Calls the compiled function, which is traced if need be."""
+        return self._quickly(lambda: self._compiled(*args))
+
+    def _quickly(self, use: Callable[[], Any]) -> Any:
         try:
-            return self._compiled(*args)
+            return use()
         except tf.errors.OpError:  # it was traced, and failed or ran out of data when it ran
             raise
         except Exception:
             if self._converted is None:
                 raise
             self._compiled, self._converted = self._converted, None
-            return self._compiled(*args)
+            return use()
