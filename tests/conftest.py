@@ -1,8 +1,18 @@
-"""What holds for every test: none leaves a seed behind."""
+"""What holds for every test: which are slow, and that none leaves a seed behind."""
 
+import fnmatch
 import sys
 
 import pytest
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest looks at who is slow
+def pytest_collection_modifyitems(items):
+    """Marks as slow what `slow_where` names by the parameters in a test's id."""
+    for item in items:
+        for marker in item.iter_markers("slow_where"):
+            if any(fnmatch.fnmatch(item.callspec.id, pattern) for pattern in marker.args):
+                item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True)

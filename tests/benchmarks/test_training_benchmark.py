@@ -54,6 +54,7 @@ def test_verdicts_tell_met_from_missed():
     assert targets.verdicts([]) == ()
 
 
+@pytest.mark.slow
 def test_a_module_is_trained_by_both_trainers(tmp_path):
     found = {}
     for kind in (results.STOCK, results.OPTIMIZED):

@@ -122,6 +122,7 @@ def do(tmp_path, inputs, **changes):
     return profile
 
 
+@pytest.mark.slow_where("keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     module = tmp_path / "module.py"

@@ -142,6 +142,7 @@ ENDS_EARLY = """class Fuse(keras.callbacks.Callback):
     model.fit(train, steps_per_epoch=30, epochs=2, verbose=0, callbacks=[Fuse()])"""
 
 
+@pytest.mark.slow
 def test_an_interrupted_training_goes_on_without_trials(trainer, tmp_path):
     kept = {"checkpoint_folder": str(tmp_path / "kept"), "checkpoint_steps": 10}
     with pytest.raises(RuntimeError, match="the fuse"):

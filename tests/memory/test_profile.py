@@ -29,6 +29,7 @@ def in_child(target, tmp_path, **arguments):
     )
 
 
+@pytest.mark.slow_where("keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_convolutions(line, tmp_path):
     result = in_child("convolutions", tmp_path, line=line)

@@ -31,6 +31,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return destination
 
 
+@pytest.mark.slow
 def test_its_own_tests_pass(project):
     assert re.search(r"\b\d+ passed", _call(project, "-m", "pytest", "-q"))
 

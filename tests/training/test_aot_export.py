@@ -11,6 +11,7 @@ from tfx_perf import errors
 from tfx_perf.training import aot_export
 
 
+@pytest.mark.slow_where("keras-2", "tf_keras-None")
 @pytest.mark.parametrize("rows", [2, None])
 def test_a_saved_model_is_compiled(keras, rows, tmp_path):
     model = model_cases.dense(keras)

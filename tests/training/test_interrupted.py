@@ -56,6 +56,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     assert pathlib.Path(logs[0]).read_text() == pathlib.Path(logs[1]).read_text()
 
 
+@pytest.mark.slow_where("tf_keras-strategy", "keras-compiled")
 @pytest.mark.parametrize(
     "options",
     [
@@ -63,6 +64,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
         {"steps_per_call": 3, "has_strategy": True, "steps_per_epoch": 7},
         {"steps_per_call": 4, "xla_call": True, "has_strategy": True},
     ],
+    ids=["stateful", "strategy", "compiled"],
 )
 def test_every_kind_of_training_goes_on(trainings, tmp_path, options):
     expected = ended(trainings.run(folder=None, **options))

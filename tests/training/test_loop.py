@@ -32,6 +32,7 @@ def compare(call, plans, *, step_count):
         assert int(call.model.optimizer.iterations.numpy()) == step_count
 
 
+@pytest.mark.slow_where("*convolutions", "*several_outputs", "*embeddings", "*weight")
 @pytest.mark.parametrize("name", CASES)
 def test_every_plan_gives_what_plain_fit_gives(keras, name):
     # With weights of its own each time, XLA's rounding now and then turns a ReLU over.

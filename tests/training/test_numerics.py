@@ -64,6 +64,7 @@ def assert_equal_to_plain_fit(
     return model
 
 
+@pytest.mark.slow_where("*lstm", "tf_keras-transformer")
 @pytest.mark.parametrize("name", MODELS)
 def test_models(keras, name):
     assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])

@@ -35,6 +35,7 @@ def train(package, *, limit_mib, steps, scenario):
     return json.loads(child.stdout.splitlines()[-1]), child.stderr
 
 
+@pytest.mark.slow_where("tf_keras")
 def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
     package = keras.__name__
     found, log = train(package, limit_mib=44, steps=5, scenario="short")
@@ -45,6 +46,7 @@ def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
     assert_as_without_a_limit(found, keras)
 
 
+@pytest.mark.slow_where("*44", "tf_keras-*")
 @pytest.mark.parametrize("limit_mib", [44, 90])
 def test_what_is_compiled_together_goes_on_step_by_step(limit_mib, keras):
     found, log = train(keras.__name__, limit_mib=limit_mib, steps=5, scenario="compiled")
@@ -64,6 +66,7 @@ def assert_as_without_a_limit(found, keras):
         np.testing.assert_allclose(same, values, rtol=1e-5, err_msg=key)
 
 
+@pytest.mark.slow
 def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
     found, _ = train("keras", limit_mib=52, steps=1, scenario="plain fit")
     assert found["notes"] == [
@@ -73,6 +76,7 @@ def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
     assert_as_without_a_limit(found, importlib.import_module("keras"))
 
 
+@pytest.mark.slow
 def test_larger_slices_return_when_memory_does():
     found, _ = train("keras", limit_mib=110, steps=3, scenario="ballast")
     before, short, *after = found["sizes"]

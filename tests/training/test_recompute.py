@@ -107,10 +107,12 @@ def peak_bytes(package, **plan):
     return int(child.stdout.split()[-1])
 
 
+@pytest.mark.slow_where("tf_keras")
 def test_the_peak_of_memory_falls(keras):
     assert peak_bytes(keras.__name__, recompute="auto") < 0.4 * peak_bytes(keras.__name__)
 
 
+@pytest.mark.slow
 def test_the_peak_of_memory_falls_with_xla():
     assert peak_bytes("keras", xla=True, recompute=8) < 0.7 * peak_bytes("keras", xla=True)
 

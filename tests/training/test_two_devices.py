@@ -7,6 +7,7 @@ import pytest
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 
 
+@pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_two_replicas_train_as_plain_fit_does(package):
     done = subprocess.run(

@@ -2,14 +2,13 @@
 
 import pathlib
 
+import database_servers
 import light_components as light
 import pytest
 from airflow_home import AirflowHome
 from ml_metadata.metadata_store import metadata_store
 
 from tfx_perf.pipelines.airflow import deploy
-
-database_servers = pytest.importorskip("tests.components.database_servers")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
