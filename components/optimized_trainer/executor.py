@@ -10,7 +10,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import config, errors, interception
 from tfx_perf.components import artifacts, train_steps, trainer_args
-from tfx_perf.components.optimized_trainer import checkpoints, plans
+from tfx_perf.components.optimized_trainer import checkpoints, job, plans
 from tfx_perf.report import training_report
 from tfx_perf.training import aot_export, precision, record, session
 from tfx_perf.training.lines import keras_line
@@ -83,6 +83,10 @@ class Executor(base_executor.BaseExecutor):
             return
         found = training.record.model_copy(
             update={"notes": (*training.record.notes, *notes)}
+        )
+        pathlib.Path(target.uri).mkdir(parents=True, exist_ok=True)
+        job.TrainingJob.of(input_dict, exec_properties, plan=found.plan).write(
+            pathlib.Path(target.uri, job.FILE_NAME)
         )
         labels = {"plan": str(found.plan)}
         if found.reused_from:

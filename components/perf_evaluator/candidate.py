@@ -57,6 +57,7 @@ def read(
         figures=metrics.checked(figures),
         evaluation=evaluation,
         step_times=_step_times(training),
+        source=source.uri,
     )
 
 

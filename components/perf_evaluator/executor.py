@@ -1,5 +1,6 @@
 """Runs the gate on the artifacts of a pipeline run."""
 
+import functools
 import pathlib
 import shutil
 from typing import Any
@@ -10,7 +11,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import config, errors
 from tfx_perf.components import artifacts
-from tfx_perf.components.perf_evaluator import baseline, candidate
+from tfx_perf.components.perf_evaluator import baseline, candidate, in_turns
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import record, verdict
 from tfx_perf.gate.record import GateRecord
@@ -47,11 +48,20 @@ class Executor(base_executor.BaseExecutor):
         run_id = self._context.pipeline_run_id if self._context else None
         judged = candidate.read(input_dict, settings=settings, run_id=run_id)
         # A run that is tried again is not its own baseline.
-        decision = verdict.evaluate(
-            judged, ledger=known.without([judged.run_id]), settings=settings
+        judge = functools.partial(
+            verdict.evaluate, judged, ledger=known.without([judged.run_id]), settings=settings
         )
-
+        decision = judge()
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
+        if settings.escalate_seconds and decision.may_be_settled:
+            decision = judge(
+                remeasured=in_turns.measure(
+                    judged,
+                    decision.baseline_runs,
+                    seconds=settings.escalate_seconds,
+                    log_folder=pathlib.Path(evaluation.uri),
+                )
+            )
         artifacts.publish(
             evaluation,
             decision,

@@ -7,6 +7,7 @@ import pydantic
 from tfx_perf import records
 from tfx_perf.gate import outcome, run
 from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.remeasured import Remeasured
 
 FILE_NAME = "evaluation.json"
 
@@ -29,6 +30,7 @@ class GateRecord(records.Record):
             one, where no blessed run is comparable.
         false_alarm_rate: what the checks were held to, all together.
         host_factor: how many times as much the host's runs vary as was to be expected.
+        remeasured: what training it again beside a blessed run has shown; None if nobody did.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate/2"
@@ -41,6 +43,7 @@ class GateRecord(records.Record):
     differences: dict[str, tuple[str, str]]
     false_alarm_rate: float
     host_factor: pydantic.FiniteFloat = 1.0
+    remeasured: Remeasured | None = None
 
     @property
     def verdict(self) -> Verdict:
@@ -49,6 +52,12 @@ class GateRecord(records.Record):
             return Verdict.PASS
         refusals = {item.verdict for item in self.outcomes if item.refuses}
         return next((item for item in _MOST_SERIOUS_FIRST if item in refusals), Verdict.INVALID)
+
+    @property
+    def may_be_settled(self) -> bool:
+        """Whether the run is refused for nothing but what measuring in turns may answer."""
+        refusals = [item for item in self.outcomes if item.refuses]
+        return bool(refusals) and all(map(Remeasured.may_settle, refusals))
 
     def figures(self) -> dict[str, float | None]:
         """Returns the decision's figures, keyed by the catalogue."""

@@ -17,6 +17,7 @@ class Run(records.Record):
         evaluation: metrics of Evaluator's output over all examples, by their names there.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest; empty if they are not known.
+        source: folder of the training's figures, where it can be found again.
     """
 
     run_id: str
@@ -25,6 +26,7 @@ class Run(records.Record):
     figures: dict[str, pydantic.FiniteFloat]
     evaluation: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
+    source: str | None = None
 
     def figure(self, key: str) -> float | None:
         """Returns a figure, None if the run does not have it.

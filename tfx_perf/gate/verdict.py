@@ -10,13 +10,20 @@ from tfx_perf.gate.headline import headline
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
 
 
-def evaluate(candidate: Run, *, ledger: Ledger, settings: GateConfig) -> GateRecord:
+def evaluate(
+    candidate: Run,
+    *,
+    ledger: Ledger,
+    settings: GateConfig,
+    remeasured: Remeasured | None = None,
+) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
 
     It is blessed if no rule refuses. Without a comparable run the absolute limits decide
@@ -27,6 +34,7 @@ def evaluate(candidate: Run, *, ledger: Ledger, settings: GateConfig) -> GateRec
         candidate: the run to judge.
         ledger: the blessed runs so far.
         settings: the rules.
+        remeasured: what training it again beside a blessed run has shown.
 
     Raises:
         UserError: the anchor that the settings name is not in the ledger.
@@ -51,6 +59,8 @@ def evaluate(candidate: Run, *, ledger: Ledger, settings: GateConfig) -> GateRec
             settings=settings,
         )
         for outcome in found:
+            if remeasured is not None:
+                outcome = remeasured.settle(outcome, rule)  # noqa: PLW2901
             refuses = not rule.advisory and _refuses(settings.policy, outcome.verdict)
             answer = {"refuses": refuses, "advisory": rule.advisory}
             outcomes.append(outcome.model_copy(update=answer))
@@ -70,6 +80,7 @@ def evaluate(candidate: Run, *, ledger: Ledger, settings: GateConfig) -> GateRec
         differences=differences,
         false_alarm_rate=settings.false_alarm_rate,
         host_factor=factor,
+        remeasured=remeasured,
     )
 
 

@@ -37,6 +37,8 @@ class GateConfig(Section):
         false_alarm_rate: probability that a run that is no worse is called a regression, over
             all rules together.
         minimum_steps: steps below which no figure that is taken over steps is valid.
+        escalate_seconds: where noise alone leaves the step time undecided, train this run and a
+            blessed one in turns on this host, for at most so long; 0: do not.
         anchor: run that the budgets count from; None: the best level that runs have held.
         price_per_hour: of the machine that trains, in any currency; it gives the cost of a
             million examples.
@@ -51,6 +53,7 @@ class GateConfig(Section):
     fail_pipeline: bool = False
     false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
     minimum_steps: Annotated[int, pydantic.Field(ge=0)] = 50
+    escalate_seconds: Annotated[float, pydantic.Field(ge=0)] = 0.0
     anchor: str | None = None
     price_per_hour: Annotated[float, pydantic.Field(gt=0)] | None = None
 

@@ -1,0 +1,141 @@
+"""An inconclusive run and a blessed one are trained again, in turns."""
+
+import pathlib
+
+import pytest
+import training_cases
+from tfx.types import standard_artifacts
+
+from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import job as jobs
+from tfx_perf.components.perf_evaluator import candidate, executor, in_turns
+from tfx_perf.config import PerfConfig
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.record import GateRecord
+
+# A layer with much to do.
+SLOW = """
+class Slow(keras.layers.Layer):
+    def call(self, inputs):
+        square = tf.tile(inputs[:1, :1], (300, 300))
+        for _ in range(4):
+            square = tf.linalg.matmul(square, square) * 1e-3
+        return inputs + 0.0 * tf.reduce_mean(square)
+"""
+
+
+def trained(folder, **module):
+    """Trains once, without trials; returns the trainer."""
+    folder.mkdir()
+    trainer = training_cases.Trainer(folder)
+    trainer.run(module={"line": "keras", **module}, trial_budget_seconds=0)
+    return trainer
+
+
+@pytest.fixture(scope="module")
+def trainers(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("in_turns")
+    slow = {"beginning": SLOW, "layer": "Slow()"}
+    return {
+        "blessed": trained(folder / "blessed"),
+        "same": trained(folder / "same"),
+        "slow": trained(folder / "slow", **slow),
+    }
+
+
+def run_of(trainer, name):
+    found = candidate.read(
+        {"perf_metrics": [trainer.perf_metrics]}, settings=PerfConfig().gate, run_id=name
+    )
+    return found.model_copy(update={"environment": {"device_kind": "CPU"}})
+
+
+@pytest.mark.slow
+def test_a_slower_model_is_slower_in_turns(trainers, tmp_path):
+    ratios = {}
+    for name in ("same", "slow"):
+        found = in_turns.measure(
+            run_of(trainers[name], name),
+            [run_of(trainers["blessed"], "blessed")],
+            seconds=90,
+            log_folder=tmp_path / name,
+        )
+        assert found.against == "blessed", found.reason
+        ratios[name] = found.ratio
+    assert ratios["slow"].low > 1.5
+    assert 0.6 < ratios["same"].value < 1.6  # both on a machine that is busy with other tests
+    logs = {path.name for path in (tmp_path / "slow").iterdir()}
+    assert logs == {"in-turns-baseline.log", "in-turns-candidate.log"}
+
+
+def test_the_gate_asks_if_noise_leaves_it_undecided(trainers, tmp_path):
+    blessed = run_of(trainers["blessed"], "blessed")
+    step_time = run_of(trainers["slow"], "slow").figures["step_time_seconds"]
+    noisy = [  # with the slow one in their midst
+        blessed.model_copy(update={
+            "run_id": f"noisy-{factor}",
+            "figures": {**blessed.figures, "step_time_seconds": factor * step_time},
+        })
+        for factor in (0.5, 1.5, 1.0)
+    ]  # fmt: skip
+    alone = judge(trainers["slow"], noisy, tmp_path / "alone")
+    assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
+    evaluation = judge(trainers["slow"], noisy, tmp_path / "in turns", escalate_seconds=90)
+    assert evaluation.verdict is Verdict.REGRESSION, evaluation.headline
+    assert evaluation.remeasured.ratio.low > 1.5
+    assert "In turns with noisy-" in evaluation.headline
+
+
+def test_code_that_is_gone_leaves_it_undecided(trainers, tmp_path):
+    blessed = run_of(trainers["blessed"], "blessed")
+    assert jobs.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
+    gone = blessed.model_copy(update={"source": str(tmp_path)})
+    found = in_turns.measure(blessed, [gone], seconds=90, log_folder=tmp_path)
+    assert found.ratio is None
+    assert "any blessed run again is gone" in str(found)
+
+
+def test_code_that_fails_is_named(trainers, tmp_path):
+    trainer = trained(tmp_path / "failing")
+    own = pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
+    job = jobs.TrainingJob.read(own)
+    for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
+        path.unlink()
+    assert job.is_unchanged
+    found = in_turns.measure(
+        run_of(trainer, "failing"), [run_of(trainers["blessed"], "blessed")], seconds=90,
+        log_folder=tmp_path,
+    )  # fmt: skip
+    assert found.reason.startswith("Expected training examples. Received: none in ")
+
+
+def judge(trainer, entries, folder, **settings):
+    """Runs PerfEvaluator on a training whose environment is as simple as the ledger's."""
+    artifacts = {
+        "model": standard_artifacts.Model(),
+        "ledger": types.PerfLedger(),
+        "blessing": standard_artifacts.InfraBlessing(),
+        "evaluation": types.PerfEvaluation(),
+        "updated_ledger": types.PerfLedger(),
+    }
+    for name, item in artifacts.items():
+        item.uri = str(folder / name)
+        (folder / name).mkdir(parents=True)
+    environment = trainer.record.environment
+    entries = [run.model_copy(update={"environment": environment}) for run in entries]
+    Ledger(entries=tuple(entries)).write(folder / "ledger" / "ledger.json")
+    gate = {
+        "use_defaults": False, "rules": {"step_time_seconds": {"margin": 0.5, "budget": 0.6}},
+        "minimum_steps": 1, **settings,
+    }  # fmt: skip
+    executor.Executor().Do(
+        {
+            "model": [artifacts["model"]],
+            "ledger": [artifacts["ledger"]],
+            "perf_metrics": [trainer.perf_metrics],
+        },
+        {name: [artifacts[name]] for name in ("blessing", "evaluation", "updated_ledger")},
+        {"config": PerfConfig.from_dict({"gate": gate}).to_json("gate")},
+    )
+    return GateRecord.read(folder / "evaluation" / "evaluation.json")

@@ -1,0 +1,73 @@
+"""What measuring in turns does to an open question."""
+
+import pytest
+from gate_runs import ledger_of, only, run
+
+from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.remeasured import Remeasured
+from tfx_perf.gate.verdict import evaluate
+from tfx_perf.statistics import Interval
+
+RULE = {"margin": 0.03, "budget": 0.1}
+SLOW, FAST = "step_time_seconds", "examples_per_second"
+
+
+def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), **rule):
+    """The decision on a run whose step took so many times as long in turns: low, high."""
+    remeasured = None
+    if ratio:
+        low, high = ratio
+        interval = Interval(value=(low + high) / 2, low=low, high=high)
+        remeasured = Remeasured(against="r2", ratio=interval)
+    return evaluate(
+        run("this", minute=9, **{key: value}),
+        ledger=ledger_of(key, samples),
+        settings=only(**{key: {**RULE, **rule}}),
+        remeasured=remeasured,
+    )
+
+
+@pytest.mark.parametrize(
+    ("key", "ratio", "verdict"),
+    [
+        (SLOW, (0.97, 1.02), Verdict.PASS),
+        (SLOW, (1.01, 1.09), Verdict.PASS),  # within the budget, whatever it is
+        (SLOW, (1.04, 1.06), Verdict.REGRESSION),
+        (SLOW, (1.01, 1.12), Verdict.INCONCLUSIVE),
+        (FAST, (0.97, 1.02), Verdict.PASS),
+        (FAST, (1.04, 1.06), Verdict.REGRESSION),
+        (FAST, (0.80, 0.90), Verdict.PASS),
+        (FAST, (1.01, 1.12), Verdict.INCONCLUSIVE),
+    ],
+)
+def test_the_interval_decides(key, ratio, verdict):
+    assert judged(key, None).verdict is Verdict.INCONCLUSIVE
+    record = judged(key, ratio)
+    assert record.verdict is verdict
+    assert record.blessed == (verdict is Verdict.PASS)
+    assert "In turns with r2 on one host, a step took" in record.outcomes[0].reason
+
+
+def test_what_is_settled_stays_so():
+    exact = (1.0, 1.0, 1.0)
+    assert judged(SLOW, (0.5, 0.6), value=2.0, samples=exact).verdict is Verdict.REGRESSION
+    assert judged(SLOW, (1.5, 1.6), value=1.0, samples=exact).verdict is Verdict.PASS
+
+
+def test_other_figures_are_not_settled_by_a_time():
+    record = judged("peak_memory_bytes", (0.97, 1.02))
+    assert record.verdict is Verdict.INCONCLUSIVE
+    assert not record.may_be_settled
+    assert judged(SLOW, None).may_be_settled
+
+
+def test_a_measurement_that_failed_settles_nothing_and_says_why():
+    record = evaluate(
+        run("this", minute=9, step_time_seconds=1.0),
+        ledger=ledger_of(SLOW, (0.5, 1.5, 1.0)),
+        settings=only(step_time_seconds=RULE),
+        remeasured=Remeasured(reason="the code is gone"),
+    )
+    assert record.verdict is Verdict.INCONCLUSIVE
+    assert record.headline.endswith("Compared with 3 blessed runs.")
+    assert "Not measured again in turns: the code is gone." in record.headline
