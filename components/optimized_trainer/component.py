@@ -55,9 +55,9 @@ class OptimizedTrainer(base_component.BaseComponent):
     Outputs:
         model: `Model`, as the user's code saves it.
         model_run: `ModelRun`, e.g. TensorBoard logs.
-        perf_metrics: `PerfMetrics` with `metrics.json`, `report.html`, `job.json`, logs, the figures
-            as custom properties and the custom property `plan`; also `reused_from`, if the
-            plan is that of a run before.
+        perf_metrics: `PerfMetrics` with `metrics.json`, `report.html`, `job.json`, logs, the
+            figures as custom properties and the custom property `plan`; also `reused_from`, if
+            the plan is that of a run before.
 
     Example:
         ```python

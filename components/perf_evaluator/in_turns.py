@@ -79,9 +79,10 @@ def _blocks(
     """
     with (
         tempfile.TemporaryDirectory() as folder,
-        socket.socket(socket.AF_UNIX) as server,
         futures.ThreadPoolExecutor(max_workers=len(paths)) as pool,
-        contextlib.ExitStack() as connections,  # the trainings end when they are closed
+        # The trainings end when these are closed.
+        socket.socket(socket.AF_UNIX) as server,
+        contextlib.ExitStack() as connections,
     ):
         address = str(pathlib.Path(folder, "socket"))
         server.bind(address)

@@ -74,7 +74,7 @@ class Trainer:
     def write_module(
         self,
         *,
-        line="tf_keras",
+        line="keras",
         beginning="",
         layer="keras.layers.Identity()",
         train=FIT,
