@@ -40,6 +40,19 @@ class OtherSpec(Slow):
         return source.default().map(lambda features, label: (label, features))
 
 
+class TakesLong(Columns):
+    """Takes two fifths of the time budget to be prepared."""
+
+    name = "takes_long"
+    waits = True
+
+    def build(self, source, *, limits):
+        if TakesLong.waits:
+            time.sleep(8)
+            TakesLong.waits = False
+        return super().build(source, limits=limits)
+
+
 class LosesExamples(Slow):
     name = "loses"
 
@@ -237,6 +250,12 @@ def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
     assert record.final.ratio.low <= 1 + record.margin
     assert "default stays" in record.reason
     assert "not proven" in record.outcome("columns").reason
+
+
+@pytest.mark.usefixtures("brief_diagnosis")
+def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
+    record = tune(slowed(make_source(), 0.02), TakesLong(), time_budget_seconds=20)
+    assert record.chosen == "takes_long", record.reason
 
 
 def test_the_time_budget_is_kept(make_source):

@@ -24,8 +24,10 @@ from tfx_perf.input import train_step as train_step_lib
 # When the phases end, as shares of the time budget.
 _REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.75, 1.0
 _PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
+_LATEST = 0.7  # share of the budget up to which one may be prepared if there is no other
 _AMPLE = 3.0  # times the speed of the train step, from which on an input need not be refined
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
+_PROOF_CONTENDERS = 4  # in the last comparison, which may have slower ones than those before
 _MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
 
 
@@ -96,6 +98,7 @@ class Search:
         self.reference = self._examination.reference
         self.outcomes = {record_lib.DEFAULT: self._examination.default.outcome}
         self._prepared: dict[str, tuple[candidate_lib.Candidate, tf.data.Dataset]] = {}
+        self._sample_seconds = 0.0  # what a sample has taken last
         self.rounds = 0
 
     def run(
@@ -112,8 +115,7 @@ class Search:
                 adds stages that take time.
         """
         for candidate in candidates:
-            seconds = _PATIENCE * self._budget.left(_PREPARED)
-            self._examine(candidate, deadline_seconds=time.monotonic() + seconds)
+            self._examine(candidate, deadline_seconds=self._preparation_deadline())
         self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
         if not self._prepared:
             return Choice(record_lib.DEFAULT, "No candidate could be measured: see their reasons.")
@@ -134,6 +136,12 @@ class Search:
             deadline_seconds=self._budget.until(_COMPARED),
         )
         return Choice(*choice.verdict(final, margin=self._config.margin), final)
+
+    def _preparation_deadline(self) -> float:
+        """Returns when the next candidate must be prepared, on `time.monotonic`'s clock."""
+        if not self._prepared:  # on a slow machine better one than a share of the time for each
+            return self._budget.until(_LATEST)
+        return time.monotonic() + _PATIENCE * self._budget.left(_PREPARED)
 
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""
@@ -164,13 +172,16 @@ class Search:
             record_lib.DEFAULT: measure.Contender(self._examination.default.dataset),
             **{name: measure.Contender(self._prepared[name][1]) for name in names},
         }
+        began = time.monotonic()
         samples = measure.measure(
             contenders,
             batch_size=self._source.options.batch_size,
             deadline_seconds=self._budget.until(share),
             decided=decided,
         )
-        self.rounds = max(self.rounds, len(samples[record_lib.DEFAULT]))
+        rounds = len(samples[record_lib.DEFAULT])
+        self._sample_seconds = (time.monotonic() - began) / (rounds * len(contenders))
+        self.rounds = max(self.rounds, rounds)
         for name in contenders:
             self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
         return samples
@@ -181,7 +192,7 @@ class Search:
             # The tables of the others go: each may be as large as the budget.
             self._prepared = {name: self._prepared[name]}
             variants = self._variants(name)
-            if not variants or not self._budget.left(_REFINED):
+            if not variants or time.monotonic() > self._refining_deadline():
                 break
             samples = self._measure([name, *variants], share=_REFINED)
             if len(samples[name]) < measure.MIN_ROUNDS:
@@ -203,10 +214,15 @@ class Search:
             variant = kind(inner, self.parameters)
             shuffle = self.outcomes[name].shuffle
             if self._examine(
-                variant, deadline_seconds=self._budget.until(_REFINED), shuffle=shuffle
+                variant, deadline_seconds=self._refining_deadline(), shuffle=shuffle
             ):
                 found.append(variant.name)
         return found
+
+    def _refining_deadline(self) -> float:
+        """Returns when to refine no more, on `time.monotonic`'s clock: the proof needs its time."""
+        proof_seconds = measure.MIN_ROUNDS * _PROOF_CONTENDERS * self._sample_seconds
+        return min(self._budget.until(_REFINED), self._budget.until(_COMPARED) - proof_seconds)
 
     def _settle_autotune(self, name: str) -> str:
         """Returns the candidate, with autotune on if that makes the user's stages faster."""
@@ -216,7 +232,7 @@ class Search:
             candidate,
             variant,
             margin=self._config.margin,
-            deadline_seconds=self._budget.until(_REFINED),
+            deadline_seconds=self._refining_deadline(),
         )
         if not gains:
             return name
