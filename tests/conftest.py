@@ -1,6 +1,7 @@
-"""What holds for every test: which are slow, and that none leaves a seed behind."""
+"""What holds for every test: which are slow, and that none leaves a seed or a heap behind."""
 
 import fnmatch
+import gc
 import sys
 
 import pytest
@@ -25,3 +26,15 @@ def no_seed_is_left():
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow and sys.modules["tensorflow.python.eager.context"].global_seed() is not None:
         tensorflow.random.set_seed(None)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_heap_is_left():
+    """Keeps the collector from what a module leaves behind.
+
+    Traced functions are millions of objects; a full collection, of which there are many, would
+    visit them for seconds until the end of the session.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
