@@ -52,7 +52,8 @@ def measure(
     paths = {"in-turns-candidate": own, "in-turns-baseline": _job_of(other)}
     try:
         blocks = _blocks(paths, deadline=time.monotonic() + seconds, log_folder=log_folder)
-    except (errors.MeasurementError, errors.UserError) as error:
+    except (errors.MeasurementError, errors.UserError, OSError) as error:
+        # Whatever fails here leaves the question open; the run has its answer all the same.
         return Remeasured(reason=str(error).rstrip("."))
     return Remeasured(against=other.run_id, ratio=statistics.ratio_interval(*blocks))
 
@@ -126,8 +127,9 @@ def _in_turns(
         if time.monotonic() > deadline:
             break
         for stream, seconds in zip(streams, found, strict=True):
-            stream.write(turns_job.GO)
-            stream.flush()
+            with contextlib.suppress(OSError):  # it has ended; reading says why
+                stream.write(turns_job.GO)
+                stream.flush()
             seconds.append(float(_line(stream, running)))
     if len(found[0]) < _MIN_ROUNDS:
         raise _too_short()
@@ -139,6 +141,8 @@ def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
         line = stream.readline()
     except TimeoutError as error:
         raise _too_short() from error
+    except OSError:
+        line = ""
     if not line:
         futures.wait(running, return_when=futures.FIRST_COMPLETED)
         _raise_errors(running)

@@ -1,5 +1,6 @@
 """An inconclusive run and a blessed one are trained again, in turns."""
 
+import os
 import pathlib
 
 import pytest
@@ -22,6 +23,21 @@ class Slow(keras.layers.Layer):
         for _ in range(4):
             square = tf.linalg.matmul(square, square) * 1e-3
         return inputs + 0.0 * tf.reduce_mean(square)
+"""
+# A layer that ends its process, if that is not the test's, in the midst of the turns.
+DIES = f"""
+import os, time
+began = []
+
+def look(x):
+    began.append(time.monotonic())
+    if os.getpid() != {os.getpid()} and time.monotonic() > began[0] + 2:
+        os.abort()
+    return x
+
+class Dies(keras.layers.Layer):
+    def call(self, inputs):
+        return tf.ensure_shape(tf.py_function(look, [inputs], tf.float32), inputs.shape)
 """
 
 
@@ -96,6 +112,7 @@ def test_code_that_is_gone_leaves_it_undecided(trainers, tmp_path):
     assert "any blessed run again is gone" in str(found)
 
 
+@pytest.mark.slow
 def test_code_that_fails_is_named(trainers, tmp_path):
     trainer = trained(tmp_path / "failing")
     own = pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
@@ -108,6 +125,17 @@ def test_code_that_fails_is_named(trainers, tmp_path):
         log_folder=tmp_path,
     )  # fmt: skip
     assert found.reason.startswith("Expected training examples. Received: none in ")
+
+
+@pytest.mark.slow
+def test_a_training_that_dies_is_named(trainers, tmp_path):
+    trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
+    found = in_turns.measure(
+        run_of(trainer, "dying"), [run_of(trainers["blessed"], "blessed")], seconds=90,
+        log_folder=tmp_path,
+    )  # fmt: skip
+    log = tmp_path / "in-turns-candidate.log"
+    assert found.reason.endswith(f"train_in_turns crashed (SIGABRT). Log: {log}")
 
 
 def judge(trainer, entries, folder, **settings):
