@@ -9,7 +9,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
 
 from tfx_perf import config, errors, interception
-from tfx_perf.components import artifacts, train_steps, trainer_args
+from tfx_perf.components import artifacts, code_digest, train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, job, plans
 from tfx_perf.report import training_report
 from tfx_perf.training import aot_export, precision, record, session
@@ -43,6 +43,7 @@ class Executor(base_executor.BaseExecutor):
         exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"])
         run_fn = trainer_args.load_run_fn(exec_properties)
+        code = code_digest.training_digest(exec_properties)  # as it is now; it may be edited
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         folder = settings.training.checkpoint_folder or checkpoints.folder_for(
@@ -84,10 +85,6 @@ class Executor(base_executor.BaseExecutor):
         found = training.record.model_copy(
             update={"notes": (*training.record.notes, *notes)}
         )
-        pathlib.Path(target.uri).mkdir(parents=True, exist_ok=True)
-        job.TrainingJob.of(input_dict, exec_properties, plan=found.plan).write(
-            pathlib.Path(target.uri, job.FILE_NAME)
-        )
         labels = {"plan": str(found.plan)}
         if found.reused_from:
             labels["reused_from"] = found.reused_from
@@ -98,6 +95,9 @@ class Executor(base_executor.BaseExecutor):
             figures=found.figures(),
             labels=labels,
             page=training_report.report_on(found),
+        )
+        job.TrainingJob.of(input_dict, exec_properties, code=code, plan=found.plan).write(
+            pathlib.Path(target.uri, job.FILE_NAME)
         )
 
 

@@ -36,13 +36,14 @@ class TrainingJob(records.Record):
         input_dict: dict[str, list[artifact.Artifact]],
         exec_properties: Mapping[str, Any],
         *,
+        code: str,
         plan: TrainingPlan,
     ) -> "TrainingJob":
-        """Returns the job of a training that is under way."""
+        """Returns the job of a training that OptimizedTrainer was given."""
         return cls(
             inputs=json_utils.dumps(input_dict),
             exec_properties=dict(exec_properties),
-            code=code_digest.training_digest(exec_properties),
+            code=code,
             plan=plan,
         )
 

@@ -43,19 +43,20 @@ def measure(
         The ratio, or why there is none.
     """
     own = _job_of(candidate)
-    other = next((run for run in reversed(baseline) if _job_of(run)), None)
+    jobs_before = ((run.run_id, _job_of(run)) for run in reversed(baseline))
+    against, other = next((found for found in jobs_before if found[1]), (None, None))
     if own is None or other is None:
         whose = "this run" if own is None else "any blessed run"
         return Remeasured(reason=f"what it takes to train {whose} again is gone or has changed")
-    _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", other.run_id, seconds)
+    _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
     log_folder.mkdir(parents=True, exist_ok=True)
-    paths = {"in-turns-candidate": own, "in-turns-baseline": _job_of(other)}
+    paths = {"in-turns-candidate": own, "in-turns-baseline": other}
     try:
         blocks = _blocks(paths, deadline=time.monotonic() + seconds, log_folder=log_folder)
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         # Whatever fails here leaves the question open; the run has its answer all the same.
         return Remeasured(reason=str(error).rstrip("."))
-    return Remeasured(against=other.run_id, ratio=statistics.ratio_interval(*blocks))
+    return Remeasured(against=against, ratio=statistics.ratio_interval(*blocks))
 
 
 def _job_of(run: Run) -> pathlib.Path | None:

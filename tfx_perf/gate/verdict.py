@@ -58,9 +58,8 @@ def evaluate(
             comparable=comparable,
             settings=settings,
         )
-        for outcome in found:
-            if remeasured is not None:
-                outcome = remeasured.settle(outcome, rule)  # noqa: PLW2901
+        for compared in found:
+            outcome = remeasured.settle(compared, rule) if remeasured else compared
             refuses = not rule.advisory and _refuses(settings.policy, outcome.verdict)
             answer = {"refuses": refuses, "advisory": rule.advisory}
             outcomes.append(outcome.model_copy(update=answer))

@@ -137,15 +137,15 @@ class Search:
         )
         return Choice(*choice.verdict(final, margin=self._config.margin), final)
 
+    def release(self) -> None:
+        """Lets go of the candidates and of what they hold in memory."""
+        self._prepared.clear()
+
     def _preparation_deadline(self) -> float:
         """Returns when the next candidate must be prepared, on `time.monotonic`'s clock."""
         if not self._prepared:  # on a slow machine better one than a share of the time for each
             return self._budget.until(_LATEST)
         return time.monotonic() + _PATIENCE * self._budget.left(_PREPARED)
-
-    def release(self) -> None:
-        """Lets go of the candidates and of what they hold in memory."""
-        self._prepared.clear()
 
     def _examine(
         self,
