@@ -47,6 +47,7 @@ def test_yaml(tmp_path):
     [
         ({"trainig": {}}, ["one of the keys", "training", "Received: trainig="]),
         ({"training": {"sed": 1}}, ["steps_per_call", "Received: training.sed=1"]),
+        ({"input": {"service_address": "host:5050"}}, ["grpc://HOST:PORT", "'host:5050'"]),
         ({"gate": {"rules": {"mfu_ratio": {"mni": 1}}}}, ["max, min", "rules.mfu_ratio.mni=1"]),
         ({"gate": {"limits": {}}}, ["one of the keys", "rules", "gate.limits="]),
         ({"gate": {"policy": {"limit": "maybe"}}}, ["'bless' or 'refuse'", "limit='maybe'"]),

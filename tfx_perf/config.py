@@ -12,6 +12,7 @@ tensorflow_optimization:
 
 import json
 import pathlib
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -63,6 +64,13 @@ class InputConfig(_Section):
     allow_weaker_shuffle: bool = False
     materialize: bool = False
     service_address: str | None = None
+
+    @pydantic.field_validator("service_address")
+    @classmethod
+    def _address(cls, value: str | None) -> str | None:
+        if value is None or re.fullmatch(r"grpc://[^\s/:]+:\d+", value):
+            return value
+        raise ValueError("service_address is grpc://HOST:PORT")
 
 
 class TrainingConfig(_Section):

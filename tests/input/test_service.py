@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import pathlib
+import signal
 import socket
 import subprocess
 import sys
@@ -16,57 +18,39 @@ from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
 
 AMPLE = Limits(memory_bytes=2**30)
-DISPATCHER = """
-import tensorflow as tf
-server = tf.data.experimental.service.DispatchServer()
-print(server.target, flush=True)
-server.join()
-"""
-WORKER = """
-import sys, tensorflow as tf
-service = tf.data.experimental.service
-address = sys.argv[1].split("://")[1]
-server = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-print("ready", flush=True)
-server.join()
-"""
-DISPATCHER_AND_WORKER = """
-import tensorflow as tf
-service = tf.data.experimental.service
-dispatcher = service.DispatchServer()
-address = dispatcher.target.split("://")[1]
-worker = service.WorkerServer(service.WorkerConfig(dispatcher_address=address))
-print(dispatcher.target, flush=True)
-worker.join()
-"""
+COMMAND = [str(pathlib.Path(sys.executable).with_name("tfx-perf")), "data-service"]
+WORKER = ("worker", "--dispatcher")
 
 
 @contextlib.contextmanager
-def running(script, *arguments):
-    process = subprocess.Popen(
-        [sys.executable, "-c", script, *arguments], stdout=subprocess.PIPE, text=True
-    )
+def running(*arguments):
+    """Runs a server; returns the address that it prints."""
+    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
     try:
-        yield process
+        yield process.stdout.readline().split()[-1]
     finally:
-        process.kill()
-        process.wait()
-
-
-@pytest.fixture(scope="module")
-def service():
-    """A dispatcher and two workers; returns its address."""
-    with running(DISPATCHER) as dispatcher:
-        address = dispatcher.stdout.readline().strip()
-        with running(WORKER, address) as first, running(WORKER, address) as second:
-            assert [one.stdout.readline().strip() for one in [first, second]] == ["ready"] * 2
-            yield address
+        process.terminate()
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.fixture(scope="module")
 def service_of_one():
-    with running(DISPATCHER_AND_WORKER) as process:
-        yield process.stdout.readline().strip()
+    """A dispatcher with one worker; returns its address."""
+    with running("dispatcher", "--port", "0") as address, running(*WORKER, address):
+        yield address
+
+
+@pytest.fixture(scope="module")
+def service(service_of_one):
+    """The same with a second worker."""
+    with running(*WORKER, service_of_one):
+        yield service_of_one
+
+
+def free_port():
+    with socket.socket() as closed:
+        closed.bind(("localhost", 0))
+        return closed.getsockname()[1]
 
 
 def build(source, address, name="parallel_reader+service", unused=()):
@@ -143,10 +127,55 @@ def test_refuses_several_training_workers(service, make_source, monkeypatch):
         build(make_source(), service)
 
 
+def test_a_dispatcher_that_died_goes_on(make_source, tmp_path):
+    port = free_port()
+    dispatcher = ("dispatcher", "--port", str(port), "--work-dir", str(tmp_path / "state"))
+    source = make_source(num_epochs=2)
+    first = subprocess.Popen([*COMMAND, *dispatcher], stdout=subprocess.PIPE, text=True)
+    address = first.stdout.readline().split()[-1]
+    with running(*WORKER, address):
+        batches = iter(build(source, address))
+        found = [next(batches)]
+        first.kill()
+        first.wait()
+        with running(*dispatcher):
+            found.extend(batches)
+    assert sorted(numbers(found)) == sorted(2 * list(range(230)))
+
+
+def test_a_worker_waits_for_its_dispatcher():
+    port = free_port()
+    address = f"grpc://localhost:{port}"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    worker = subprocess.Popen([*COMMAND, *WORKER, address], **pipes, text=True)
+    assert worker.stderr.readline().strip() == f"Waiting for a dispatcher at {address}"
+    with running("dispatcher", "--port", str(port)):
+        assert worker.stdout.readline().startswith("Worker at grpc://localhost:")
+        worker.send_signal(signal.SIGINT)
+        assert worker.wait(timeout=60) == 130
+
+
+@pytest.mark.parametrize("arguments", [("dispatcher",), ("worker", "--dispatcher", "ADDRESS")])
+def test_a_port_that_is_in_use(arguments, service_of_one):
+    port = service_of_one.rpartition(":")[2]
+    given = [argument.replace("ADDRESS", service_of_one) for argument in arguments]
+    done = subprocess.run(
+        [*COMMAND, *given, "--port", port], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert f"port that is free. Received: --port {port}" in done.stderr
+
+
+def test_a_worker_refuses_another_address():
+    done = subprocess.run(
+        [*COMMAND, *WORKER, "localhost:5050"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert "Expected grpc://HOST:PORT" in done.stderr
+
+
 def test_without_a_dispatcher(make_source):
-    with socket.socket() as closed:
-        closed.bind(("localhost", 0))
-        address = f"grpc://localhost:{closed.getsockname()[1]}"
+    address = f"grpc://localhost:{free_port()}"
     started = time.monotonic()
     for absent in [address, "nonsense"]:
         with pytest.raises(candidate.NotApplicable, match="no dispatcher answers"):

@@ -19,20 +19,22 @@ CONVOLUTION_WEIGHTS = 4 * (9 * 3 * 16 + 16 + 9 * 16 * 16 + 16 + 16 + 1)
 MAP_BYTES = 4 * 32 * 32 * 16  # one activation map of one example
 
 
-def in_child(target, tmp_path, **arguments):
+def in_child(target, tmp_path, *, onednn=True, **arguments):
+    # TensorFlow decides about oneDNN by the processor, and it decides about the workspace.
     return child.run_in_child(
         f"memory_cases:{target}",
         arguments,
         timeout_seconds=300,
         log_path=tmp_path / "log",
-        environment=peak.ENVIRONMENT,
+        environment={**peak.ENVIRONMENT, "TF_ENABLE_ONEDNN_OPTS": str(int(onednn))},
     )
 
 
-@pytest.mark.slow_where("keras")
+@pytest.mark.slow_where("keras-*", "*-without_onednn")
+@pytest.mark.parametrize("onednn", [True, False], ids=["onednn", "without_onednn"])
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_convolutions(line, tmp_path):
-    result = in_child("convolutions", tmp_path, line=line)
+def test_convolutions(line, onednn, tmp_path):
+    result = in_child("convolutions", tmp_path, line=line, onednn=onednn)
     record = ProfileRecord.model_validate(result["record"])
     assert (record.keras, record.module_batch_size) == (line, 64)
 
@@ -41,20 +43,23 @@ def test_convolutions(line, tmp_path):
     slots = 2 * CONVOLUTION_WEIGHTS
     assert 0 < record.state.optimizer_state_bytes - slots <= 16  # counter, learning rate
 
-    peaks = [record.step("plain", size).peak_bytes for size in (32, 64, 128)]
-    assert peaks == sorted(peaks)
     for size in (32, 64, 128):
         plain, xla = record.step("plain", size), record.step("xla", size)
         assert plain.input_batch_bytes == 4 * size * (32 * 32 * 3 + 1)
         # The backward step of the second convolution needs its input and its output's gradient;
         # there are four maps and as many gradients in all.
         activations = record.parts(plain)["activations and temporaries"]
-        assert 2 * size * MAP_BYTES <= activations <= 8 * size * MAP_BYTES
+        assert 2 * size * MAP_BYTES <= activations
+        if onednn:  # else a workspace of up to 40 MB, whatever the batch, is among them
+            assert activations <= 8 * size * MAP_BYTES
         assert xla.temp_bytes >= 2 * size * MAP_BYTES
         arguments = xla.peak_bytes - xla.temp_bytes
         least = CONVOLUTION_WEIGHTS + slots + plain.input_batch_bytes
         assert least <= arguments <= least + 1024  # counters and metrics
 
+    if onednn:
+        peaks = [record.step("plain", size).peak_bytes for size in (32, 64, 128)]
+        assert peaks == sorted(peaks)
     assert record.prediction.bytes_at(512) == pytest.approx(result["far_peak_bytes"], rel=0.25)
     largest = record.largest_batch_size
     assert record.prediction.bytes_at(largest) <= record.memory_limit_bytes

@@ -14,8 +14,8 @@ import tfx_perf
 from tfx_perf import errors
 
 SUBCOMMANDS = (
-    "addon", "airflow", "bless", "calibrate", "compare", "demo", "doctor", "history", "kubeflow",
-    "template", "tfx", "unbless",
+    "addon", "airflow", "bless", "calibrate", "compare", "data-service", "demo", "doctor",
+    "history", "kubeflow", "template", "tfx", "unbless",
 )  # fmt: skip
 _EXIT_USER_ERROR = 2
 _EXIT_INTERRUPTED = 130
@@ -30,7 +30,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in SUBCOMMANDS:
             return None
-        return importlib.import_module(f"tfx_perf.cli.{cmd_name}").command
+        module = cmd_name.replace("-", "_")
+        return importlib.import_module(f"tfx_perf.cli.{module}").command
 
 
 @click.group(

@@ -2,13 +2,11 @@
 
 import json
 import os
-import socket
-import urllib.parse
 
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfx_perf.input import batching, candidate, wrapper
+from tfx_perf.input import batching, candidate, dispatcher, wrapper
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import parallel_reader
@@ -74,12 +72,10 @@ class Service(wrapper.Wrapper):
             )
         if _training_workers() > 1:
             raise candidate.NotApplicable("each of several training workers would get all examples")
-        # TensorFlow itself would wait for a dispatcher for hours.
-        parts = urllib.parse.urlsplit(address)
         try:
             seconds = max(0.1, min(_CONNECT_SECONDS, limits.remaining_seconds))
-            socket.create_connection((parts.hostname, parts.port), seconds).close()
-        except (OSError, ValueError, TypeError) as error:
+            dispatcher.reach(address, seconds=seconds)
+        except (OSError, ValueError) as error:
             raise candidate.NotApplicable(f"no dispatcher answers at {address}: {error}") from error
 
 

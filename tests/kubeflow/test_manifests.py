@@ -1,0 +1,89 @@
+"""The manifests: strictly what Kubernetes' own types allow, and commands that really run."""
+
+import contextlib
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tfx_perf.input import dispatcher
+
+client = pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
+
+FOLDER = pathlib.Path(__file__).parents[2] / "kubeflow" / "manifests"
+DOCUMENTS = list(yaml.safe_load_all((FOLDER / "tf_data_service.yaml").read_text()))
+PODS = {
+    document["metadata"]["name"]: document["spec"]["template"]
+    for document in DOCUMENTS
+    if document["kind"] == "Deployment"
+}
+SERVICE = next(document for document in DOCUMENTS if document["kind"] == "Service")
+
+
+def problems(value, type_name, where=""):
+    """Yields keys that a type of Kubernetes' API does not have, and required ones left out."""
+    if type_name.startswith("list["):
+        for number, each in enumerate(value):
+            yield from problems(each, type_name[5:-1], f"{where}[{number}]")
+    elif hasattr(client, type_name):
+        model = getattr(client, type_name)
+        keys = {key: name for name, key in model.attribute_map.items()}
+        yield from (f"{where}.{key}" for key in value.keys() - keys.keys())
+        present = value.keys() & keys.keys()
+        for key in present:
+            yield from problems(value[key], model.openapi_types[keys[key]], f"{where}.{key}")
+        try:
+            model(**{keys[key]: value[key] for key in present})
+        except ValueError as error:
+            yield f"{where}: {error}"
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each["metadata"]["name"])
+def test_kubernetes_knows_every_key(document):
+    assert list(problems(document, f"V1{document['kind']}")) == []
+
+
+def test_a_wrong_key_is_found():
+    wrong = {"metadata": {"name": "x"}, "spec": {"selectors": {}, "ports": [{"name": "grpc"}]}}
+    found = sorted(problems(wrong, "V1Service"))
+    assert found[0] == ".spec.ports[0]: Invalid value for `port`, must not be `None`"
+    assert found[1:] == [".spec.selectors"]
+
+
+def test_names_agree():
+    (dispatcher_container,) = PODS["tf-data-dispatcher"]["spec"]["containers"]
+    assert SERVICE["spec"]["selector"] == PODS["tf-data-dispatcher"]["metadata"]["labels"]
+    (port,) = SERVICE["spec"]["ports"]
+    assert port["targetPort"] == dispatcher_container["ports"][0]["name"]
+    for document in DOCUMENTS:
+        if document["kind"] == "Deployment":
+            labels = document["spec"]["template"]["metadata"]["labels"]
+            assert document["spec"]["selector"]["matchLabels"] == labels
+    kustomization = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
+    images = {pod["spec"]["containers"][0]["image"] for pod in PODS.values()}
+    assert images == {image["name"] for image in kustomization["images"]}
+    assert all((FOLDER / name).exists() for name in kustomization["resources"])
+
+
+def test_the_commands_serve(tmp_path):
+    """As in the pods, but for the names of hosts and of the folder."""
+    here = {
+        SERVICE["metadata"]["name"]: "localhost",
+        "$(POD_IP)": "localhost",
+        "/state": str(tmp_path),
+    }
+    with contextlib.ExitStack() as stack:
+        for pod in PODS.values():
+            (container,) = pod["spec"]["containers"]
+            program, *arguments = container["args"]
+            for name, value in here.items():
+                arguments = [argument.replace(name, value) for argument in arguments]
+            script = pathlib.Path(sys.executable).with_name(program)
+            process = subprocess.Popen([script, *arguments], stdout=subprocess.PIPE, text=True)
+            stack.callback(process.wait, timeout=60)
+            stack.callback(process.terminate)
+            address = process.stdout.readline().split()[-1]
+            assert address == f"grpc://localhost:{container['ports'][0]['containerPort']}"
+            dispatcher.reach(address, seconds=5)
