@@ -54,7 +54,7 @@ def measure(
     try:
         blocks = _blocks(paths, deadline=time.monotonic() + seconds, log_folder=log_folder)
     except (errors.MeasurementError, errors.UserError, OSError) as error:
-        # Whatever fails here leaves the question open; the run has its answer all the same.
+        # Whatever fails here changes nothing; the run has its answer all the same.
         return Remeasured(reason=str(error).rstrip("."))
     return Remeasured(against=against, ratio=statistics.ratio_interval(*blocks))
 

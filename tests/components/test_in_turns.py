@@ -1,4 +1,4 @@
-"""An inconclusive run and a blessed one are trained again, in turns."""
+"""A run that would be refused and a blessed one are trained again, in turns."""
 
 import os
 import pathlib
@@ -101,6 +101,19 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainers, tmp_path):
     assert evaluation.verdict is Verdict.REGRESSION, evaluation.headline
     assert evaluation.remeasured.ratio.low > 1.5
     assert "In turns with noisy-" in evaluation.headline
+
+
+@pytest.mark.slow
+def test_a_machine_that_became_slower_is_told_from_the_code(trainers, tmp_path):
+    own = run_of(trainers["same"], "same").figures["step_time_seconds"]
+    blessed = run_of(trainers["blessed"], "blessed")
+    figures = {**blessed.figures, "step_time_seconds": own / 3}
+    before = [blessed.model_copy(update={"run_id": f"run-{i}", "figures": figures}) for i in (1, 2)]
+    alone = judge(trainers["same"], before, tmp_path / "alone")
+    assert alone.verdict is Verdict.REGRESSION, alone.headline
+    evaluation = judge(trainers["same"], before, tmp_path / "in turns", escalate_seconds=90)
+    assert evaluation.blessed, evaluation.headline
+    assert "In turns with run-2 on one host" in evaluation.outcomes[0].reason
 
 
 def test_code_that_is_gone_leaves_it_undecided(trainers, tmp_path):

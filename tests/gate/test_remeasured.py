@@ -1,4 +1,4 @@
-"""What measuring in turns does to an open question."""
+"""What measuring in turns does to a refusal."""
 
 import pytest
 from gate_runs import ledger_of, only, run
@@ -12,13 +12,13 @@ RULE = {"margin": 0.03, "budget": 0.1}
 SLOW, FAST = "step_time_seconds", "examples_per_second"
 
 
-def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), **rule):
+def judged(key, ratio, *, value=1.0, samples=(0.5, 1.5, 1.0), against="r2", **rule):
     """The decision on a run whose step took so many times as long in turns: low, high."""
     remeasured = None
     if ratio:
         low, high = ratio
         interval = Interval(value=(low + high) / 2, low=low, high=high)
-        remeasured = Remeasured(against="r2", ratio=interval)
+        remeasured = Remeasured(against=against, ratio=interval)
     return evaluate(
         run("this", minute=9, **{key: value}),
         ledger=ledger_of(key, samples),
@@ -48,10 +48,38 @@ def test_the_interval_decides(key, ratio, verdict):
     assert "In turns with r2 on one host, a step took" in record.outcomes[0].reason
 
 
-def test_what_is_settled_stays_so():
-    exact = (1.0, 1.0, 1.0)
-    assert judged(SLOW, (0.5, 0.6), value=2.0, samples=exact).verdict is Verdict.REGRESSION
-    assert judged(SLOW, (1.5, 1.6), value=1.0, samples=exact).verdict is Verdict.PASS
+@pytest.mark.parametrize(
+    ("ratio", "verdict"),
+    [
+        ((0.97, 1.02), Verdict.PASS),  # the machine was slower, not the code
+        ((0.97, 1.04), Verdict.REGRESSION),  # an open question would pass with this
+        ((1.04, 1.06), Verdict.REGRESSION),
+    ],
+)
+def test_a_regression_passes_only_within_the_margin(ratio, verdict):
+    for key, value in ((SLOW, 2.0), (FAST, 0.5)):
+        found = {"value": value, "samples": (1.0, 1.0, 1.0), "budget": 0.05}
+        assert judged(key, None, **found).verdict is Verdict.REGRESSION
+        assert judged(key, None, **found).may_be_settled
+        assert judged(key, ratio, **found).verdict is verdict
+
+
+def test_what_passes_stays_so():
+    assert judged(SLOW, (1.5, 1.6), samples=(1.0, 1.0, 1.0)).verdict is Verdict.PASS
+
+
+def test_many_small_slowdowns_are_not_settled_by_the_last_one():
+    """Unless the last blessed run itself is within the budget of the anchor."""
+    crept = (1.0,) * 5 + (1.05, 1.08, 1.10)
+    rule = {"budget": 0.05, "noise": 1e-4}
+    for factor, samples in ((1.0, crept), (2.0, (1.0,) * 8)):
+        found = {"value": factor * 1.1, "samples": samples, **rule}
+        alone = judged(SLOW, None, **found)
+        assert "drift" in {outcome.kind for outcome in alone.outcomes if outcome.refuses}
+        evaluation = judged(SLOW, (0.999, 1.001), against=f"r{len(samples) - 1}", **found)
+        verdicts = {outcome.kind: outcome.verdict for outcome in evaluation.outcomes}
+        assert verdicts["change"] is Verdict.PASS
+        assert verdicts["drift"] is (Verdict.REGRESSION if factor == 1 else Verdict.PASS)
 
 
 def test_other_figures_are_not_settled_by_a_time():

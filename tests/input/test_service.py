@@ -48,9 +48,8 @@ def service(service_of_one):
 
 
 def free_port():
-    with socket.socket() as closed:
-        closed.bind(("localhost", 0))
-        return closed.getsockname()[1]
+    with socket.create_server(("localhost", 0)) as probe:
+        return probe.getsockname()[1]
 
 
 def build(source, address, name="parallel_reader+service", unused=()):

@@ -15,7 +15,7 @@ from test_four_components import CHEAP, gate_settings, write_data
 
 docker = pytest.importorskip("docker", reason="the Python package docker is not installed")
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]  # sixteen containers
 
 IMAGE_VARIABLE = "TFX_PERF_TEST_IMAGE"
 

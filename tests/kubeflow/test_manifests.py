@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import socket
 import subprocess
 import sys
 
@@ -57,6 +58,11 @@ def test_names_agree():
     assert SERVICE["spec"]["selector"] == PODS["tf-data-dispatcher"]["metadata"]["labels"]
     (port,) = SERVICE["spec"]["ports"]
     assert port["targetPort"] == dispatcher_container["ports"][0]["name"]
+    (worker,) = PODS["tf-data-worker"]["spec"]["containers"]
+    assert f"grpc://{SERVICE['metadata']['name']}:{port['port']}" in worker["args"]
+    for container in (dispatcher_container, worker):
+        given = container["args"][container["args"].index("--port") + 1]
+        assert [each["containerPort"] for each in container["ports"]] == [int(given)]
     for document in DOCUMENTS:
         if document["kind"] == "Deployment":
             labels = document["spec"]["template"]["metadata"]["labels"]
@@ -68,11 +74,13 @@ def test_names_agree():
 
 
 def test_the_commands_serve(tmp_path):
-    """As in the pods, but for the names of hosts and of the folder."""
+    """As in the pods, but for the names of hosts, ports and the folder."""
     here = {
         SERVICE["metadata"]["name"]: "localhost",
         "$(POD_IP)": "localhost",
         "/state": str(tmp_path),
+        "5050": free_port(),
+        "5051": free_port(),
     }
     with contextlib.ExitStack() as stack:
         for pod in PODS.values():
@@ -85,5 +93,10 @@ def test_the_commands_serve(tmp_path):
             stack.callback(process.wait, timeout=60)
             stack.callback(process.terminate)
             address = process.stdout.readline().split()[-1]
-            assert address == f"grpc://localhost:{container['ports'][0]['containerPort']}"
+            assert address == f"grpc://localhost:{here[str(container['ports'][0]['containerPort'])]}"
             dispatcher.reach(address, seconds=5)
+
+
+def free_port():
+    with socket.create_server(("localhost", 0)) as probe:
+        return str(probe.getsockname()[1])

@@ -7,7 +7,6 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -31,6 +30,8 @@ def command() -> None:
     tried where the setting `input.service_address` names the dispatcher. They need the files
     under the same names as the training.
     """
+    # In a container this is process 1, for which no signal has an effect unless handled.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
 
 @command.command("dispatcher")
@@ -42,13 +43,13 @@ def command() -> None:
 @_JSON
 def dispatcher_command(*, port: int, work_dir: pathlib.Path | None, as_json: bool) -> None:
     """Hands out files to workers, and tells trainings where the workers are."""
+    port = _free(port)
     service = _service()
     config = service.DispatcherConfig(
         port=port, work_dir=str(work_dir) if work_dir else None, fault_tolerant_mode=bool(work_dir)
     )
-    server = _start(service.DispatchServer, config)
-    _show("Dispatcher", server.target, as_json)
-    _wait_for_stop()
+    server = service.DispatchServer(config)
+    _serve("Dispatcher", server, address=server.target, as_json=as_json)
 
 
 @command.command("worker")
@@ -61,16 +62,27 @@ def dispatcher_command(*, port: int, work_dir: pathlib.Path | None, as_json: boo
 @_JSON
 def worker_command(*, address: str, host: str, port: int, as_json: bool) -> None:
     """Reads, shuffles and parses; waits until the dispatcher answers."""
+    port = _free(port)
     _wait_for_dispatcher(address)
     service = _service()
     config = service.WorkerConfig(
         dispatcher_address=address.removeprefix("grpc://"),
-        worker_address=f"{host}:%port%",  # TensorFlow puts in the port that it gets
+        worker_address=f"{host}:{port}",
         port=port,
     )
-    server = _start(service.WorkerServer, config)
-    _show("Worker", f"grpc://{server._address}", as_json)
-    _wait_for_stop()
+    server = service.WorkerServer(config)
+    _serve("Worker", server, address=f"grpc://{host}:{port}", as_json=as_json)
+
+
+def _free(port: int) -> int:
+    """Returns the port, or one that is free for 0; gRPC would share one that is served already."""
+    try:
+        with socket.create_server(("", port)) as probe:
+            return probe.getsockname()[1]
+    except OSError as error:
+        raise errors.UserError(
+            f"Expected a port that is free. Received: --port {port} ({error})."
+        ) from error
 
 
 def _service() -> "service":
@@ -100,29 +112,12 @@ def _wait_for_dispatcher(address: str) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _start(server: Callable[[Any], Any], config: Any) -> Any:
-    """Returns the server, which is started; gRPC would share a port that is already served."""
-    import tensorflow as tf
-
-    try:
-        socket.create_server(("", config.port)).close()
-        return server(config)
-    except (OSError, RuntimeError, tf.errors.OpError) as error:
-        raise errors.UserError(
-            f"Expected a port that is free. Received: --port {config.port} ({error})."
-        ) from error
-
-
-def _show(kind: str, address: str, as_json: bool) -> None:
+def _serve(kind: str, server: Any, *, address: str, as_json: bool) -> None:
+    """Tells the address, and keeps the server, which runs for as long as it is referred to."""
     if as_json:
         terminal.show_json({"address": address})
     else:
         terminal.show(f"{kind} at {address}")
     sys.stdout.flush()
-
-
-def _wait_for_stop() -> None:
-    # In a container this is process 1, for which no signal has an effect unless handled.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    while True:
+    while server:
         signal.pause()

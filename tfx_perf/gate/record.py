@@ -47,7 +47,7 @@ class GateRecord(records.Record):
 
     @property
     def verdict(self) -> Verdict:
-        """The most serious verdict that refuses; measuring again may settle `inconclusive`."""
+        """The most serious verdict that refuses."""
         if self.blessed:
             return Verdict.PASS
         refusals = {item.verdict for item in self.outcomes if item.refuses}

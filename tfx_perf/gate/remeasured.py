@@ -1,7 +1,11 @@
-"""Remeasured: what training candidate and baseline in turns says about an open question."""
+"""Remeasured: what training candidate and baseline in turns says about a refusal."""
+
+import math
+from collections.abc import Sequence
 
 from tfx_perf import records
 from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.run import Run
 from tfx_perf.settings.rule import Rule
 from tfx_perf.statistics import Interval
 
@@ -39,32 +43,52 @@ class Remeasured(records.Record):
 
     @staticmethod
     def may_settle(outcome: Outcome) -> bool:
-        """Whether measuring in turns may answer what comparing runs has left open."""
-        is_open = outcome.kind == "change" and outcome.verdict is Verdict.INCONCLUSIVE
-        return is_open and outcome.metric in _EXPONENTS
+        """Whether measuring in turns may change the answer from comparing runs."""
+        refusal = outcome.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
+        return refusal and outcome.metric in _EXPONENTS
 
-    def settle(self, outcome: Outcome, rule: Rule) -> Outcome:
-        """Returns the answer to a rule, which is another one if the question was open.
+    def settle(self, outcome: Outcome, rule: Rule, *, baseline: Sequence[Run]) -> Outcome:
+        """Returns the answer to a rule, which is another one if the interval is clear.
 
-        A change within the budget passes and one beyond the margin is a regression, if the
-        whole interval is; where it is neither, the question stays open.
+        An open question becomes a regression if the whole interval is beyond the margin, and
+        passes if it is within the budget. A regression passes only if the whole interval is
+        within the margin; one against the anchor, if the blessed run's figure times the
+        interval is within that check's bound.
 
         Args:
             outcome: from comparing runs.
             rule: with a margin.
+            baseline: the runs that were compared with.
         """
         if not self.may_settle(outcome):
             return outcome
-        if self.ratio is None:
-            return outcome.model_copy(update={"reason": f"{outcome.reason} {self}"})
-        exponent = _EXPONENTS[outcome.metric]
-        changes = [bound**exponent - 1 for bound in (self.ratio.low, self.ratio.high)]
-        least, most = sorted(exponent * change for change in changes)  # for the worse
-        verdict = Verdict.INCONCLUSIVE
-        if least > rule.margin:
-            verdict = Verdict.REGRESSION
-        elif most <= rule.largest_change:
-            verdict = Verdict.PASS
+        verdict = outcome.verdict
+        if self.ratio is not None:
+            least, most, tolerated = self._worse(outcome, rule, baseline)
+            if least > rule.margin:
+                verdict = Verdict.REGRESSION
+            elif most <= tolerated:
+                verdict = Verdict.PASS
         return outcome.model_copy(
             update={"verdict": verdict, "reason": f"{outcome.reason} {self}"}
         )
+
+    def _worse(
+        self, outcome: Outcome, rule: Rule, baseline: Sequence[Run]
+    ) -> tuple[float, float, float]:
+        """Returns by how much it is worse at least and at most, and what is tolerated."""
+        exponent = _EXPONENTS[outcome.metric]
+        ratios = [bound**exponent for bound in (self.ratio.low, self.ratio.high)]
+        if outcome.kind == "drift":
+            blessed = next(run for run in baseline if run.run_id == self.against)
+            bound = outcome.highest if exponent > 0 else outcome.lowest
+            figure = blessed.figure(outcome.metric)
+            if figure is None or not bound:
+                return -math.inf, math.inf, 0.0
+            ratios = [ratio * figure / bound for ratio in ratios]
+            tolerated = 0.0
+        else:
+            is_open = outcome.verdict is Verdict.INCONCLUSIVE
+            tolerated = rule.largest_change if is_open else rule.margin
+        least, most = sorted(exponent * (ratio - 1) for ratio in ratios)
+        return least, most, tolerated

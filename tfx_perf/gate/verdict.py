@@ -59,7 +59,8 @@ def evaluate(
             settings=settings,
         )
         for compared in found:
-            outcome = remeasured.settle(compared, rule) if remeasured else compared
+            settled = remeasured and remeasured.settle(compared, rule, baseline=baseline)
+            outcome = settled or compared
             refuses = not rule.advisory and _refuses(settings.policy, outcome.verdict)
             answer = {"refuses": refuses, "advisory": rule.advisory}
             outcomes.append(outcome.model_copy(update=answer))

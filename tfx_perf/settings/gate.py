@@ -37,7 +37,7 @@ class GateConfig(Section):
         false_alarm_rate: probability that a run that is no worse is called a regression, over
             all rules together.
         minimum_steps: steps below which no figure that is taken over steps is valid.
-        escalate_seconds: where noise alone leaves the step time undecided, train this run and a
+        escalate_seconds: where a run would be refused for its step time alone, train it and a
             blessed one in turns on this host, for at most so long; 0: do not.
         anchor: run that the budgets count from; None: the best level that runs have held.
         price_per_hour: of the machine that trains, in any currency; it gives the cost of a
