@@ -35,11 +35,13 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     shown = {key: formatting.format_value(key, value) for key, value in figures.items()}
     waits = figures["input_wait_ratio"] > _WAIT_SHARE
     if waits:
-        yield (
-            "input_bound",
-            f"{shown['input_wait_ratio']} of a step waits for the input: tune it with InputTuner "
-            "and give its input_plan to OptimizedTrainer.",
+        tuned = record.key.get("input")
+        remedy = (
+            f"it is InputTuner's choice already ({tuned}), whose report says where its time goes."
+            if tuned
+            else "tune it with InputTuner and give its input_plan to OptimizedTrainer."
         )
+        yield "input_bound", f"{shown['input_wait_ratio']} of a step waits for the input: {remedy}"
     python = _python_ops(data) if waits else []  # the graph may hold all of the data
     if python:
         yield (
