@@ -115,8 +115,8 @@ def test_turns_run_what_the_schedule_asks_for(keras):
 
     def schedule():
         for _ in range(2):
-            blocks.append((yield turns.Turn(function("quick", 0.01), 1)))
-            blocks.append((yield turns.Turn(function("slow", 0.06), 3)))
+            blocks.append((yield turns.Turn(function("quick", 0.03), 1)))
+            blocks.append((yield turns.Turn(function("slow", 0.18), 3)))
 
     model = model_cases.dense(keras)
     model.fit(model_cases.regression(), verbose=0)  # else Keras 3 has no metrics to report
@@ -126,8 +126,8 @@ def test_turns_run_what_the_schedule_asks_for(keras):
     changes = [name for name, after in zip(calls, [*calls[1:], None], strict=True) if name != after]
     assert changes == ["quick", "slow", "quick", "slow"]
     assert calls.count("slow") == 2 * turns.BLOCK_CALLS
-    assert blocks[1::2] == pytest.approx([0.02, 0.02], rel=0.5)
-    assert blocks[0::2] == pytest.approx([0.01, 0.01], rel=0.5)
+    assert blocks[1::2] == pytest.approx([0.06, 0.06], rel=0.5)
+    assert blocks[0::2] == pytest.approx([0.03, 0.03], rel=0.5)
 
 
 def test_the_peak_of_memory_is_of_the_time_since_the_reset():
