@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfx_perf import errors
+from tfx_perf import errors, validation
 from tfx_perf.config import PerfConfig, check_one_module
 
 
@@ -48,6 +48,7 @@ def test_yaml(tmp_path):
         ({"trainig": {}}, ["one of the keys", "training", "Received: trainig="]),
         ({"training": {"sed": 1}}, ["steps_per_call", "Received: training.sed=1"]),
         ({"input": {"service_address": "host:5050"}}, ["grpc://HOST:PORT", "'host:5050'"]),
+        ({"input": {"service_address": "grpc://host:70000"}}, ["grpc://HOST:PORT", ":70000'"]),
         ({"gate": {"rules": {"mfu_ratio": {"mni": 1}}}}, ["max, min", "rules.mfu_ratio.mni=1"]),
         ({"gate": {"limits": {}}}, ["one of the keys", "rules", "gate.limits="]),
         ({"gate": {"policy": {"limit": "maybe"}}}, ["'bless' or 'refuse'", "limit='maybe'"]),
@@ -68,6 +69,19 @@ def test_what_is_wrong_is_said_in_one_line(values, words):
     assert "\n" not in message
     for word in words:
         assert word in message
+
+
+@pytest.mark.parametrize("host", ["service", "10.0.0.1", "[::1]", "a.b-c.svc.cluster.local"])
+def test_addresses_of_a_service(host):
+    address = f"grpc://{host}:5050"
+    assert PerfConfig.from_dict({"input": {"service_address": address}}).input.service_address
+    assert validation.grpc_address(address) == (host.strip("[]"), 5050)
+
+
+@pytest.mark.parametrize("rest", ["", ":0", ":5050/path", ":50 50", "@other:1", ":1\n"])
+def test_what_is_no_address(rest):
+    with pytest.raises(ValueError, match="grpc://HOST:PORT"):
+        validation.grpc_address(f"grpc://host{rest}")
 
 
 @pytest.mark.parametrize("text", [None, "a: [", "a: b: c"])

@@ -12,7 +12,6 @@ tensorflow_optimization:
 
 import json
 import pathlib
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -68,9 +67,9 @@ class InputConfig(_Section):
     @pydantic.field_validator("service_address")
     @classmethod
     def _address(cls, value: str | None) -> str | None:
-        if value is None or re.fullmatch(r"grpc://[^\s/:]+:\d+", value):
-            return value
-        raise ValueError("service_address is grpc://HOST:PORT")
+        if value is not None:
+            validation.grpc_address(value)
+        return value
 
 
 class TrainingConfig(_Section):

@@ -1,6 +1,7 @@
 """Settings that a user gives: read from YAML, and what is wrong with them in one line."""
 
 import pathlib
+import re
 import types
 import typing
 from typing import Any
@@ -9,6 +10,8 @@ import pydantic
 import yaml
 
 from tfx_perf import errors
+
+_LAST_PORT = 65535
 
 
 def read_yaml(path: str | pathlib.Path) -> Any:
@@ -24,6 +27,18 @@ def read_yaml(path: str | pathlib.Path) -> Any:
         raise errors.UserError(
             f"Expected a readable YAML file. Received: path={path} ({reason})."
         ) from error
+
+
+def grpc_address(text: str) -> tuple[str, int]:
+    """Returns host and port of `grpc://HOST:PORT`.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    match = re.fullmatch(r"grpc://([^\s/:@\[\]]+|\[[0-9A-Fa-f:.]+\]):(\d{1,5})", text)
+    if not match or not 0 < int(match[2]) <= _LAST_PORT:
+        raise ValueError("expected grpc://HOST:PORT")
+    return match[1].strip("[]"), int(match[2])
 
 
 def explain(

@@ -12,6 +12,7 @@ import time
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from ports import free_port
 
 _STARTUP_SECONDS = 60
 # A server refuses to run as root, and cannot look into root's temporary folders.
@@ -28,7 +29,7 @@ def postgresql():
         pytest.skip("PostgreSQL's initdb is missing; install Debian's package postgresql")
     programs = pathlib.Path(initdb).parent
     with _folder() as folder:
-        data, port = folder / "data", _free_port()
+        data, port = folder / "data", free_port()
         create = [initdb, "-D", data, "-U", "tfx", "--auth=trust", "--no-sync"]
         subprocess.run(create, user=_USER, cwd=folder, check=True, capture_output=True)
         server = [programs / "postgres", "-D", data, "-p", str(port), "-k", folder, "-F",
@@ -61,7 +62,7 @@ def mysql():
         base = [program, *options, "--skip-grant-tables"]
         subprocess.run([*base, "--bootstrap"], input=b"CREATE DATABASE mysql;\n", check=True,
                        user=_USER, env=variables, capture_output=True)  # fmt: skip
-        port = _free_port()
+        port = free_port()
         # Without grant tables it would not listen at all.
         server = [*base, "--skip-networking=0", "--bind-address=127.0.0.1", f"--port={port}"]
         with _running(server, port=port, folder=folder, env=variables):
@@ -118,9 +119,3 @@ def _running(command, *, port, folder, env=None, stop=signal.SIGTERM):
     finally:
         server.send_signal(stop)
         server.wait()
-
-
-def _free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]

@@ -10,6 +10,7 @@ import time
 
 import ledger_cases
 import pytest
+from ports import free_port
 
 WRITERS, ENTRIES = 8, 5
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -43,9 +44,7 @@ def packages(tmp_path_factory):
 @pytest.fixture(params=["s3", "gs"])
 def store(request, packages):
     """Starts the server; yields the scheme and the variables that lead a driver to it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     address = f"http://127.0.0.1:{port}"
     variables = {
         "PYTHONPATH": f"{packages}:{_ROOT}",

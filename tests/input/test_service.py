@@ -4,13 +4,13 @@ import contextlib
 import json
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
 import tensorflow as tf
+from ports import free_port
 from record_data import SPARSE_SCHEMA
 
 from tfx_perf.input import candidate, candidates, fingerprint
@@ -45,11 +45,6 @@ def service(service_of_one):
     """The same with a second worker."""
     with running(*WORKER, service_of_one):
         yield service_of_one
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as probe:
-        return probe.getsockname()[1]
 
 
 def build(source, address, name="parallel_reader+service", unused=()):

@@ -2,12 +2,12 @@
 
 import contextlib
 import pathlib
-import socket
 import subprocess
 import sys
 
 import pytest
 import yaml
+from ports import free_port
 
 from tfx_perf.input import dispatcher
 
@@ -79,8 +79,8 @@ def test_the_commands_serve(tmp_path):
         SERVICE["metadata"]["name"]: "localhost",
         "$(POD_IP)": "localhost",
         "/state": str(tmp_path),
-        "5050": free_port(),
-        "5051": free_port(),
+        "5050": str(free_port()),
+        "5051": str(free_port()),
     }
     with contextlib.ExitStack() as stack:
         for pod in PODS.values():
@@ -95,8 +95,3 @@ def test_the_commands_serve(tmp_path):
             address = process.stdout.readline().split()[-1]
             assert address == f"grpc://localhost:{here[str(container['ports'][0]['containerPort'])]}"
             dispatcher.reach(address, seconds=5)
-
-
-def free_port():
-    with socket.create_server(("localhost", 0)) as probe:
-        return str(probe.getsockname()[1])

@@ -63,32 +63,37 @@ class Remeasured(records.Record):
         if not self.may_settle(outcome):
             return outcome
         verdict = outcome.verdict
-        if self.ratio is not None:
-            least, most, tolerated = self._worse(outcome, rule, baseline)
-            if least > rule.margin:
-                verdict = Verdict.REGRESSION
-            elif most <= tolerated:
-                verdict = Verdict.PASS
+        if self.ratio is not None and outcome.kind == "drift":
+            verdict = self._judge_drift(outcome, baseline)
+        elif self.ratio is not None:
+            verdict = self._judge_change(outcome, rule)
         return outcome.model_copy(
             update={"verdict": verdict, "reason": f"{outcome.reason} {self}"}
         )
 
-    def _worse(
-        self, outcome: Outcome, rule: Rule, baseline: Sequence[Run]
-    ) -> tuple[float, float, float]:
-        """Returns by how much it is worse at least and at most, and what is tolerated."""
+    def _judge_change(self, outcome: Outcome, rule: Rule) -> Verdict:
+        """Answers by how much worse it is than the blessed run."""
+        sign = math.copysign(1, _EXPONENTS[outcome.metric])
+        least, most = sorted(sign * (factor - 1) for factor in self._factors(outcome))
+        is_open = outcome.verdict is Verdict.INCONCLUSIVE
+        if least > rule.margin:
+            return Verdict.REGRESSION
+        if most <= (rule.largest_change if is_open else rule.margin):
+            return Verdict.PASS
+        return outcome.verdict
+
+    def _judge_drift(self, outcome: Outcome, baseline: Sequence[Run]) -> Verdict:
+        """Answers by what the blessed run's figure would be with this run's code."""
+        blessed = next(run for run in baseline if run.run_id == self.against)
+        figure = blessed.figure(outcome.metric)
+        if figure is None:
+            return outcome.verdict
+        low, high = sorted(figure * factor for factor in self._factors(outcome))
+        above = outcome.lowest is None or low >= outcome.lowest
+        below = outcome.highest is None or high <= outcome.highest
+        return Verdict.PASS if above and below else outcome.verdict
+
+    def _factors(self, outcome: Outcome) -> tuple[float, float]:
+        """Returns the ends of the interval of the figure over the blessed run's."""
         exponent = _EXPONENTS[outcome.metric]
-        ratios = [bound**exponent for bound in (self.ratio.low, self.ratio.high)]
-        if outcome.kind == "drift":
-            blessed = next(run for run in baseline if run.run_id == self.against)
-            bound = outcome.highest if exponent > 0 else outcome.lowest
-            figure = blessed.figure(outcome.metric)
-            if figure is None or not bound:
-                return -math.inf, math.inf, 0.0
-            ratios = [ratio * figure / bound for ratio in ratios]
-            tolerated = 0.0
-        else:
-            is_open = outcome.verdict is Verdict.INCONCLUSIVE
-            tolerated = rule.largest_change if is_open else rule.margin
-        least, most = sorted(exponent * (ratio - 1) for ratio in ratios)
-        return least, most, tolerated
+        return self.ratio.low**exponent, self.ratio.high**exponent

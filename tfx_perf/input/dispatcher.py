@@ -1,7 +1,8 @@
 """Reaching the dispatcher of a tf.data service."""
 
 import socket
-import urllib.parse
+
+from tfx_perf import validation
 
 
 def reach(address: str, *, seconds: float) -> None:
@@ -15,7 +16,4 @@ def reach(address: str, *, seconds: float) -> None:
         ValueError: `address` is none.
         OSError: nobody answers there.
     """
-    parts = urllib.parse.urlsplit(address)
-    if parts.scheme != "grpc" or not parts.hostname or not parts.port:
-        raise ValueError("expected grpc://HOST:PORT")
-    socket.create_connection((parts.hostname, parts.port), seconds).close()
+    socket.create_connection(validation.grpc_address(address), seconds).close()
