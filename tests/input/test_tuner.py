@@ -259,9 +259,8 @@ def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
 
 
 def test_the_time_budget_is_kept(make_source):
-    seconds = 20  # all candidates would take twice as long
+    seconds = 20  # with ample time it takes more than twice as long
     source = make_source(batch_size=32)
     config = InputConfig(time_budget_seconds=seconds)
     record = tuner.tune(source, config=config, train=Training(source, step_seconds=0.0))
     assert record.tuning_time_seconds <= 1.2 * seconds
-    assert any("time budget" in (outcome.reason or "") for outcome in record.outcomes)

@@ -30,8 +30,10 @@ def command() -> None:
     tried where the setting `input.service_address` names the dispatcher. They need the files
     under the same names as the training.
     """
-    # In a container this is process 1, for which no signal has an effect unless handled.
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    # In a container this is process 1, for which no signal has an effect unless handled. At once,
+    # since TF 2.16 would wait for the readers' autotune, which may sleep for a minute.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
+    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
 
 
 @command.command("dispatcher")
