@@ -1,4 +1,4 @@
-"""Iterators over the training data without what hands batches out to several devices."""
+"""Iterators over the training data without what only several devices need."""
 
 import contextlib
 from collections.abc import Iterator
@@ -6,10 +6,12 @@ from unittest import mock
 
 import tensorflow as tf
 
+from tfx_perf.training.unawaited import unawaited
+
 
 @contextlib.contextmanager
 def direct_iterators(strategy: tf.distribute.Strategy) -> Iterator[None]:
-    """Has Keras make the iterators that it would make without a strategy.
+    """Has Keras make the iterators that it would make without a strategy, and not await their end.
 
     With one replica, distributing a dataset changes nothing but the kind of iterator: one
     that hands batches out to devices, which takes longer than small batches take to train on
@@ -22,6 +24,8 @@ def direct_iterators(strategy: tf.distribute.Strategy) -> Iterator[None]:
         yield
         return
     with mock.patch.object(
-        strategy, "experimental_distribute_dataset", lambda dataset, options=None: dataset
+        strategy,
+        "experimental_distribute_dataset",
+        lambda dataset, options=None: unawaited(dataset),
     ):
         yield
