@@ -1,5 +1,6 @@
 """`python -m benchmarks.training`: see `--help`."""
 
+import dataclasses
 import pathlib
 
 import click
@@ -7,23 +8,23 @@ import click
 from benchmarks import machine
 from benchmarks.training import results, run, targets
 from benchmarks.training.workloads import NAMES, WORKLOADS
-from tfx_perf import errors, formatting
+from tfx_perf import errors, formatting, statistics
 from tfx_perf.hardware import versions
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PATH = click.Path(path_type=pathlib.Path)
 _PACKAGES = ("tensorflow", "keras", "tf-keras", "tfx")
-_QUICK = 0.05
-_LINE = "{:24} {:>9} {:>9} {:>9} {:>9} {:>9} {:>8}  {}"
+_LINE = "{:22} {:>18} {:>18} {:>6} {:>8} {:>9} {:>7}  {}"
 
 
 @click.command()
 @click.option("--workload", "names", type=click.Choice(NAMES), multiple=True, default=NAMES)
 @click.option("--line", "lines", type=click.Choice(results.LINES), multiple=True,
               default=results.LINES, help="Keras line.")  # fmt: skip
-@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
-              help="Trainings of each kind in a cell, in turns.")  # fmt: skip
-@click.option("--quick", is_flag=True, help="Few steps: to see whether it runs.")
+@click.option("--rounds", type=click.IntRange(min=1), default=12, show_default=True,
+              help="Blocks of each training of a cell, in turns.")  # fmt: skip
+@click.option("--regret/--no-regret", default=True, help="Measure all plans, too.")
+@click.option("--quick", is_flag=True, help="Two rounds, few steps: to see whether it runs.")
 @click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data", help="Folder for data sets.")
 @click.option("--json", "json_path", type=_PATH, show_default="in --data",
               help="Where to write the figures.")  # fmt: skip
@@ -33,6 +34,7 @@ def main(
     lines: tuple[str, ...],
     *,
     rounds: int,
+    regret: bool,
     quick: bool,
     data: pathlib.Path,
     json_path: pathlib.Path | None,
@@ -40,7 +42,9 @@ def main(
 ) -> None:
     """Compares OptimizedTrainer with TFX's stock Trainer, and its plan with every other one."""
     json_path = json_path or data / "training_benchmark.json"
-    settings = run.Settings(data_folder=data, rounds=rounds, scale=_QUICK if quick else 1.0)
+    settings = run.Settings(data_folder=data, rounds=rounds, regret=regret)
+    if quick:
+        settings = dataclasses.replace(settings, rounds=2, taxi_steps=250)
     cells = [results.Cell(workload=name, line=line) for name in names for line in lines]
     before = results.BenchmarkRecord.read(json_path) if add and json_path.exists() else None
     kept = [result for result in before.cells if result.cell not in cells] if before else []
@@ -49,7 +53,8 @@ def main(
         if name in WORKLOADS:
             click.echo(f"{name}: {WORKLOADS[name].description}, batch {WORKLOADS[name].batch_size}")
     click.echo(
-        "Stock step time over ours; whole: the component with its trials. tuned: with InputTuner.\n"
+        "Stock step time over ours; tuned: with InputTuner; whole: a training of "
+        f"{results.LONG_STEPS:,} steps, trials included.\n"
     )
     click.echo(
         _LINE.format("", "ours", "tuned", "whole", "pay back", "plan only", "regret", "plan")
@@ -64,7 +69,7 @@ def main(
         record = results.BenchmarkRecord(
             host=machine.in_words(),
             versions=versions.installed(*_PACKAGES),
-            rounds=rounds,
+            rounds=settings.rounds,
             cells=(*kept, *found),
             gaps=tuple(gaps),
             verdicts=targets.verdicts((*kept, *found)),
@@ -80,16 +85,18 @@ def _row(result: results.CellResult) -> str:
         str(result.cell),
         _ratio(result.steady_ratio(results.OPTIMIZED)),
         _ratio(result.steady_ratio(results.TUNED)),
-        _ratio(result.whole_ratio(ours)),
+        f"{result.whole_ratio(ours):.3g}",
         "never" if steps is None else f"{steps:.0f}",
         f"{regret.speedups[regret.chosen].value:.2f}" if regret else formatting.MISSING,
         f"{regret.regret_ratio:.1%}" if regret else formatting.MISSING,
-        regret.chosen if regret else result.runs[ours][-1].plan,
+        regret.chosen if regret else result.runs[ours].plan,
     )
 
 
-def _ratio(value: float | None) -> str:
-    return formatting.MISSING if value is None else f"{value:.3g}"
+def _ratio(interval: statistics.Interval | None) -> str:
+    if interval is None:
+        return formatting.MISSING
+    return f"{interval.value:.3g} ({interval.low:.3g}-{interval.high:.3g})"
 
 
 if __name__ == "__main__":

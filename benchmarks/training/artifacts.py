@@ -44,11 +44,12 @@ class Artifacts:
         }
         self._workload = workload
 
-    def properties(self, *, steps: int, config: str) -> dict[str, Any]:
+    def properties(self, *, steps: int, clock: str, config: str) -> dict[str, Any]:
         """Returns the execution properties.
 
         Args:
             steps: of the training.
+            clock: path of a `Clock`.
             config: a `PerfConfig` as JSON.
         """
         splits = [layout.SPLIT]
@@ -56,7 +57,13 @@ class Artifacts:
             "run_fn": self._workload.run_fn,
             "train_args": json.dumps({"num_steps": steps, "splits": splits}),
             "eval_args": json.dumps({"num_steps": 1, "splits": splits}),
-            "custom_config": json.dumps({"batch_size": self._workload.batch_size}),
+            "custom_config": json.dumps(
+                {
+                    "batch_size": self._workload.batch_size,
+                    "clock": clock,
+                    "folder": str(self._folder),
+                }
+            ),
             "config": config,
         }
 

@@ -1,6 +1,7 @@
 """All plans of one training, measured in turns in one process."""
 
 import itertools
+import os
 import tempfile
 from typing import Any
 
@@ -40,7 +41,9 @@ def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
     settings = config.PerfConfig()
     with tempfile.TemporaryDirectory() as folder:
         given = Artifacts(WORKLOADS[workload], data_folder=data_folder, folder=folder)
-        properties = given.properties(steps=_STEPS, config=settings.to_json())
+        properties = given.properties(
+            steps=_STEPS, clock=os.path.join(folder, "clock"), config=settings.to_json()
+        )
         arguments = trainer_args.fn_args(given.inputs, given.outputs, properties)
         run_fn = trainer_args.load_run_fn(properties)
 

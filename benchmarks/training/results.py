@@ -2,11 +2,15 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from tfx_perf import records, statistics
 
 STOCK, OPTIMIZED, TUNED = "stock", "optimized", "tuned"
 KINDS = (STOCK, OPTIMIZED, TUNED)
 LINES = ("keras", "tf_keras")
+LONG_STEPS = 20_000
+"""Steps of a training that is worth trials."""
 
 
 class Cell(records.Record):
@@ -23,20 +27,23 @@ class Run(records.Record):
     """One training in a process of its own.
 
     Attributes:
-        mean_step_time_seconds: after warm-up.
-        fit_time_seconds: wall time of `fit`, with the trials before it.
-        component_time_seconds: wall time of the whole component, from the data to the saved model.
+        step_time_seconds: of each block; the i-th of all kinds followed each other.
+        start_time_seconds: from the start of its process to the end of the first call, trials
+            included; for the taxi template all of `fit` but its steps.
         trial_time_seconds: what of it was trials.
         plan: in words.
-        train_loss: of the training.
+        train_loss: of the training, which ends when everything is measured.
     """
 
-    mean_step_time_seconds: float
-    fit_time_seconds: float
-    component_time_seconds: float | None
+    step_time_seconds: tuple[float, ...]
+    start_time_seconds: float
     trial_time_seconds: float
     plan: str
     train_loss: float
+
+    def seconds_of(self, steps: int) -> float:
+        """Returns how long a training of so many steps takes."""
+        return self.start_time_seconds + steps * float(np.median(self.step_time_seconds))
 
 
 class Regret(records.Record):
@@ -60,45 +67,36 @@ class CellResult(records.Record):
 
     Attributes:
         cell: which one.
-        steps: of each training.
         batch_size: examples in a step.
-        runs: kind to its trainings; the i-th of all kinds followed each other.
+        runs: kind to its training.
         regret: None for the taxi template.
     """
 
     cell: Cell
-    steps: int
     batch_size: int
-    runs: dict[str, tuple[Run, ...]]
+    runs: dict[str, Run]
     regret: Regret | None = None
 
-    def steady_ratio(self, kind: str) -> float | None:
-        """Returns the stock Trainer's mean step time over this kind's, median of the rounds."""
-        return self._ratio(kind, "mean_step_time_seconds")
-
-    def whole_ratio(self, kind: str) -> float | None:
-        """Returns the same for the whole component, or `fit` where that is not known."""
-        return self._ratio(kind, "component_time_seconds") or self._ratio(kind, "fit_time_seconds")
-
-    def pay_back_steps(self, kind: str) -> float | None:
-        """Returns after how many steps the trials have paid; None if never."""
-        ours, stock = self.runs[kind], self.runs[STOCK]
-        saved = [
-            one.mean_step_time_seconds - other.mean_step_time_seconds
-            for one, other in zip(stock, ours, strict=True)
-        ]
-        spent = [run.trial_time_seconds for run in ours]
-        gain = statistics.median_interval(saved).value
-        return statistics.median_interval(spent).value / gain if gain > 0 else None
-
-    def _ratio(self, kind: str, field: str) -> float | None:
+    def steady_ratio(self, kind: str) -> statistics.Interval | None:
+        """Returns the stock Trainer's step time over this kind's, None if it was not measured."""
         if kind not in self.runs:
             return None
-        stock = [getattr(run, field) for run in self.runs[STOCK]]
-        ours = [getattr(run, field) for run in self.runs[kind]]
-        if None in (*stock, *ours):
-            return None
-        return statistics.ratio_interval(stock, ours).value
+        stock, ours = self.runs[STOCK], self.runs[kind]
+        return statistics.ratio_interval(stock.step_time_seconds, ours.step_time_seconds)
+
+    def whole_ratio(self, kind: str) -> float:
+        """Returns the same for a training of `LONG_STEPS`, from the start of its process."""
+        stock, ours = self.runs[STOCK], self.runs[kind]
+        return stock.seconds_of(LONG_STEPS) / ours.seconds_of(LONG_STEPS)
+
+    def pay_back_steps(self, kind: str) -> float | None:
+        """Returns after how many steps the longer start has paid; None if never."""
+        stock, ours = self.runs[STOCK], self.runs[kind]
+        gain = (stock.seconds_of(LONG_STEPS) - stock.start_time_seconds) - (
+            ours.seconds_of(LONG_STEPS) - ours.start_time_seconds
+        )
+        spent = ours.start_time_seconds - stock.start_time_seconds
+        return max(0.0, spent) / gain * LONG_STEPS if gain > 0 else None
 
 
 class BenchmarkRecord(records.Record):
@@ -107,13 +105,13 @@ class BenchmarkRecord(records.Record):
     Attributes:
         host: the machine, in words.
         versions: package to version.
-        rounds: trainings of each kind in a cell.
+        rounds: blocks of each training.
         cells: what was measured.
         gaps: what was not, with reasons.
         verdicts: the targets, in words.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.training_benchmark/1"
+    SCHEMA: ClassVar[str] = "tfx_perf.training_benchmark/2"
 
     host: str
     versions: dict[str, str]

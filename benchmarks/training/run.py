@@ -1,6 +1,7 @@
-"""Measures the cells one by one, every training in a process of its own."""
+"""Measures the cells one by one; the trainings of a cell in turns, each in its own process."""
 
 import dataclasses
+import functools
 import json
 import os
 import pathlib
@@ -9,14 +10,13 @@ import sys
 import tempfile
 from typing import Any
 
-from benchmarks.training import results
+from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
 from tfx_perf import errors
 from tfx_perf.components import child
 from tfx_perf.training.plan import PLAIN_FIT
 
-_TIMEOUT_SECONDS = 900
-_TAXI_STEPS = 5000
+_TIMEOUT_SECONDS = 1800
 _COMMAND = pathlib.Path(sys.executable).with_name("tfx-perf")
 _REGRET_ROUNDS = 6
 
@@ -27,13 +27,15 @@ class Settings:
 
     Attributes:
         data_folder: where data sets and logs are kept.
-        rounds: trainings of each kind, in turns.
-        scale: times the workload's number of steps.
+        rounds: blocks of each training, in turns.
+        regret: whether to measure all plans too.
+        taxi_steps: of a training of the taxi template.
     """
 
     data_folder: pathlib.Path
     rounds: int
-    scale: float = 1.0
+    regret: bool = True
+    taxi_steps: int = 5000
 
 
 def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
@@ -45,20 +47,31 @@ def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
     """
     if cell.workload in TAXI_BATCH_SIZES:
         return _taxi(cell, settings)
-    workload = WORKLOADS[cell.workload]
-    steps = max(20, int(workload.steps * settings.scale))
-    runs: dict[str, list[results.Run]] = {kind: [] for kind in results.KINDS}
-    for _ in range(settings.rounds):
-        for kind, own in runs.items():
-            found = _in_child(cell, settings, "train_job", kind=kind, steps=steps)
-            own.append(results.Run.model_validate(found))
-    regret = _in_child(cell, settings, "regret_job", rounds=_REGRET_ROUNDS)
+    trainings = [functools.partial(_train, cell, settings, kind) for kind in results.KINDS]
+    measured = in_turns.train_in_turns(
+        trainings, rounds=settings.rounds, start_seconds=_TIMEOUT_SECONDS
+    )
+    runs = {
+        kind: results.Run(step_time_seconds=blocks, start_time_seconds=start, **found)
+        for kind, (found, blocks, start) in zip(results.KINDS, measured, strict=True)
+    }
+    regret = None
+    if settings.regret:
+        found = _in_child(cell, settings, "regret_job", rounds=_REGRET_ROUNDS)
+        regret = results.Regret.model_validate(found)
     return results.CellResult(
         cell=cell,
-        steps=steps,
-        batch_size=workload.batch_size,
-        runs={kind: tuple(own) for kind, own in runs.items()},
-        regret=results.Regret.model_validate(regret),
+        batch_size=WORKLOADS[cell.workload].batch_size,
+        runs=runs,
+        regret=regret,
+    )
+
+
+def _train(
+    cell: results.Cell, settings: Settings, kind: str, clock: pathlib.Path
+) -> dict[str, Any]:
+    return _in_child(
+        cell, settings, "train_job", kind=kind, steps=results.LONG_STEPS, clock=str(clock)
     )
 
 
@@ -80,18 +93,16 @@ def _in_child(
 def _taxi(cell: results.Cell, settings: Settings) -> results.CellResult:
     """Measures TFX's taxi template in a whole pipeline, with InputTuner."""
     batch_size = TAXI_BATCH_SIZES[cell.workload]
-    steps = max(50, int(_TAXI_STEPS * settings.scale))
-    runs: dict[str, list[results.Run]] = {results.STOCK: [], results.TUNED: []}
-    for _ in range(settings.rounds):
-        demo = _demo(cell.line, batch_size=batch_size, steps=steps)
-        for kind, key in ((results.STOCK, "stock"), (results.TUNED, "optimized")):
-            plan = demo["plan"] if kind == results.TUNED else str(PLAIN_FIT)
-            runs[kind].append(_taxi_run(demo[key], plan=plan, batch_size=batch_size))
+    demo = _demo(cell.line, batch_size=batch_size, steps=settings.taxi_steps)
+    figures = {results.STOCK: demo["stock"], results.TUNED: demo["optimized"]}
+    plans = {results.STOCK: str(PLAIN_FIT), results.TUNED: demo["plan"]}
     return results.CellResult(
         cell=cell,
-        steps=steps,
         batch_size=batch_size,
-        runs={kind: tuple(own) for kind, own in runs.items()},
+        runs={
+            kind: _taxi_run(own, plan=plans[kind], batch_size=batch_size, settings=settings)
+            for kind, own in figures.items()
+        },
     )
 
 
@@ -110,11 +121,13 @@ def _demo(line: str, *, batch_size: int, steps: int) -> dict[str, Any]:
     return json.loads(done.stdout)["runs"][0]
 
 
-def _taxi_run(figures: dict[str, float], *, plan: str, batch_size: int) -> results.Run:
+def _taxi_run(
+    figures: dict[str, float], *, plan: str, batch_size: int, settings: Settings
+) -> results.Run:
+    step_seconds = batch_size / figures["examples_per_second"]
     return results.Run(
-        mean_step_time_seconds=batch_size / figures["examples_per_second"],
-        fit_time_seconds=figures["fit_time_seconds"],
-        component_time_seconds=None,
+        step_time_seconds=(step_seconds,),
+        start_time_seconds=figures["fit_time_seconds"] - settings.taxi_steps * step_seconds,
         trial_time_seconds=figures["trial_time_seconds"] or 0.0,
         plan=plan,
         train_loss=figures["train_loss"],

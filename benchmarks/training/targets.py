@@ -18,11 +18,11 @@ def verdicts(cells: Sequence[results.CellResult]) -> tuple[str, ...]:
     for cell in cells:
         least = _TAXI.get(cell.cell.workload)
         if least:
-            ratio = cell.steady_ratio(results.TUNED)
+            ratio = cell.steady_ratio(results.TUNED).value
             found.append(_verdict(f"{cell.cell}: >= {least:g}", ratio, least))
     rest = [cell for cell in cells if cell.cell.workload in WORKLOADS]
     for kind in (results.OPTIMIZED, results.TUNED) if rest else ():
-        ratios = [cell.steady_ratio(kind) for cell in rest]
+        ratios = [cell.steady_ratio(kind).value for cell in rest]
         found.append(
             _verdict(f"{kind}, geometric mean of the rest >= {_MEAN}", stats.gmean(ratios), _MEAN)
         )

@@ -14,14 +14,12 @@ class Workload:
         description: for people.
         data: name of a data set of the input benchmark.
         batch_size: examples in a step.
-        steps: of a training; some 15 seconds with the stock Trainer on two cores.
         run_fn: import path of the user's function.
     """
 
     description: str
     data: str
     batch_size: int
-    steps: int
     run_fn: str
 
     @property
@@ -36,13 +34,13 @@ def _run_fn(name: str) -> str:
 
 WORKLOADS = {
     "dense": Workload(
-        "4 x 2,048 units, Fashion-MNIST", "fashion-raw", 256, 100, _run_fn("dense")
+        "4 x 2,048 units, Fashion-MNIST", "fashion-raw", 256, _run_fn("dense")
     ),
-    "cnn": Workload("2 convolutions, Fashion-MNIST", "fashion-raw", 128, 600, _run_fn("cnn")),
+    "cnn": Workload("2 convolutions, Fashion-MNIST", "fashion-raw", 128, _run_fn("cnn")),
     "transformer": Workload(
-        "4 layers of width 128, 64 words", "text-sparse", 32, 120, _run_fn("transformer")
+        "4 layers of width 128, 64 words", "text-sparse", 32, _run_fn("transformer")
     ),
-    "lstm": Workload("64 units, 64 words", "text-sparse", 64, 600, _run_fn("lstm")),
+    "lstm": Workload("64 units, 64 words", "text-sparse", 64, _run_fn("lstm")),
 }
 TAXI_BATCH_SIZES = {"taxi-40": 40, "taxi-1024": 1024}
 """TFX's taxi template with its own module, through `tfx-perf demo`."""

@@ -1,19 +1,22 @@
 """The training benchmark: its arithmetic, and a training of its own modules end to end."""
 
+import functools
 import subprocess
 import sys
+import time
 
 import pytest
 
-from benchmarks.training import results, targets, train_job, workloads
+from benchmarks.training import in_turns, results, run, targets, workloads
+from tfx_perf import errors
+from tfx_perf.components import child
 
 
-def run(step_seconds, *, whole=100.0, trials=0.0):
+def run_of(step_seconds, *, start=0.0):
     return results.Run(
-        mean_step_time_seconds=step_seconds,
-        fit_time_seconds=whole,
-        component_time_seconds=whole,
-        trial_time_seconds=trials,
+        step_time_seconds=(step_seconds,) * 3,
+        start_time_seconds=start,
+        trial_time_seconds=0.0,
         plan="plain fit",
         train_loss=1.0,
     )
@@ -22,12 +25,11 @@ def run(step_seconds, *, whole=100.0, trials=0.0):
 def cell(workload="dense", *, ours=0.05, regret=0.0, tuned=0.04):
     return results.CellResult(
         cell=results.Cell(workload=workload, line="keras"),
-        steps=100,
         batch_size=10,
         runs={
-            results.STOCK: (run(0.1), run(0.1)),
-            results.OPTIMIZED: (run(ours, whole=50.0, trials=10.0),) * 2,
-            results.TUNED: (run(tuned),) * 2,
+            results.STOCK: run_of(0.1, start=10.0),
+            results.OPTIMIZED: run_of(ours, start=30.0),
+            results.TUNED: run_of(tuned, start=30.0),
         },
         regret=results.Regret(
             speedups={}, chosen="plain fit", best="plain fit", regret_ratio=regret
@@ -37,9 +39,9 @@ def cell(workload="dense", *, ours=0.05, regret=0.0, tuned=0.04):
 
 def test_ratios_and_pay_back():
     found = cell()
-    assert found.steady_ratio(results.OPTIMIZED) == pytest.approx(2.0)
-    assert found.whole_ratio(results.OPTIMIZED) == pytest.approx(2.0)
-    assert found.pay_back_steps(results.OPTIMIZED) == pytest.approx(10.0 / 0.05)
+    assert found.steady_ratio(results.OPTIMIZED).value == pytest.approx(2.0)
+    assert found.whole_ratio(results.OPTIMIZED) == pytest.approx(2010 / 1030)
+    assert found.pay_back_steps(results.OPTIMIZED) == pytest.approx(20.0 / 0.05)
     assert cell(ours=0.2).pay_back_steps(results.OPTIMIZED) is None
     assert found.steady_ratio("no such kind") is None
 
@@ -54,17 +56,73 @@ def test_verdicts_tell_met_from_missed():
     assert targets.verdicts([]) == ()
 
 
+# Two "trainings" of 2 and 6 ms a step that stop when they are told to.
+STEPS = """
+import time
+from types import SimpleNamespace
+from benchmarks.training.clock import Clock
+
+def train(clock, step_seconds, steps):
+    model = SimpleNamespace(optimizer=SimpleNamespace(iterations=0), stop_training=False)
+    Clock(clock).follow(model)
+    time.sleep(0.1)
+    while not model.stop_training and model.optimizer.iterations < steps:
+        time.sleep(step_seconds)
+        model.optimizer.iterations += 1
+    time.sleep(0.1)
+    return {"steps": model.optimizer.iterations}
+"""
+
+
+def training(tmp_path, step_seconds, steps, clock):
+    return child.run_in_child(
+        "paced_steps:train",
+        {"clock": str(clock), "step_seconds": step_seconds, "steps": steps},
+        timeout_seconds=120,
+        log_path=tmp_path / f"{step_seconds}.log",
+    )
+
+
+@pytest.fixture
+def paced(tmp_path, monkeypatch):
+    (tmp_path / "paced_steps.py").write_text(STEPS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(in_turns, "_BLOCK_SECONDS", 0.3)
+    monkeypatch.setattr(in_turns, "_WARM_UP_SECONDS", 0.2)
+    return functools.partial(functools.partial, training, tmp_path)
+
+
+def test_only_one_training_runs_at_a_time(paced, tmp_path):
+    began = time.monotonic()
+    fast, slow = in_turns.train_in_turns(
+        [paced(0.002, 10**6), paced(0.006, 10**6)], rounds=3, start_seconds=60
+    )
+    spent = time.monotonic() - began
+    for (found, blocks, start), step_seconds in ((fast, 0.002), (slow, 0.006)):
+        assert len(blocks) == 3
+        assert all(step_seconds <= seconds < 4 * step_seconds for seconds in blocks)
+        assert 0 < start < spent
+        # What it did outside of its turns would be far more.
+        assert found["steps"] * step_seconds < 0.8 * spent
+    assert min(slow[1]) > max(fast[1])
+
+
+def test_a_training_that_ends_too_soon_is_an_error(paced):
+    with pytest.raises(errors.MeasurementError, match="ended before it was told to"):
+        in_turns.train_in_turns([paced(0.002, 5)], rounds=1, start_seconds=60)
+
+
 @pytest.mark.slow
-def test_a_module_is_trained_by_both_trainers(tmp_path):
-    found = {}
-    for kind in (results.STOCK, results.OPTIMIZED):
-        values = train_job.run("lstm", kind=kind, steps=30, data_folder=str(tmp_path))
-        found[kind] = results.Run.model_validate(values)
-    assert found[results.STOCK].plan == "plain fit"
-    assert found[results.STOCK].trial_time_seconds == 0
-    assert found[results.OPTIMIZED].trial_time_seconds > 0
-    for one in found.values():
-        assert 0 < one.mean_step_time_seconds < one.fit_time_seconds < one.component_time_seconds
+def test_a_module_is_trained_by_all_trainers_in_turns(tmp_path):
+    settings = run.Settings(data_folder=tmp_path, rounds=2, regret=False)
+    found = run.measure(results.Cell(workload="lstm", line="keras"), settings)
+    assert set(found.runs) == set(results.KINDS)
+    stock, ours = found.runs[results.STOCK], found.runs[results.OPTIMIZED]
+    assert stock.plan == "plain fit"
+    assert stock.trial_time_seconds == 0 < ours.trial_time_seconds < ours.start_time_seconds
+    for one in found.runs.values():
+        assert len(one.step_time_seconds) == 2
+        assert all(0.001 < seconds < 1 for seconds in one.step_time_seconds)
 
 
 def test_the_command_names_its_workloads():
