@@ -18,7 +18,9 @@ from typing import IO, Any
 
 from tfx_perf import errors
 from tfx_perf.components import child_server, child_side
+from tfx_perf.training.recovery.termination import Termination
 
+_POLL_SECONDS = 0.2
 _SERVER = child_server.ChildServer()
 
 
@@ -26,8 +28,8 @@ def run_in_child(
     target: str,
     arguments: Mapping[str, Any],
     *,
-    timeout_seconds: float,
-    log_path: str | os.PathLike[str],
+    timeout_seconds: float | None,
+    log_path: str | os.PathLike[str] | None,
     environment: Mapping[str, str] | None = None,
     from_server: bool = False,
 ) -> Any:
@@ -36,8 +38,10 @@ def run_in_child(
     Args:
         target: `package.module:function`; importable.
         arguments: keyword arguments of the function, JSON values.
-        timeout_seconds: after this the child and all it started are killed.
-        log_path: file that the child's output is written to; its folder must exist.
+        timeout_seconds: after this the child and all it started are killed; None: never.
+        log_path: file that the child's output is written to; its folder must exist. None: it
+            goes where the parent's goes. Such a child stands for its parent: SIGTERM is passed on
+            to it, and takes effect here when it has ended.
         environment: variables to set beside the parent's.
         from_server: fork the child from a server that keeps the target's imports for the next
             one, where that is safe. For modules that do nothing when they are imported, and
@@ -51,7 +55,11 @@ def run_in_child(
         MeasurementError: the function raised something else, or the child ended otherwise. One
             line with the cause and the path of the log.
     """
-    with tempfile.TemporaryDirectory() as folder, open(log_path, "wb") as log:
+    where = f" Log: {log_path}" if log_path is not None else ""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        open(log_path, "wb") if log_path is not None else contextlib.nullcontext() as log,
+    ):
         request, response = pathlib.Path(folder, "request"), pathlib.Path(folder, "response")
         request.write_text(json.dumps({"target": target, "arguments": dict(arguments)}))
         code = None
@@ -76,15 +84,15 @@ def run_in_child(
                 )
         except subprocess.TimeoutExpired as error:
             raise errors.MeasurementError(
-                f"{target} did not end within {timeout_seconds:g} seconds. Log: {log_path}"
+                f"{target} did not end within {timeout_seconds:g} seconds.{where}"
             ) from error
         if not response.exists():
-            raise errors.MeasurementError(f"{target} {_ending(code)}. Log: {log_path}")
+            raise errors.MeasurementError(f"{target} {_ending(code)}.{where}")
         outcome = json.loads(response.read_text())
     if "user_error" in outcome:
         raise errors.UserError(outcome["user_error"])
     if "error" in outcome:
-        raise errors.MeasurementError(f"{target} raised {outcome['error']}. Log: {log_path}")
+        raise errors.MeasurementError(f"{target} raised {outcome['error']}.{where}")
     return outcome["result"]
 
 
@@ -96,9 +104,9 @@ def release_server() -> None:
 def _run_interpreter(
     arguments: list[str],
     *,
-    log: IO[bytes],
+    log: IO[bytes] | None,
     environment: Mapping[str, str],
-    timeout_seconds: float,
+    timeout_seconds: float | None,
 ) -> int:
     """Runs a fresh interpreter to its end and returns its exit code."""
     process = subprocess.Popen(
@@ -110,11 +118,20 @@ def _run_interpreter(
         start_new_session=True,
     )
     try:
-        return process.wait(timeout_seconds)
+        return process.wait(timeout_seconds) if log else _wait_as_its_shell(process)
     finally:  # also on Ctrl-C, which does not reach another process group
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
+
+
+def _wait_as_its_shell(process: subprocess.Popen) -> int:
+    with Termination() as termination:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_POLL_SECONDS)
+            if termination.requested:
+                process.terminate()
 
 
 def _environment() -> dict[str, str]:

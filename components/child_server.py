@@ -11,7 +11,6 @@ import gc
 import importlib
 import json
 import os
-import pathlib
 import select
 import signal
 import subprocess
@@ -21,10 +20,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_perf.components import child_side
+from tfx_perf.hardware import host
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
-# Drivers of accelerators do not survive a fork, and no import is known never to open them.
-_ACCELERATORS = "nvidia[0-9]*", "kfd", "accel[0-9]*", "vfio"
 _PATH = "PYTHONPATH"  # may differ from child to child
 
 
@@ -57,8 +55,8 @@ class ChildServer:
         Raises:
             TimeoutExpired: the child and all it started were killed.
         """
-        is_unsafe = any(any(pathlib.Path("/dev").glob(name)) for name in _ACCELERATORS)
-        if is_unsafe or not self._busy.acquire(blocking=False):
+        # Drivers of accelerators do not survive a fork, and no import is known never to open them.
+        if host.may_have_accelerators() or not self._busy.acquire(blocking=False):
             return None
         try:
             started = self._started(dict(environment))

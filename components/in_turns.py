@@ -1,7 +1,12 @@
-"""Measures two trainings in turns on this host, each in a process of its own."""
+"""Trains in turns on this host, block by block, each training in a process of its own.
+
+What makes one run slower than another on a shared host (its clock, its neighbours) then strikes
+both, and cancels in the ratio of their step times.
+"""
 
 import contextlib
-import logging
+import dataclasses
+import json
 import pathlib
 import socket
 import tempfile
@@ -10,78 +15,57 @@ from collections.abc import Mapping, Sequence
 from concurrent import futures
 from typing import IO
 
-from tfx_perf import errors, statistics
-from tfx_perf.components import child
+from tfx_perf import errors
+from tfx_perf.components import child, turns_job
 from tfx_perf.components.optimized_trainer import job as jobs
-from tfx_perf.components.perf_evaluator import turns_job
-from tfx_perf.gate.remeasured import Remeasured
-from tfx_perf.gate.run import Run
+from tfx_perf.hardware import onednn
 
 _TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
 # An interval of the ratio needs some blocks, and more than these hardly narrow it.
 _MIN_ROUNDS, _MAX_ROUNDS = 8, 60
 _ENDING_SECONDS = 30.0
 
-_LOGGER = logging.getLogger(__name__)
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What was seen of one training.
+
+    Attributes:
+        step_seconds: seconds per step of its blocks; the i-th of all followed each other.
+        losses: of a few steps from the same weights on the same batches, each number from a
+            repetition of its own; empty unless that was wanted.
+    """
+
+    step_seconds: list[float]
+    losses: list[float]
 
 
-def measure(
-    candidate: Run, baseline: Sequence[Run], *, seconds: float, log_folder: pathlib.Path
-) -> Remeasured:
-    """Trains the candidate and the last blessed run that can be run again, block by block.
-
-    What makes one run slower than another on a shared host (its clock, its neighbours) then
-    strikes both, and cancels in the ratio of their step times.
+def train(
+    trainings: Mapping[str, pathlib.Path],
+    *,
+    seconds: float,
+    log_folder: pathlib.Path,
+    max_rounds: int = _MAX_ROUNDS,
+    compare_losses: bool = False,
+) -> list[Trained]:
+    """Trains all in turns.
 
     Args:
-        candidate: the run that is judged.
-        baseline: comparable blessed runs, oldest first.
+        trainings: name to the file of a `TrainingJob`. With its plan goes its environment.
         seconds: how long it may take, with imports and compilation.
-        log_folder: where the output of the two processes goes; made if it is not there.
-
-    Returns:
-        The ratio, or why there is none.
-    """
-    own = _job_of(candidate)
-    jobs_before = ((run.run_id, _job_of(run)) for run in reversed(baseline))
-    against, other = next((found for found in jobs_before if found[1]), (None, None))
-    if own is None or other is None:
-        whose = "this run" if own is None else "any blessed run"
-        return Remeasured(reason=f"what it takes to train {whose} again is gone or has changed")
-    _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
-    log_folder.mkdir(parents=True, exist_ok=True)
-    paths = {"in-turns-candidate": own, "in-turns-baseline": other}
-    try:
-        blocks = _blocks(paths, deadline=time.monotonic() + seconds, log_folder=log_folder)
-    except (errors.MeasurementError, errors.UserError, OSError) as error:
-        # Whatever fails here changes nothing; the run has its answer all the same.
-        return Remeasured(reason=str(error).rstrip("."))
-    return Remeasured(against=against, ratio=statistics.ratio_interval(*blocks))
-
-
-def _job_of(run: Run) -> pathlib.Path | None:
-    """Returns the file to run a training again with, None if that is no longer possible."""
-    path = pathlib.Path(run.source or "", jobs.FILE_NAME)
-    if not run.source or not path.exists():
-        return None
-    try:
-        return path if jobs.TrainingJob.read(path).is_unchanged else None
-    except errors.UserError:  # of another version, or its code is not there
-        return None
-
-
-def _blocks(
-    paths: Mapping[str, pathlib.Path], *, deadline: float, log_folder: pathlib.Path
-) -> list[list[float]]:
-    """Returns seconds per step of each training, block by block.
+        log_folder: where the processes' output goes, by name; made if it is not there.
+        max_rounds: blocks of each at the most.
+        compare_losses: whether to train a few steps from the first one's weights before.
 
     Raises:
         MeasurementError: one of them failed, or the time was too short.
         UserError: one of them cannot be run.
     """
+    deadline = time.monotonic() + seconds
+    log_folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        futures.ThreadPoolExecutor(max_workers=len(paths)) as pool,
+        futures.ThreadPoolExecutor(max_workers=len(trainings)) as pool,
         # The trainings end when these are closed.
         socket.socket(socket.AF_UNIX) as server,
         contextlib.ExitStack() as connections,
@@ -93,17 +77,28 @@ def _blocks(
             pool.submit(
                 child.run_in_child,
                 _TARGET,
-                {"job": str(path), "address": address, "name": name},
+                {
+                    "job": str(path),
+                    "address": address,
+                    "name": name,
+                    "start_folder": folder if compare_losses else None,
+                    "is_first": index == 0,
+                },
                 timeout_seconds=_left(deadline) + _ENDING_SECONDS,
                 log_path=log_folder / f"{name}.log",
+                environment=onednn.ON if jobs.TrainingJob.read(path).plan.onednn else None,
             )
-            for name, path in paths.items()
+            for index, (name, path) in enumerate(trainings.items())
         ]
-        streams = {}
-        for _ in paths:
+        streams, losses = {}, {}
+        for _ in trainings:
             stream = connections.enter_context(_accepted(server, running, deadline))
-            streams[_line(stream, running)] = stream
-        return _in_turns([streams[name] for name in paths], running, deadline)
+            name, losses_found = json.loads(_line(stream, running))
+            streams[name], losses[name] = stream, losses_found
+        blocks = _in_turns(
+            [streams[name] for name in trainings], running, deadline, max_rounds=max_rounds
+        )
+    return [Trained(own, losses[name]) for name, own in zip(trainings, blocks, strict=True)]
 
 
 def _accepted(
@@ -121,10 +116,14 @@ def _accepted(
 
 
 def _in_turns(
-    streams: Sequence[IO[str]], running: Sequence[futures.Future], deadline: float
+    streams: Sequence[IO[str]],
+    running: Sequence[futures.Future],
+    deadline: float,
+    *,
+    max_rounds: int,
 ) -> list[list[float]]:
     found: list[list[float]] = [[] for _ in streams]
-    for _ in range(_MAX_ROUNDS):
+    for _ in range(max_rounds):
         if time.monotonic() > deadline:
             break
         for stream, seconds in zip(streams, found, strict=True):
@@ -162,6 +161,4 @@ def _left(deadline: float) -> float:
 
 
 def _too_short() -> errors.MeasurementError:
-    return errors.MeasurementError(
-        "the time was too short to train in turns; raise gate.escalate_seconds"
-    )
+    return errors.MeasurementError("the time was too short to train in turns")

@@ -1,17 +1,22 @@
-"""The child's side of measuring two trainings in turns: one of them, block by block."""
+"""The child's side of training in turns: one of the trainings, block by block."""
 
 import functools
+import json
 import pathlib
 import socket
 import tempfile
+import time
 from collections.abc import Generator
 from typing import IO
 
+import numpy as np
+import tensorflow as tf
 from tfx.utils import json_utils
 
 from tfx_perf import datasets, errors, interception
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.memory import batches
 from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
@@ -19,29 +24,53 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.turns import Turn
 
 GO = "go\n"
+_START_STEPS, _START_REPETITIONS = 10, 2
+_POLL_SECONDS = 0.1
 
 
-def train_in_turns(*, job: str, address: str, name: str) -> None:
+def train_in_turns(
+    *, job: str, address: str, name: str, start_folder: str | None, is_first: bool
+) -> None:
     """Trains a block for each `GO` that comes, until the other side hangs up.
 
-    What is sent back are lines: first the name, when everything is compiled; then, for each
-    block, its median seconds per step.
+    What is sent back are lines: first a JSON list of the name and losses (see
+    `in_turns.Trained`), when everything is compiled; then, for each block, its median seconds
+    per step.
 
     Args:
         job: path of a `TrainingJob`.
         address: of a Unix socket.
         name: told to the other side.
+        start_folder: where the weights and batches are that all begin with; None: each with its
+            own.
+        is_first: whether to put them there.
 
     Raises:
         UserError: the code or the data are not there, or cannot be trained block by block.
     """
     training = TrainingJob.read(job)
     run_fn = trainer_args.load_run_fn(training.exec_properties)
-    policy = training.plan.precision
+
+    def answer(call: interception.FitCall) -> None:
+        loop = Loop(call)
+        reason = obstacle(call, loop)
+        if reason:
+            raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
+        data = datasets.without_autotune(call.arguments["x"].repeat())
+        losses = []
+        if start_folder is not None:
+            start = _Start(call, loop, folder=pathlib.Path(start_folder))
+            if is_first:
+                start.write(data)
+            losses = start.losses(training.plan)
+        with connection.makefile("rw") as lines:
+            greeting = json.dumps([name, losses])
+            loop.take_turns(_blocks(loop, training.plan, lines=lines, greeting=greeting), data)
+
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX) as connection,
-        precision.policy(policy),
+        precision.policy(training.plan.precision),
     ):
         connection.connect(address)
         arguments = trainer_args.fn_args(
@@ -49,28 +78,57 @@ def train_in_turns(*, job: str, address: str, name: str) -> None:
             trainer_args.outputs_in(str(pathlib.Path(folder, "outputs"))),
             training.exec_properties,
         )
-        with connection.makefile("rw") as lines:
-            look = functools.partial(_answer, plan=training.plan, lines=lines, name=name)
-            interception.capture_fit(functools.partial(run_fn, arguments), look)
+        interception.capture_fit(functools.partial(run_fn, arguments), answer)
 
 
-def _answer(
-    call: interception.FitCall, *, plan: TrainingPlan, lines: IO[str], name: str
-) -> None:
-    loop = Loop(call)
-    reason = obstacle(call, loop)
-    if reason:
-        raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
-    data = datasets.without_autotune(call.arguments["x"].repeat())
-    loop.take_turns(_blocks(loop, plan, lines=lines, name=name), data)
+class _Start:
+    """Weights and batches that several processes begin with."""
+
+    def __init__(self, call: interception.FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
+        loop.line.build(call.model, batches.first_batch(call.arguments["x"]))
+        self._variables = loop.line.state(call.model)
+        self._loop = loop
+        self._weights, self._data = folder / "weights.npz", str(folder / "batches")
+
+    def write(self, data: tf.data.Dataset) -> None:
+        data.take(_START_STEPS).save(self._data)
+        draft = self._weights.with_suffix(".draft.npz")
+        np.savez(draft, *(variable.numpy() for variable in self._variables))
+        draft.rename(self._weights)  # it is looked for
+
+    def losses(self, plan: TrainingPlan) -> list[float]:
+        """Returns the loss of the same few steps, once for each repetition."""
+        while not self._weights.exists():  # whoever asked ends this process if it never comes
+            time.sleep(_POLL_SECONDS)
+        with np.load(self._weights) as file:
+            weights = [file[name] for name in file.files]
+        before = [variable.numpy() for variable in self._variables]
+        losses = [self._loss(plan, weights) for _ in range(_START_REPETITIONS)]
+        self._assign(before)
+        return losses
+
+    def _loss(self, plan: TrainingPlan, weights: list[np.ndarray]) -> float:
+        self._assign(weights)
+        data = datasets.without_autotune(tf.data.Dataset.load(self._data))
+        if plan.steps_per_call:
+            steps = min(plan.steps_per_call, _START_STEPS // 2)
+            plan = plan.model_copy(update={"steps_per_call": steps})
+        history, _ = self._loop.try_out(
+            plan, data, step_count=_START_STEPS, stop_when=lambda timer: False
+        )
+        return float(history.history["loss"][-1])
+
+    def _assign(self, values: list[np.ndarray]) -> None:
+        for variable, value in zip(self._variables, values, strict=True):
+            variable.assign(value)
 
 
 def _blocks(
-    loop: Loop, plan: TrainingPlan, *, lines: IO[str], name: str
+    loop: Loop, plan: TrainingPlan, *, lines: IO[str], greeting: str
 ) -> Generator[Turn, float, None]:
     turn = loop.turn(plan)
     yield turn  # compiles, and fills the input's buffers
-    _send(lines, name)
+    _send(lines, greeting)
     while lines.readline() == GO:
         _send(lines, repr((yield turn)))
 

@@ -10,7 +10,7 @@ from tfx.utils import io_utils
 from tfx_perf import config, errors, fingerprint
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import sources
-from tfx_perf.components.optimized_trainer import attempts, previous
+from tfx_perf.components.optimized_trainer import attempts, onednn_trial, previous
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -50,6 +50,13 @@ def plan_for(
     if found is None:
         found = attempts.choose_plan(
             input_dict, exec_properties, budget_seconds=budget_seconds, log_folder=log_folder
+        )
+        found = onednn_trial.with_onednn(
+            found,
+            input_dict,
+            exec_properties,
+            settings=settings.training,
+            log_folder=log_folder,
         )
     return found.model_copy(update={"key": key})
 

@@ -11,7 +11,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import config, errors
 from tfx_perf.components import artifacts
-from tfx_perf.components.perf_evaluator import baseline, candidate, in_turns
+from tfx_perf.components.perf_evaluator import baseline, candidate, remeasuring
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import record, verdict
 from tfx_perf.gate.record import GateRecord
@@ -55,7 +55,7 @@ class Executor(base_executor.BaseExecutor):
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.escalate_seconds and decision.may_be_settled:
             decision = judge(
-                remeasured=in_turns.measure(
+                remeasured=remeasuring.measure(
                     judged,
                     decision.baseline_runs,
                     seconds=settings.escalate_seconds,

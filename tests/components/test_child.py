@@ -29,6 +29,15 @@ def stay(pid_file):
     open(pid_file, "w").write(str(os.getpid()))
     time.sleep(600)
 
+def save_at_the_end(pid_file):
+    from tfx_perf.training.recovery.termination import Termination
+    with Termination() as termination:
+        open(pid_file, "w").write(str(os.getpid()))
+        while not termination.requested:
+            time.sleep(0.05)
+        time.sleep(1)
+        print("saving", flush=True)
+
 def die(number):
     os.kill(os.getpid(), number)
 
@@ -229,3 +238,29 @@ def test_another_environment_is_another_server(run, monkeypatch):
     monkeypatch.setenv("FLAG", "y")
     assert run("numbers")[3] != server
     assert run("add", left=1, right=2)["flag"] == "y"
+
+
+@pytest.mark.usefixtures("run")
+def test_a_child_that_stands_for_its_parent(tmp_path):
+    """Its output is its parent's, and so is SIGTERM."""
+    pid_file = tmp_path / "pid"
+    script = (
+        "from tfx_perf.components import child; import sys;"
+        "call = lambda name, **arguments: child.run_in_child('child_cases:' + name, arguments,"
+        " timeout_seconds=None, log_path=None);"
+        "call('add', left=1, right=2); call('save_at_the_end', pid_file=sys.argv[1])"
+    )
+    path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
+    parent = subprocess.Popen(
+        [sys.executable, "-c", script, str(pid_file)],
+        env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    deadline = time.monotonic() + 60
+    while not (pid_file.exists() and pid_file.read_text()):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    parent.terminate()
+    output, _ = parent.communicate(timeout=30)
+    assert output.splitlines() == ["adding", "saving"]
+    assert parent.returncode == -signal.SIGTERM
+    wait_for_the_end_of(pid_file.read_text())

@@ -9,7 +9,7 @@ from tfx.types import standard_artifacts
 
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import job as jobs
-from tfx_perf.components.perf_evaluator import candidate, executor, in_turns
+from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
@@ -71,7 +71,7 @@ def run_of(trainer, name):
 def test_a_slower_model_is_slower_in_turns(trainers, tmp_path):
     ratios = {}
     for name in ("same", "slow"):
-        found = in_turns.measure(
+        found = remeasuring.measure(
             run_of(trainers[name], name),
             [run_of(trainers["blessed"], "blessed")],
             seconds=90,
@@ -120,7 +120,7 @@ def test_code_that_is_gone_leaves_it_undecided(trainers, tmp_path):
     blessed = run_of(trainers["blessed"], "blessed")
     assert jobs.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path)})
-    found = in_turns.measure(blessed, [gone], seconds=90, log_folder=tmp_path)
+    found = remeasuring.measure(blessed, [gone], seconds=90, log_folder=tmp_path)
     assert found.ratio is None
     assert "any blessed run again is gone" in str(found)
 
@@ -133,7 +133,7 @@ def test_code_that_fails_is_named(trainers, tmp_path):
     for path in pathlib.Path(trainer.examples.uri).glob("*/*"):
         path.unlink()
     assert job.is_unchanged
-    found = in_turns.measure(
+    found = remeasuring.measure(
         run_of(trainer, "failing"), [run_of(trainers["blessed"], "blessed")], seconds=90,
         log_folder=tmp_path,
     )  # fmt: skip
@@ -143,7 +143,7 @@ def test_code_that_fails_is_named(trainers, tmp_path):
 @pytest.mark.slow
 def test_a_training_that_dies_is_named(trainers, tmp_path):
     trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
-    found = in_turns.measure(
+    found = remeasuring.measure(
         run_of(trainer, "dying"), [run_of(trainers["blessed"], "blessed")], seconds=90,
         log_folder=tmp_path,
     )  # fmt: skip

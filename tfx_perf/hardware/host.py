@@ -9,6 +9,9 @@ import psutil
 
 from tfx_perf.hardware import cgroup
 
+# Of NVIDIA, AMD, TPUs, and whatever a virtual machine is given.
+_ACCELERATORS = "nvidia[0-9]*", "kfd", "accel[0-9]*", "vfio"
+_DEVICES = pathlib.Path("/dev")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _FEATURES = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -51,6 +54,11 @@ def cpu_features() -> tuple[str, ...]:
     info = _cpu_info()
     flags = (info.get("flags") or info.get("Features") or "").split()
     return tuple(feature for feature in _FEATURES if feature in flags)
+
+
+def may_have_accelerators() -> bool:
+    """Returns whether the system has something like a GPU or TPU; opens none."""
+    return any(any(_DEVICES.glob(name)) for name in _ACCELERATORS)
 
 
 def _cpu_info() -> dict[str, str]:

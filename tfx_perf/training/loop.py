@@ -56,6 +56,12 @@ class Loop:
         return length_of(arguments["x"], arguments["steps_per_epoch"])
 
     @property
+    def total_length(self) -> int | None:
+        """Steps of the whole `fit`, None if unknown."""
+        arguments, length = self._call.arguments, self.train_length
+        return length and length * (arguments["epochs"] - arguments["initial_epoch"])
+
+    @property
     def users_steps_per_call(self) -> int:
         """The `steps_per_execution` of the user's `compile`."""
         return self._functions.users_steps_per_call

@@ -22,6 +22,8 @@ class TrainingPlan(records.Record):
         precision: the dtype policy that the model must be built under; None: as it is.
         xla_call: compile all steps of a call into one XLA computation, updates and metrics
             included; see `compiled_call`.
+        onednn: in a process that uses oneDNN, where TensorFlow would not; see
+            `hardware.onednn`.
 
     Example:
         >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
@@ -37,6 +39,7 @@ class TrainingPlan(records.Record):
     recompute: Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None = None
     precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None
     xla_call: bool = False
+    onednn: bool = False
 
     @pydantic.model_validator(mode="after")
     def _plain_fit_is_plain(self) -> "TrainingPlan":
@@ -58,12 +61,18 @@ class TrainingPlan(records.Record):
         return self.model_copy(update={"xla_call": False})
 
     @property
+    def plain(self) -> "TrainingPlan":
+        """Keras' own `fit`, in the same precision and with the same kernels."""
+        return TrainingPlan(precision=self.precision, onednn=self.onednn)
+
+    @property
     def is_plain_fit(self) -> bool:
         """Whether this is Keras' own `fit`, untouched."""
         return self.steps_per_call is None
 
     def __str__(self) -> str:
         precision = f", {self.precision}" if self.precision else ""
+        precision += ", oneDNN" if self.onednn else ""
         if self.is_plain_fit:
             return f"plain fit{precision}"
         steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"

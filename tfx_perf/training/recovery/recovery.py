@@ -149,7 +149,7 @@ class Recovery:
         if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is None:
             # Keras' own step cannot be run again in slices; ours is, as soon as it must.
             per_call = self._loop.users_steps_per_call
-            return TrainingPlan(steps_per_call=per_call, precision=plan.precision)
+            return plan.model_copy(update={"steps_per_call": per_call})
         return None
 
     def _guard(self, plan: TrainingPlan, *, has_trained: bool) -> Guard:
@@ -228,4 +228,4 @@ def _safer(plan: TrainingPlan) -> TrainingPlan | None:
         return plan.stepwise
     if plan.xla:
         return plan.model_copy(update={"xla": False})
-    return None if plan.is_plain_fit else TrainingPlan(precision=plan.precision)
+    return None if plan.is_plain_fit else plan.plain

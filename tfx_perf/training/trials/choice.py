@@ -23,6 +23,7 @@ class PlanChoice(records.Record):
         trial_setup_seconds: the part of it in the user's code, up to `fit`; likewise.
         double_batch_time_ratio: time of the plan's step on twice the batch over that on the
             batch; None if it was not measured.
+        fit_step_count: training steps of the `fit` that was tried; None if none was.
         fit: the `fit` that was tried; see `fit_key`. Empty if none was.
         key: what the choice depends on beside that; see `plan_key`. Empty if nobody asked.
         is_settled: whether trials with the same key would find the same: they came to an end.
@@ -39,6 +40,7 @@ class PlanChoice(records.Record):
     trial_import_seconds: float | None = None
     trial_setup_seconds: float | None = None
     double_batch_time_ratio: statistics.Interval | None = None
+    fit_step_count: int | None = None
     fit: dict[str, str] = {}
     key: dict[str, str] = {}
     is_settled: bool = False

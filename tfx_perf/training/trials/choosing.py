@@ -58,7 +58,11 @@ def by_trials(
         return choice.plain(f"the trials failed: {in_one_line(error)}")
     seconds = time.perf_counter() - began
     return found.model_copy(
-        update={"fit": keys[found.plan.precision], "trial_time_seconds": seconds}
+        update={
+            "fit": keys[found.plan.precision],
+            "fit_step_count": loop.total_length,
+            "trial_time_seconds": seconds,
+        }
     )
 
 

@@ -35,7 +35,7 @@ def double_batch_time_ratio(call: FitCall, found: PlanChoice) -> statistics.Inte
         suffice, or if the model does not take such a batch.
     """
     loop = Loop(call)
-    if not _is_worth_it(call, loop, found):
+    if not _is_worth_it(loop, found):
         return None
     try:
         return _measured(call, loop, found)
@@ -44,12 +44,11 @@ def double_batch_time_ratio(call: FitCall, found: PlanChoice) -> statistics.Inte
         return None
 
 
-def _is_worth_it(call: FitCall, loop: Loop, found: PlanChoice) -> bool:
+def _is_worth_it(loop: Loop, found: PlanChoice) -> bool:
     trials = [trial for trial in found.trials if trial.plan == found.plan and trial.step_time]
-    if not trials or not loop.train_length:
+    if not trials or not loop.total_length:
         return False
-    epochs = call.arguments["epochs"] - call.arguments["initial_epoch"]
-    training_seconds = epochs * loop.train_length * trials[0].step_time.value
+    training_seconds = loop.total_length * trials[0].step_time.value
     needed_seconds = 2 * (trials[0].compile_time_seconds or 0.0) + _BLOCKS_SECONDS
     # Twice the batch needs at most as much again as this process has needed so far.
     has_memory = host.available_memory_bytes() > (meters.peak_rss_bytes() or 0)

@@ -1,7 +1,7 @@
 """What a training plan depends on: with the same key, trials would find the same."""
 
 from tfx_perf import config
-from tfx_perf.hardware import identity
+from tfx_perf.hardware import identity, onednn
 
 # How long to try, from which seed, and what to save, is not what to find.
 _IRRELEVANT = {
@@ -41,6 +41,7 @@ def plan_key(
         "data": data,
         "input": input_candidate,
         **identity.identity("keras", "tf-keras"),
+        "onednn": onednn.users_choice(),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
     }

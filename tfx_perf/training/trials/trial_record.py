@@ -19,7 +19,8 @@ class TrialRecord(records.Record):
         compiled_shapes: input shapes that XLA compiled its step for, or failed to, one program
             each; None without XLA, and where nothing was compiled.
         step_time: seconds per step, median over the blocks.
-        speedup: plain fit's step time over this one's, in interleaved pairs.
+        speedup: plain fit's step time over this one's, in interleaved pairs; for a plan with
+            oneDNN, that of the best one without it times what the pairs of these two say.
     """
 
     plan: TrainingPlan

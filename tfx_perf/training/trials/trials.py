@@ -57,15 +57,13 @@ class Trials:
         """
         self._variants = variants
         call, loop = variants[None].call, variants[None].loop
-        arguments = call.arguments
-        self._epoch_count = arguments["epochs"] - arguments["initial_epoch"]
         self._model = call.model
         self._loop = loop
         self._settings = settings
         self._reference = families.reference(call.model, loop, settings=settings)
         self._watch = watch
         self._finished = list(known)
-        self._data = datasets.without_autotune(arguments["x"].repeat())
+        self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = self._deadline = 0.0
         self._ran_out_of_time = False
         self._input_wait: float | None = None
@@ -194,9 +192,8 @@ class Trials:
         """Whether the best plan, if it is what it seems, saves more than telling has cost."""
         reference, *others = (float(np.median(contender.blocks)) for contender in contenders)
         saved_seconds = reference - min(others)
-        steps = self._epoch_count * self._loop.train_length
         is_enough = saved_seconds > self._settings.training.margin * reference
-        return is_enough and saved_seconds * steps > spent_seconds
+        return is_enough and saved_seconds * self._loop.total_length > spent_seconds
 
     def _fastest(self, contenders: list[Contender]) -> Contender | None:
         """Returns the plan with the largest speed-up, None unless it surely wins."""

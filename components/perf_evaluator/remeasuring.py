@@ -1,0 +1,55 @@
+"""Measures a run and a blessed one again, in turns on this host."""
+
+import logging
+import pathlib
+from collections.abc import Sequence
+
+from tfx_perf import errors, statistics
+from tfx_perf.components import in_turns
+from tfx_perf.components.optimized_trainer import job as jobs
+from tfx_perf.gate.remeasured import Remeasured
+from tfx_perf.gate.run import Run
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def measure(
+    candidate: Run, baseline: Sequence[Run], *, seconds: float, log_folder: pathlib.Path
+) -> Remeasured:
+    """Trains the candidate and the last blessed run that can be run again, block by block.
+
+    Args:
+        candidate: the run that is judged.
+        baseline: comparable blessed runs, oldest first.
+        seconds: how long it may take, with imports and compilation.
+        log_folder: where the output of the two processes goes; made if it is not there.
+
+    Returns:
+        The ratio, or why there is none.
+    """
+    own = _job_of(candidate)
+    jobs_before = ((run.run_id, _job_of(run)) for run in reversed(baseline))
+    against, other = next((found for found in jobs_before if found[1]), (None, None))
+    if own is None or other is None:
+        whose = "this run" if own is None else "any blessed run"
+        return Remeasured(reason=f"what it takes to train {whose} again is gone or has changed")
+    _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
+    paths = {"in-turns-candidate": own, "in-turns-baseline": other}
+    try:
+        found = in_turns.train(paths, seconds=seconds, log_folder=log_folder)
+    except (errors.MeasurementError, errors.UserError, OSError) as error:
+        # Whatever fails here changes nothing; the run has its answer all the same.
+        return Remeasured(reason=str(error).rstrip("."))
+    ratio = statistics.ratio_interval(*(trained.step_seconds for trained in found))
+    return Remeasured(against=against, ratio=ratio)
+
+
+def _job_of(run: Run) -> pathlib.Path | None:
+    """Returns the file to run a training again with, None if that is no longer possible."""
+    path = pathlib.Path(run.source or "", jobs.FILE_NAME)
+    if not run.source or not path.exists():
+        return None
+    try:
+        return path if jobs.TrainingJob.read(path).is_unchanged else None
+    except errors.UserError:  # of another version, or its code is not there
+        return None

@@ -1,0 +1,40 @@
+"""oneDNN: kernels that TensorFlow has, and on many processors leaves off.
+
+On x86-64 it takes them by default only where the processor has AVX-512 VNNI, AVX-VNNI, AMX or
+newer (`IsMKLEnabled` in TensorFlow's `core/util/util.cc`). Dense and convolutional layers mostly
+are faster with them on AVX2, too. A process decides when it imports TensorFlow.
+"""
+
+import os
+from collections.abc import Mapping
+
+from tensorflow.python.util import _pywrap_util_port
+
+from tfx_perf.hardware import host
+
+_VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+ON: Mapping[str, str] = {_VARIABLE: "1"}
+"""The environment of a process that is to use it."""
+
+
+def is_on() -> bool:
+    """Returns whether this process uses it."""
+    return _pywrap_util_port.IsMklEnabled()
+
+
+def users_choice() -> str:
+    """Returns what the user has set for it; empty: nothing."""
+    return os.environ.get(_VARIABLE, "")
+
+
+def is_open() -> bool:
+    """Returns whether it is off, may be faster, and nobody has decided against it.
+
+    Looks at no device: a child process may have to take it.
+    """
+    return (
+        not users_choice()
+        and not is_on()
+        and "avx2" in host.cpu_features()
+        and not host.may_have_accelerators()
+    )
