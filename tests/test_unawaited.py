@@ -3,15 +3,11 @@
 import threading
 import time
 
-import model_cases
 import pytest
 import tensorflow as tf
-from model_cases import captured
 
 from tfx_perf import datasets
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.unawaited import unawaited
+from tfx_perf.unawaited import unawaited
 
 NAME = "end of an iterator"
 
@@ -86,18 +82,3 @@ def test_an_iterator_may_be_collected_while_a_function_is_traced():
     assert traced(tf.constant(1)) == 2
     operations = traced.get_concrete_function(tf.constant(1)).graph.get_operations()
     assert not [operation for operation in operations if "Stage" in operation.type]
-
-
-@pytest.mark.parametrize("plan", [PLAIN_FIT, TrainingPlan(steps_per_call=3)], ids=str)
-def test_a_training_does_not_wait(keras, plan, monkeypatch):
-    started = []
-    monkeypatch.setattr(
-        threading.Thread, "start",
-        lambda self, start=threading.Thread.start: (started.append(self.name), start(self)),
-    )  # fmt: skip
-    call = captured(
-        model_cases.dense(keras), model_cases.regression(), epochs=2,
-        validation_data=model_cases.regression().take(2),
-    )  # fmt: skip
-    Loop(call).fit(plan)
-    assert started.count(NAME) >= 2  # that of an epoch at least, and that of the validation
