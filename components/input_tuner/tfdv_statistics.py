@@ -13,6 +13,8 @@ import tensorflow as tf
 from tensorflow_data_validation.statistics import stats_impl, stats_options
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from tfx_perf.unawaited import unawaited
+
 _ROWS_AT_ONCE = 4096  # TFDV's work per call is large
 _PARTS = ("", "(label)", "(weights)")  # of a batch that is a tuple
 
@@ -57,7 +59,7 @@ def read(
         waiting.clear()
 
     batches, complete = 0, True
-    for batch in dataset:
+    for batch in unawaited(dataset):
         if batches and time.monotonic() > deadline_seconds:
             complete = False
             break

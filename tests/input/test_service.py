@@ -146,7 +146,8 @@ def test_a_worker_waits_for_its_dispatcher():
     with running("dispatcher", "--port", str(port)):
         assert worker.stdout.readline().startswith("Worker at grpc://localhost:")
         worker.send_signal(signal.SIGINT)
-        assert worker.wait(timeout=60) == 130
+        assert worker.communicate(timeout=60)[1] == "tfx-perf: interrupted\n"
+        assert worker.returncode == 130
 
 
 @pytest.mark.parametrize("arguments", [("dispatcher",), ("worker", "--dispatcher", "ADDRESS")])

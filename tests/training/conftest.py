@@ -1,5 +1,6 @@
 import importlib
 
+import busy_machine
 import pytest
 
 
@@ -7,3 +8,15 @@ import pytest
 def keras(request):
     """One of the two Keras lines; `tf.keras` may be either."""
     return importlib.import_module(request.param)
+
+
+@pytest.fixture
+def long_calls(monkeypatch):
+    """See `busy_machine.allow_long_calls`."""
+    busy_machine.allow_long_calls(monkeypatch.setattr)
+
+
+@pytest.fixture
+def same_plans(monkeypatch):
+    """See `busy_machine.try_the_same_plans`."""
+    busy_machine.try_the_same_plans(monkeypatch.setattr)

@@ -8,7 +8,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, equivalence, families, plan_key, turns
+from tfx_perf.training.trials import choosing, plan_key, turns
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
@@ -106,11 +106,9 @@ def test_plan_key():
         assert plan_key.plan_key(settings_with(), **{**parts, part: "x"}) != key
 
 
+@pytest.mark.usefixtures("same_plans")
 def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
-    # So that a busy machine tries the same plans.
-    monkeypatch.setattr(families, "_LONG_CALL_SECONDS", 10.0)
-    monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
     call, watched = small(keras), []
     ten = TrainingPlan(steps_per_call=10, fused_update=True)
     xla, xla_call = (

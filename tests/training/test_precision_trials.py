@@ -11,7 +11,7 @@ from model_cases import captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import precision
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.trials import choosing, equivalence, families, turns
+from tfx_perf.training.trials import choosing, equivalence, turns
 from tfx_perf.training.trials.fit_key import fit_key
 
 NARROW = "mixed_bfloat16"
@@ -41,10 +41,8 @@ def small(keras, *, policy=None, factor=1.0, width=8):
 
 
 @pytest.fixture
-def choose(keras, monkeypatch):
+def choose(same_plans, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.02)
-    monkeypatch.setattr(families, "_LONG_CALL_SECONDS", 10.0)
-    monkeypatch.setattr(equivalence, "_HOPELESS", 1e9)
 
     def run(call, other):
         training = {"trial_budget_seconds": 60, "steps_per_call": [5], "precision": "auto"}

@@ -13,7 +13,7 @@ from tfx_perf.training import measuring
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
-from tfx_perf.training.trials import families, turns
+from tfx_perf.training.trials import turns
 
 
 @pytest.fixture(autouse=True)
@@ -39,25 +39,22 @@ def by_plan(record):
     return {str(trial.plan): trial for trial in record.trials}
 
 
-def allow_long_calls(monkeypatch):
-    """A busy machine must not make the calls shorter than the test says."""
-    monkeypatch.setattr(families, "_LONG_CALL_SECONDS", 10.0)
-
-
-def plant(monkeypatch, step):
+@pytest.fixture
+def plant(long_calls, monkeypatch):
     """Replaces the step of every plan, but not that of plain `fit`."""
-    monkeypatch.setattr(steps, "train_step", lambda model, line, **_: step(model))
-    allow_long_calls(monkeypatch)
+
+    def replace(step):
+        monkeypatch.setattr(steps, "train_step", lambda model, line, **_: step(model))
+
+    return replace
 
 
 def small(keras, **arguments):
     return captured(model_cases.dense(keras), model_cases.regression().repeat(), **arguments)
 
 
-def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(
-    keras, tmp_path, monkeypatch
-):
-    allow_long_calls(monkeypatch)
+@pytest.mark.usefixtures("long_calls")
+def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tmp_path):
     data = model_cases.regression()
     call = small(keras, validation_data=data, **ENDLESS)
     before = Snapshot(call.model)
@@ -124,14 +121,14 @@ def test_a_budget_that_is_too_small_is_kept(keras):
     assert session.record.plan_reason == "the budget is too small to try anything"
 
 
-def test_a_plan_that_raises_is_not_chosen(keras, monkeypatch):
+def test_a_plan_that_raises_is_not_chosen(keras, plant):
     def broken(model):
         def step(data):
             raise RuntimeError("planted")
 
         return step
 
-    plant(monkeypatch, broken)
+    plant(broken)
     call = small(keras, steps_per_epoch=30)
     before = Snapshot(call.model)
     expected = call.proceed()
@@ -143,7 +140,7 @@ def test_a_plan_that_raises_is_not_chosen(keras, monkeypatch):
     assert (trial.status, trial.reason) == ("failed", "RuntimeError: planted")
 
 
-def test_a_plan_that_trains_differently_is_not_chosen(keras, monkeypatch):
+def test_a_plan_that_trains_differently_is_not_chosen(keras, plant):
     def wrong(model):
         def step(data):
             x, y = data
@@ -151,7 +148,7 @@ def test_a_plan_that_trains_differently_is_not_chosen(keras, monkeypatch):
 
         return step
 
-    plant(monkeypatch, wrong)
+    plant(wrong)
     session = session_with()
     session.fit(small(keras, steps_per_epoch=30))
     assert session.record.plan.is_plain_fit
@@ -161,7 +158,7 @@ def test_a_plan_that_trains_differently_is_not_chosen(keras, monkeypatch):
 
 
 @pytest.mark.parametrize("seconds", [0.002, 0.05])
-def test_a_plan_that_is_slower_is_not_chosen(keras, monkeypatch, seconds):
+def test_a_plan_that_is_slower_is_not_chosen(keras, plant, seconds):
     def slow(model):
         def step(data):
             x, y = data
@@ -171,7 +168,7 @@ def test_a_plan_that_is_slower_is_not_chosen(keras, monkeypatch, seconds):
 
         return step
 
-    plant(monkeypatch, slow)
+    plant(slow)
     session = session_with(steps_per_call=(5,))
     session.fit(small(keras, steps_per_epoch=30))
     assert session.record.plan.is_plain_fit

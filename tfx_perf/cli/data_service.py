@@ -33,7 +33,14 @@ def command() -> None:
     # In a container this is process 1, for which no signal has an effect unless handled. At once,
     # since TF 2.16 would wait for the readers' autotune, which may sleep for a minute.
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
-    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(*_: Any) -> None:
+    try:
+        terminal.show_interrupted()
+    finally:  # even if nobody reads standard error any more
+        os._exit(terminal.EXIT_INTERRUPTED)
 
 
 @command.command("dispatcher")

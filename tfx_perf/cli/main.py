@@ -18,7 +18,6 @@ SUBCOMMANDS = (
     "history", "kubeflow", "template", "tfx", "unbless",
 )  # fmt: skip
 _EXIT_USER_ERROR = 2
-_EXIT_INTERRUPTED = 130
 
 
 class _LazyGroup(click.Group):
@@ -61,6 +60,8 @@ def main() -> None:
         click.echo(f"tfx-perf: {' '.join(text.split())}", err=True)
         code = _EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):
-        click.echo("tfx-perf: interrupted", err=True)
-        code = _EXIT_INTERRUPTED
+        from tfx_perf.cli import terminal  # with rich, which takes longer to import than all else
+
+        terminal.show_interrupted()
+        code = terminal.EXIT_INTERRUPTED
     sys.exit(code)

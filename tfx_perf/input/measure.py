@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
+from tfx_perf.unawaited import unawaited
+
 MIN_ROUNDS = 3
 _MAX_ROUNDS = 9
 _BLOCK_SECONDS = 0.3
@@ -51,7 +53,7 @@ def take_only(dataset: tf.data.Dataset) -> Take:
     The loop is inside a `tf.function`, as in a training loop that runs several steps per
     call: a loop in Python would add the same constant to all and hide the differences.
     """
-    return functools.partial(_take, iter(dataset))
+    return functools.partial(_take, iter(unawaited(dataset)))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,7 @@ from unittest import mock
 
 import tensorflow as tf
 
-from tfx_perf.training.unawaited import unawaited
+from tfx_perf.unawaited import unawaited
 
 
 @contextlib.contextmanager

@@ -1,13 +1,17 @@
 """Iterators over a dataset whose end nobody waits for."""
 
 import contextlib
+import itertools
 import sys
 import threading
 
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
-_STAGE = "tfx_perf_unawaited_iterators"
+# Staging areas: one for each iterator that is ending, since clearing one locks it until the end.
+# They are used again, because TensorFlow keeps each for good.
+_unused_areas: list[str] = []
+_area_numbers = itertools.count()
 
 
 def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -40,15 +44,25 @@ class _Iterator(iterator_ops.OwnedIterator):
         """
         if sys.is_finalizing() or "_iterator_resource" not in self.__dict__:
             return
+        try:
+            area = _unused_areas.pop()
+        except IndexError:
+            area = f"tfx_perf_unawaited_iterator_{next(_area_numbers)}"
         with tf.init_scope(), tf.device("CPU"):  # whatever is being traced when this is collected
-            tf.raw_ops.Stage(values=[self._iterator_resource], shared_name=_STAGE)
+            tf.raw_ops.Stage(values=[self._iterator_resource], shared_name=area)
         del self._iterator_resource
         with contextlib.suppress(RuntimeError):  # no thread starts while the interpreter ends
-            threading.Thread(target=_end_one, name="end of an iterator", daemon=True).start()
+            threading.Thread(
+                target=_end, args=[area], name="end of an iterator", daemon=True
+            ).start()
 
 
-@tf.function
-def _end_one() -> None:
-    """In a graph, whose operations let go of their results without Python."""
+def _end(area: str) -> None:
+    """Lets go of an iterator in this thread.
+
+    In a graph a thread of TensorFlow's pool would wait instead. There are as many as cores, and
+    with all of them waiting nothing else would run.
+    """
     with tf.device("CPU"):
-        tf.raw_ops.Unstage(dtypes=[tf.resource], shared_name=_STAGE)
+        tf.raw_ops.StageClear(dtypes=[tf.resource], shared_name=area)
+    _unused_areas.append(area)
