@@ -32,8 +32,8 @@ class Trained:
 
     Attributes:
         step_seconds: seconds per step of its blocks; the i-th of all followed each other.
-        losses: of a few steps from the same weights on the same batches, each number from a
-            repetition of its own; empty unless that was wanted.
+        losses: of a few steps from the same weights on the same batches, twice of the first
+            training and once of the others; empty unless that was wanted.
     """
 
     step_seconds: list[float]

@@ -24,7 +24,9 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.turns import Turn
 
 GO = "go\n"
-_START_STEPS, _START_REPETITIONS = 10, 2
+_START_STEPS = 10
+# The first one tells by how much a training differs from itself.
+_FIRST_REPETITIONS = 2
 _POLL_SECONDS = 0.1
 
 
@@ -62,7 +64,8 @@ def train_in_turns(
             start = _Start(call, loop, folder=pathlib.Path(start_folder))
             if is_first:
                 start.write(data)
-            losses = start.losses(training.plan)
+            repetitions = _FIRST_REPETITIONS if is_first else 1
+            losses = start.losses(training.plan, repetitions=repetitions)
         with connection.makefile("rw") as lines:
             greeting = json.dumps([name, losses])
             loop.take_turns(_blocks(loop, training.plan, lines=lines, greeting=greeting), data)
@@ -96,14 +99,14 @@ class _Start:
         np.savez(draft, *(variable.numpy() for variable in self._variables))
         draft.rename(self._weights)  # it is looked for
 
-    def losses(self, plan: TrainingPlan) -> list[float]:
+    def losses(self, plan: TrainingPlan, *, repetitions: int) -> list[float]:
         """Returns the loss of the same few steps, once for each repetition."""
         while not self._weights.exists():  # whoever asked ends this process if it never comes
             time.sleep(_POLL_SECONDS)
         with np.load(self._weights) as file:
             weights = [file[name] for name in file.files]
         before = [variable.numpy() for variable in self._variables]
-        losses = [self._loss(plan, weights) for _ in range(_START_REPETITIONS)]
+        losses = [self._loss(plan, weights) for _ in range(repetitions)]
         self._assign(before)
         return losses
 

@@ -22,7 +22,13 @@ _LOGGER = logging.getLogger(__name__)
 # The gain that is hoped for, and what it takes to find out, in start-ups of a trial process:
 # two at once, and another one of the process that trains.
 _HOPED_SHARE, _START_UPS = 0.2, 3.0
+_RESERVED_SHARE = 0.4
 _ROUNDS = 20
+
+
+def reserved_seconds(budget_seconds: float) -> float:
+    """Returns what of the trials' budget is for this trial alone."""
+    return _RESERVED_SHARE * budget_seconds if onednn.is_open() else 0.0
 
 
 def with_onednn(
@@ -46,9 +52,10 @@ def with_onednn(
         log_folder: where the children's output goes.
     """
     began = time.perf_counter()
-    seconds = settings.trial_budget_seconds - found.trial_time_seconds
-    if not onednn.is_open() or not _may_pay(found) or seconds <= 0:
+    if not onednn.is_open() or not _may_pay(found):
         return found
+    budget_seconds = settings.trial_budget_seconds
+    seconds = max(budget_seconds - found.trial_time_seconds, reserved_seconds(budget_seconds))
     plan = _with_kernels(found).model_copy(update={"onednn": True})
     code = code_digest.training_digest(exec_properties)
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:

@@ -49,7 +49,10 @@ def plan_for(
     found = previous.find(input_dict.get("previous_metrics") or (), key)
     if found is None:
         found = attempts.choose_plan(
-            input_dict, exec_properties, budget_seconds=budget_seconds, log_folder=log_folder
+            input_dict,
+            exec_properties,
+            budget_seconds=budget_seconds - onednn_trial.reserved_seconds(budget_seconds),
+            log_folder=log_folder,
         )
         found = onednn_trial.with_onednn(
             found,

@@ -65,7 +65,7 @@ def choice(plan=PLAIN_FIT, *, others=(), steps=1000, step_seconds=0.1, start_up=
     )
 
 
-def judged(*, off, on, losses=((1.0, 1.0), (1.0, 1.0)), found=None):
+def judged(*, off, on, losses=((1.0, 1.0), (1.0,)), found=None):
     first, second = losses
     return onednn_trial._judged(
         found or choice(),
@@ -80,13 +80,13 @@ def test_it_must_be_faster_and_reach_the_same_loss():
     assert judged(off=0.12, on=0.10).status == "chosen"
     assert judged(off=0.12, on=0.10).speedup.value == pytest.approx(1.2)
     assert judged(off=0.101, on=0.10).status == "slower"  # within the margin of 2 %
-    different = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (1.1, 1.1)))
+    different = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (1.1,)))
     assert different.status == "different"
     assert "differs by 10.0%" in different.reason
-    nan = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (float("nan"), 1.0)))
+    nan = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (float("nan"),)))
     assert nan.status == "different"
     # What the training differs from itself by does not count.
-    noisy = judged(off=0.2, on=0.1, losses=((1.0, 1.06), (1.1, 1.1)))
+    noisy = judged(off=0.2, on=0.1, losses=((1.0, 1.06), (1.1,)))
     assert noisy.status == "chosen"
 
 
