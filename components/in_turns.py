@@ -11,7 +11,7 @@ import pathlib
 import socket
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import IO
 
@@ -45,7 +45,7 @@ def train(
     *,
     seconds: float,
     log_folder: pathlib.Path,
-    max_rounds: int = _MAX_ROUNDS,
+    decided: Callable[[list[list[float]]], bool] = lambda blocks: False,
     compare_losses: bool = False,
 ) -> list[Trained]:
     """Trains all in turns.
@@ -54,7 +54,8 @@ def train(
         trainings: name to the file of a `TrainingJob`. With its plan goes its environment.
         seconds: how long it may take, with imports and compilation.
         log_folder: where the processes' output goes, by name; made if it is not there.
-        max_rounds: blocks of each at the most.
+        decided: whether further blocks would not change what is made of those before, asked as
+            soon as there are enough for an interval.
         compare_losses: whether to train a few steps from the first one's weights before.
 
     Raises:
@@ -95,9 +96,7 @@ def train(
             stream = connections.enter_context(_accepted(server, running, deadline))
             name, losses_found = json.loads(_line(stream, running))
             streams[name], losses[name] = stream, losses_found
-        blocks = _in_turns(
-            [streams[name] for name in trainings], running, deadline, max_rounds=max_rounds
-        )
+        blocks = _in_turns([streams[name] for name in trainings], running, deadline, decided)
     return [Trained(own, losses[name]) for name, own in zip(trainings, blocks, strict=True)]
 
 
@@ -119,12 +118,11 @@ def _in_turns(
     streams: Sequence[IO[str]],
     running: Sequence[futures.Future],
     deadline: float,
-    *,
-    max_rounds: int,
+    decided: Callable[[list[list[float]]], bool],
 ) -> list[list[float]]:
     found: list[list[float]] = [[] for _ in streams]
-    for _ in range(max_rounds):
-        if time.monotonic() > deadline:
+    for index in range(_MAX_ROUNDS):
+        if time.monotonic() > deadline or (index >= _MIN_ROUNDS and decided(found)):
             break
         for stream, seconds in zip(streams, found, strict=True):
             with contextlib.suppress(OSError):  # it has ended; reading says why

@@ -20,10 +20,9 @@ from tfx_perf.training.trials.trial_record import TrialRecord
 _LOGGER = logging.getLogger(__name__)
 
 # The gain that is hoped for, and what it takes to find out, in start-ups of a trial process:
-# two at once, and another one of the process that trains.
-_HOPED_SHARE, _START_UPS = 0.2, 3.0
+# two at once (they share the cores), and another one of the process that trains.
+_HOPED_SHARE, _AT_ONCE, _START_UPS = 0.2, 2, 3
 _RESERVED_SHARE = 0.4
-_ROUNDS = 20
 
 
 def reserved_seconds(budget_seconds: float) -> float:
@@ -56,6 +55,7 @@ def with_onednn(
         return found
     budget_seconds = settings.trial_budget_seconds
     seconds = max(budget_seconds - found.trial_time_seconds, reserved_seconds(budget_seconds))
+    seconds += _AT_ONCE * _start_up_seconds(found)  # which no budget counts
     plan = _with_kernels(found).model_copy(update={"onednn": True})
     code = code_digest.training_digest(exec_properties)
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
@@ -69,7 +69,7 @@ def with_onednn(
                 paths,
                 seconds=seconds,
                 log_folder=log_folder,
-                max_rounds=_ROUNDS,
+                decided=lambda blocks: _is_decided(blocks, settings.margin),
                 compare_losses=True,
             )
         except (errors.MeasurementError, errors.UserError, OSError) as error:
@@ -91,12 +91,21 @@ def _may_pay(found: PlanChoice) -> bool:
     step_time = next((trial.step_time for trial in found.trials if _is_used(trial, found)), None)
     if step_time is None or not found.fit_step_count:
         return False
-    start_up = (found.trial_import_seconds or 0.0) + (found.trial_setup_seconds or 0.0)
-    return _HOPED_SHARE * step_time.value * found.fit_step_count > _START_UPS * start_up
+    hoped_seconds = _HOPED_SHARE * step_time.value * found.fit_step_count
+    return hoped_seconds > _START_UPS * _start_up_seconds(found)
+
+
+def _start_up_seconds(found: PlanChoice) -> float:
+    return (found.trial_import_seconds or 0.0) + (found.trial_setup_seconds or 0.0)
 
 
 def _is_used(trial: TrialRecord, found: PlanChoice) -> bool:
     return trial.plan == found.plan and trial.status in ("chosen", "reference")
+
+
+def _is_decided(blocks: list[list[float]], margin: float) -> bool:
+    ratio = statistics.ratio_interval(*blocks)
+    return not ratio.low <= 1 + margin <= ratio.high
 
 
 def _with_kernels(found: PlanChoice) -> TrainingPlan:

@@ -90,6 +90,13 @@ def test_it_must_be_faster_and_reach_the_same_loss():
     assert noisy.status == "chosen"
 
 
+def test_turns_end_when_no_further_one_would_change_the_outcome():
+    uneven = [1.0, 1.5, 0.7] * 3
+    assert onednn_trial._is_decided([[1.2] * 9, [1.0] * 9], 0.02)
+    assert onednn_trial._is_decided([[1.0] * 9, [1.2] * 9], 0.02)
+    assert not onednn_trial._is_decided([uneven, [1.0] * 9], 0.02)
+
+
 def test_a_training_must_be_long_enough_for_it():
     assert onednn_trial._may_pay(choice(steps=1000))  # some 20 s to gain, 6 s to spend
     assert not onednn_trial._may_pay(choice(steps=200))

@@ -146,7 +146,8 @@ def test_a_worker_waits_for_its_dispatcher():
     with running("dispatcher", "--port", str(port)):
         assert worker.stdout.readline().startswith("Worker at grpc://localhost:")
         worker.send_signal(signal.SIGINT)
-        assert worker.communicate(timeout=60)[1] == "tfx-perf: interrupted\n"
+        # TensorFlow may have its say before.
+        assert worker.communicate(timeout=60)[1].splitlines()[-1] == "tfx-perf: interrupted"
         assert worker.returncode == 130
 
 

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import tensorflow as tf
 
-from tfx_perf.unawaited import unawaited
-
 MIN_ROUNDS = 3
 _MAX_ROUNDS = 9
 _BLOCK_SECONDS = 0.3
@@ -53,7 +51,8 @@ def take_only(dataset: tf.data.Dataset) -> Take:
     The loop is inside a `tf.function`, as in a training loop that runs several steps per
     call: a loop in Python would add the same constant to all and hide the differences.
     """
-    return functools.partial(_take, iter(unawaited(dataset)))
+    # Its end is waited for: in the background (`unawaited`) it would disturb the next turn.
+    return functools.partial(_take, iter(dataset))
 
 
 @dataclasses.dataclass(frozen=True)
