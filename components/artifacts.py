@@ -2,6 +2,7 @@
 
 import logging
 import pathlib
+import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfx.types import artifact
@@ -19,7 +20,7 @@ def publish(
     *,
     file_name: str,
     figures: Mapping[str, float | int | None],
-    labels: Mapping[str, str] | None = None,
+    labels: Mapping[str, str | None] = types.MappingProxyType({}),
     page: report.Report | None = None,
 ) -> None:
     """Writes the payload and the report, and sets the custom properties.
@@ -29,7 +30,7 @@ def publish(
         record: the payload.
         file_name: the payload's name inside the artifact.
         figures: catalogue key to value; those that are None or not finite are left out.
-        labels: short strings to record beside the figures.
+        labels: short strings to record beside the figures; those that are None are left out.
         page: the report, if the artifact has one.
     """
     folder = pathlib.Path(target.uri)
@@ -39,8 +40,9 @@ def publish(
         page.write(folder / REPORT_FILE)
     for key, value in metrics.checked(figures).items():
         target.set_float_custom_property(key, value)
-    for key, label in (labels or {}).items():
-        target.set_string_custom_property(key, label)
+    for key, label in labels.items():
+        if label is not None:
+            target.set_string_custom_property(key, label)
 
 
 def newest_first(

@@ -17,7 +17,7 @@ from typing import IO
 
 from tfx_perf import errors
 from tfx_perf.components import child, turns_job
-from tfx_perf.components.optimized_trainer import job as jobs
+from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.hardware import onednn
 
 _TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
@@ -41,19 +41,23 @@ class Trained:
 
 
 def train(
-    trainings: Mapping[str, pathlib.Path],
+    trainings: Mapping[str, TrainingJob],
     *,
     seconds: float,
+    setting: str,
     log_folder: pathlib.Path,
+    start_seconds: float = 0.0,
     decided: Callable[[list[list[float]]], bool] = lambda blocks: False,
     compare_losses: bool = False,
 ) -> list[Trained]:
     """Trains all in turns.
 
     Args:
-        trainings: name to the file of a `TrainingJob`. With its plan goes its environment.
-        seconds: how long it may take, with imports and compilation.
+        trainings: by name. With a job's plan goes its environment.
+        seconds: how long it may take.
+        setting: the name of what `seconds` is set with, for the error.
         log_folder: where the processes' output goes, by name; made if it is not there.
+        start_seconds: how long imports and compilation may take beside that.
         decided: whether further blocks would not change what is made of those before, asked as
             soon as there are enough for an interval.
         compare_losses: whether to train a few steps from the first one's weights before.
@@ -62,7 +66,7 @@ def train(
         MeasurementError: one of them failed, or the time was too short.
         UserError: one of them cannot be run.
     """
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -79,7 +83,7 @@ def train(
                 child.run_in_child,
                 _TARGET,
                 {
-                    "job": str(path),
+                    "job": job.model_dump(mode="json"),
                     "address": address,
                     "name": name,
                     "start_folder": folder if compare_losses else None,
@@ -87,16 +91,23 @@ def train(
                 },
                 timeout_seconds=_left(deadline) + _ENDING_SECONDS,
                 log_path=log_folder / f"{name}.log",
-                environment=onednn.ON if jobs.TrainingJob.read(path).plan.onednn else None,
+                environment=onednn.ON if job.plan.onednn else None,
             )
-            for index, (name, path) in enumerate(trainings.items())
+            for index, (name, job) in enumerate(trainings.items())
         ]
         streams, losses = {}, {}
-        for _ in trainings:
-            stream = connections.enter_context(_accepted(server, running, deadline))
-            name, losses_found = json.loads(_line(stream, running))
-            streams[name], losses[name] = stream, losses_found
-        blocks = _in_turns([streams[name] for name in trainings], running, deadline, decided)
+        try:
+            for _ in trainings:
+                stream = connections.enter_context(_accepted(server, running, deadline))
+                name, losses_found = json.loads(_line(stream, running))
+                streams[name], losses[name] = stream, losses_found
+            deadline = min(deadline, time.monotonic() + seconds)
+            own = [streams[name] for name in trainings]
+            blocks = _in_turns(own, running, deadline, decided)
+        except TimeoutError as error:
+            raise errors.MeasurementError(
+                f"{seconds:g} s were too short to train in turns; raise {setting}"
+            ) from error
     return [Trained(own, losses[name]) for name, own in zip(trainings, blocks, strict=True)]
 
 
@@ -111,7 +122,7 @@ def _accepted(
             connection.settimeout(_left(deadline))
             with connection:  # what is left of it is the stream
                 return connection.makefile("rw")
-    raise _too_short()
+    raise TimeoutError
 
 
 def _in_turns(
@@ -130,15 +141,15 @@ def _in_turns(
                 stream.flush()
             seconds.append(float(_line(stream, running)))
     if len(found[0]) < _MIN_ROUNDS:
-        raise _too_short()
+        raise TimeoutError
     return found
 
 
 def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
     try:
         line = stream.readline()
-    except TimeoutError as error:
-        raise _too_short() from error
+    except TimeoutError:
+        raise
     except OSError:
         line = ""
     if not line:
@@ -156,7 +167,3 @@ def _raise_errors(running: Sequence[futures.Future]) -> None:
 
 def _left(deadline: float) -> float:
     return max(1.0, deadline - time.monotonic())
-
-
-def _too_short() -> errors.MeasurementError:
-    return errors.MeasurementError("the time was too short to train in turns")

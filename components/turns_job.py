@@ -7,11 +7,10 @@ import socket
 import tempfile
 import time
 from collections.abc import Generator
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import tensorflow as tf
-from tfx.utils import json_utils
 
 from tfx_perf import datasets, errors, interception
 from tfx_perf.components import trainer_args
@@ -31,7 +30,7 @@ _POLL_SECONDS = 0.1
 
 
 def train_in_turns(
-    *, job: str, address: str, name: str, start_folder: str | None, is_first: bool
+    *, job: dict[str, Any], address: str, name: str, start_folder: str | None, is_first: bool
 ) -> None:
     """Trains a block for each `GO` that comes, until the other side hangs up.
 
@@ -40,7 +39,7 @@ def train_in_turns(
     per step.
 
     Args:
-        job: path of a `TrainingJob`.
+        job: the `TrainingJob`.
         address: of a Unix socket.
         name: told to the other side.
         start_folder: where the weights and batches are that all begin with; None: each with its
@@ -50,7 +49,7 @@ def train_in_turns(
     Raises:
         UserError: the code or the data are not there, or cannot be trained block by block.
     """
-    training = TrainingJob.read(job)
+    training = TrainingJob.model_validate(job)
     run_fn = trainer_args.load_run_fn(training.exec_properties)
 
     def answer(call: interception.FitCall) -> None:
@@ -73,11 +72,11 @@ def train_in_turns(
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX) as connection,
-        precision.policy(training.plan.precision),
+        precision.policy(training.precision),
     ):
         connection.connect(address)
         arguments = trainer_args.fn_args(
-            json_utils.loads(training.inputs),
+            training.input_dict,
             trainer_args.outputs_in(str(pathlib.Path(folder, "outputs"))),
             training.exec_properties,
         )

@@ -79,15 +79,12 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     cause=str(error).partition(" Log: ")[0],
                 )
                 _LOGGER.warning("%s Log: %s", plan.reason, pathlib.Path(target.uri, _LOG_FILE))
-            labels = {"chosen_candidate": plan.chosen}
-            if plan.reused_from:
-                labels["reused_from"] = plan.reused_from
             artifacts.publish(
                 target,
                 plan,
                 file_name=record.FILE_NAME,
                 figures=plan.figures(),
-                labels=labels,
+                labels={"chosen_candidate": plan.chosen, "reused_from": plan.reused_from},
                 page=input_report.report_on(plan),
             )
             shutil.copy(log_path, target.uri)

@@ -4,14 +4,13 @@ import logging
 import pathlib
 import tempfile
 import time
-from typing import Any
-
-from tfx.types import artifact
-from tfx.utils import json_utils
+import types
+from collections.abc import Mapping
 
 from tfx_perf import errors
 from tfx_perf.components import child
 from tfx_perf.components.optimized_trainer import trial_job
+from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training.trials import choice
 from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
@@ -26,21 +25,24 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def choose_plan(
-    inputs: dict[str, list[artifact.Artifact]],
-    exec_properties: dict[str, Any],
+    job: TrainingJob,
     *,
     budget_seconds: float,
     log_folder: pathlib.Path,
-) -> choice.PlanChoice:
+    environment: Mapping[str, str] = types.MappingProxyType({}),
+    may_put_off: bool = False,
+) -> choice.PlanChoice | None:
     """Returns what the trials find; plain `fit`, with the cause, if they cannot be made.
 
     A plan that crashes its process is marked as failed, and the others are tried again.
 
     Args:
-        inputs: OptimizedTrainer's input artifacts.
-        exec_properties: see `executor.Executor.Do`.
+        job: the training.
         budget_seconds: of the trials.
         log_folder: where the child's output goes; made if it is not there.
+        environment: variables that the trials need and this process has not.
+        may_put_off: whether to try nothing, and return None, if the training is so long that
+            something is worth trying before.
 
     Raises:
         UserError: the module, the splits or the examples are not there.
@@ -51,20 +53,24 @@ def choose_plan(
     for log_name in _LOG_FILES:
         with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
             try:
-                child.run_in_child(
+                is_put_off = child.run_in_child(
                     _TARGET,
                     {
-                        "inputs": json_utils.dumps(inputs),
-                        "exec_properties": dict(exec_properties),
+                        "job": job.model_dump(mode="json"),
                         "folder": folder,
                         "known": [outcome.model_dump(mode="json") for outcome in known],
                         "budget_seconds": budget_seconds,
                         "started": time.time(),
+                        "may_put_off": may_put_off,
                     },
                     timeout_seconds=_START_SECONDS + trial_job.limit_seconds(budget_seconds),
                     log_path=log_folder / log_name,
-                    from_server=True,
+                    environment=environment,
+                    # The server has imported TensorFlow without them.
+                    from_server=not environment,
                 )
+                if is_put_off:
+                    return None
                 found = _chosen(folder)
                 break
             except errors.MeasurementError as error:

@@ -5,12 +5,13 @@ from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
-from tfx.utils import json_utils
 
-from tfx_perf import config
-from tfx_perf.components import code_digest, train_steps, trainer_args
+from tfx_perf.components import train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
+from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.hardware import onednn
 from tfx_perf.training import session
+from tfx_perf.training.plan import PLAIN_FIT
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -37,28 +38,22 @@ class Executor(base_executor.BaseExecutor):
             RuntimeError: `run_fn` ended without having saved a model.
         """
         exec_properties = train_steps.resolved(exec_properties)
-        settings = config.PerfConfig.from_json(exec_properties["config"])
-        trainer_args.load_run_fn(exec_properties)
-        code = code_digest.training_digest(exec_properties)  # as it is now; it may be edited
-        trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        run_fn = trainer_args.load_run_fn(exec_properties)
+        job = TrainingJob.of(input_dict, exec_properties)
+        arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
-        folder = settings.training.checkpoint_folder or checkpoints.folder_for(
+        folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
-        given = None
-        plan = session.interrupted_plan(folder)
-        if plan is None:
+        given, plan = None, session.interrupted_plan(folder)
+        if plan is None and job.settings.training.trial_budget_seconds:
             # Before this process touches a device or reads data: the child has all of them.
-            given = plans.plan_for(
-                input_dict, exec_properties, settings=settings, log_folder=pathlib.Path(target.uri)
+            given = plans.plan_for(job, log_folder=pathlib.Path(target.uri))
+            plan = given.plan
+        job = job.with_plan(plan or PLAIN_FIT)
+        if job.plan.onednn and not onednn.is_on():
+            training.train_in_child(job, output_dict, given=given, checkpoint_folder=folder)
+        else:
+            training.train(
+                job, run_fn, arguments, target=target, given=given, checkpoint_folder=folder
             )
-            plan = given and given.plan
-        training.Training(
-            inputs=json_utils.dumps(input_dict),
-            outputs=json_utils.dumps(output_dict),
-            exec_properties=exec_properties,
-            code=code,
-            plan=plan,
-            given=given,
-            checkpoint_folder=folder,
-        ).run(output_dict)

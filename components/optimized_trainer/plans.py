@@ -1,66 +1,44 @@
 """The choice for a training: used again from a run before, or by trials in a child."""
 
 import pathlib
-from typing import Any
 
 from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_perf import config, errors, fingerprint
-from tfx_perf.components import code_digest, trainer_args
+from tfx_perf import errors, fingerprint
+from tfx_perf.components import trainer_args
 from tfx_perf.components.input_tuner import sources
-from tfx_perf.components.optimized_trainer import attempts, onednn_trial, previous
+from tfx_perf.components.optimized_trainer import onednn_trial, previous
+from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-def plan_for(
-    input_dict: _Artifacts,
-    exec_properties: dict[str, Any],
-    *,
-    settings: config.PerfConfig,
-    log_folder: pathlib.Path,
-) -> PlanChoice | None:
-    """Returns the choice, with its key; None if the trials are off.
+def plan_for(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
+    """Returns the choice, with its key.
 
     Args:
-        input_dict: OptimizedTrainer's.
-        exec_properties: OptimizedTrainer's.
-        settings: what `exec_properties` hold.
+        job: the training, with plain `fit`.
         log_folder: where the logs of trials go.
 
     Raises:
         UserError: the module, the splits or the examples are not there.
     """
-    budget_seconds = settings.training.trial_budget_seconds
-    if not budget_seconds:
-        return None
+    input_dict = job.input_dict
     tuned = trainer_args.input_plan(input_dict)
     key = plan_key.plan_key(
-        settings,
-        code=code_digest.training_digest(exec_properties),
+        job.settings,
+        code=job.code,
         hyperparameters=_hyperparameters(input_dict),
         data=_schema_digest(input_dict),
         input_candidate=tuned.chosen if tuned else "",
     )
     found = previous.find(input_dict.get("previous_metrics") or (), key)
     if found is None:
-        found = attempts.choose_plan(
-            input_dict,
-            exec_properties,
-            budget_seconds=budget_seconds - onednn_trial.reserved_seconds(budget_seconds),
-            log_folder=log_folder,
-        )
-        found = onednn_trial.with_onednn(
-            found,
-            input_dict,
-            exec_properties,
-            settings=settings.training,
-            log_folder=log_folder,
-        )
+        found = onednn_trial.choose_plan(job, log_folder=log_folder)
     return found.model_copy(update={"key": key})
 
 

@@ -8,10 +8,9 @@ import signal
 import time
 from typing import Any
 
-from tfx.utils import json_utils
-
-from tfx_perf import config, errors, interception, records
+from tfx_perf import errors, interception, records
 from tfx_perf.components import trainer_args
+from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training import precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
@@ -25,6 +24,9 @@ CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
 # Trials are ended after so many budgets and seconds. They keep to the budget but for the call
 # that they are in, which may compile, or hang.
 _LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
+# The gain to hope for from oneDNN, and the processes that must start to have it: two in turns
+# (which share the cores), that of the trials once more, and the one that trains.
+_HOPED_SHARE, _STARTS = 0.2, 4
 
 
 def limit_seconds(budget_seconds: float) -> float:
@@ -32,40 +34,54 @@ def limit_seconds(budget_seconds: float) -> float:
     return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
 
 
+def is_long(fit_seconds: float, *, start_seconds: float) -> bool:
+    """Returns whether trying oneDNN before anything else pays, if it gains what is usual.
+
+    Args:
+        fit_seconds: how long plain `fit` will take.
+        start_seconds: how long it took this process to come to the point where it can tell.
+    """
+    return _HOPED_SHARE * fit_seconds > _STARTS * start_seconds
+
+
 def choose_plan(
     *,
-    inputs: str,
-    exec_properties: dict[str, Any],
+    job: dict[str, Any],
     folder: str,
     known: list[dict[str, Any]],
     budget_seconds: float,
     started: float,
-) -> None:
+    may_put_off: bool,
+) -> bool:
     """Writes the choice for the first `fit` of the user's code, and how far it has come.
 
     Args:
-        inputs: OptimizedTrainer's input artifacts, by `tfx.utils.json_utils`.
-        exec_properties: see `executor.Executor.Do`.
+        job: the `TrainingJob`.
         folder: where `choice.json`, `progress.json` and whatever the user's code writes go.
         known: the `TrialRecord`s of an attempt that was cut off; they stand.
         budget_seconds: of the trials; what is left of the settings'.
         started: when the parent asked for this process, in seconds since 1970.
+        may_put_off: whether to choose nothing if the training is long; see `is_long`.
+
+    Returns:
+        Whether it was put off.
 
     Raises:
         UserError: the module, the splits or the examples are not there.
     """
     began = time.time()
     logging.basicConfig()  # to the log that is published beside the figures
-    settings = config.PerfConfig.from_json(exec_properties["config"])
+    asked = TrainingJob.model_validate(job)
+    settings, properties = asked.settings, asked.exec_properties
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
     settings = settings.model_copy(update={"training": training})
-    artifacts = json_utils.loads(inputs)
-    run_fn = trainer_args.load_run_fn(exec_properties)
+    artifacts = asked.input_dict
+    run_fn = trainer_args.load_run_fn(properties)
     found_before = [TrialRecord.model_validate(outcome) for outcome in known]
 
     def run(name: str) -> None:
         outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))
-        arguments = trainer_args.fn_args(artifacts, outputs, exec_properties)
+        arguments = trainer_args.fn_args(artifacts, outputs, properties)
         if training.seed is not None:
             keras_line.set_random_seed(training.seed)
         run_fn(arguments)
@@ -81,17 +97,29 @@ def choose_plan(
             reason = in_one_line(error)
             found_before.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
-    def choose(call: interception.FitCall) -> choice.PlanChoice:
+    def choose(call: interception.FitCall) -> choice.PlanChoice | None:
         setup_seconds = time.time() - began
         _end_after(limit_seconds(budget_seconds))
+        loop = Loop(call)
+        is_put_off = False
+
+        def stop_when(step_seconds: float) -> bool:
+            nonlocal is_put_off
+            fit_seconds = step_seconds * (loop.total_length or 0)
+            is_put_off = may_put_off and is_long(fit_seconds, start_seconds=time.time() - started)
+            return is_put_off
+
         found = choosing.by_trials(
             call,
-            Loop(call),
+            loop,
             settings=settings,
             others=others,
             watch=lambda progress: _replace(pathlib.Path(folder, PROGRESS_FILE), progress),
             known=found_before,
+            stop_when=stop_when,
         )
+        if is_put_off:
+            return None
         found = found.model_copy(
             update={
                 "trial_import_seconds": began - started,
@@ -104,11 +132,14 @@ def choose_plan(
         return found.model_copy(update={"double_batch_time_ratio": ratio})
 
     try:
-        with precision.policy(precision.fixed(training.precision)):
+        with precision.policy(asked.precision):
             found = interception.capture_fit(functools.partial(run, "own"), choose)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         found = choice.plain(str(error))
+    if found is None:
+        return True
     _replace(pathlib.Path(folder, CHOICE_FILE), found)
+    return False
 
 
 def _replace(path: pathlib.Path, record: records.Record) -> None:

@@ -34,9 +34,13 @@ def measure(
         whose = "this run" if own is None else "any blessed run"
         return Remeasured(reason=f"what it takes to train {whose} again is gone or has changed")
     _LOGGER.info("Training this run and %s in turns, for at most %.0f s.", against, seconds)
-    paths = {"in-turns-candidate": own, "in-turns-baseline": other}
     try:
-        found = in_turns.train(paths, seconds=seconds, log_folder=log_folder)
+        found = in_turns.train(
+            {"in-turns-candidate": own, "in-turns-baseline": other},
+            seconds=seconds,
+            setting="gate.escalate_seconds",
+            log_folder=log_folder,
+        )
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         # Whatever fails here changes nothing; the run has its answer all the same.
         return Remeasured(reason=str(error).rstrip("."))
@@ -44,12 +48,13 @@ def measure(
     return Remeasured(against=against, ratio=ratio)
 
 
-def _job_of(run: Run) -> pathlib.Path | None:
-    """Returns the file to run a training again with, None if that is no longer possible."""
+def _job_of(run: Run) -> jobs.TrainingJob | None:
+    """Returns what to run a training again with, None if that is no longer possible."""
     path = pathlib.Path(run.source or "", jobs.FILE_NAME)
     if not run.source or not path.exists():
         return None
     try:
-        return path if jobs.TrainingJob.read(path).is_unchanged else None
+        job = jobs.TrainingJob.read(path)
+        return job if job.is_unchanged else None
     except errors.UserError:  # of another version, or its code is not there
         return None

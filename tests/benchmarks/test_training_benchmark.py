@@ -92,7 +92,7 @@ def paced(tmp_path, monkeypatch):
     return functools.partial(functools.partial, training, tmp_path)
 
 
-def test_only_one_training_runs_at_a_time(paced, tmp_path):
+def test_only_one_training_runs_at_a_time(paced):
     began = time.monotonic()
     fast, slow = in_turns.train_in_turns(
         [paced(0.002, 10**6), paced(0.006, 10**6)], rounds=3, start_seconds=60

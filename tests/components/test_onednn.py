@@ -1,5 +1,6 @@
 """Plans with oneDNN: tried in turns, trained in a process that uses it."""
 
+import json
 import os
 import pathlib
 import signal
@@ -13,7 +14,8 @@ from tfx.utils import json_utils
 
 from tfx_perf import statistics
 from tfx_perf.components import in_turns
-from tfx_perf.components.optimized_trainer import onednn_trial, training
+from tfx_perf.components.optimized_trainer import onednn_trial, training, trial_job
+from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.config import PerfConfig, TrainingConfig
 from tfx_perf.hardware import host, onednn
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -21,6 +23,12 @@ from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 WITH = TrainingPlan(onednn=True)
+# In the trials' process, which is not the test's.
+IS_LONG = """
+from tfx_perf.components.optimized_trainer import trial_job
+
+trial_job._STARTS = 0
+"""
 # Tells of each process that trains whether it uses oneDNN.
 TELLS = """
 import os, pathlib
@@ -41,35 +49,13 @@ def slowly(x, y):
 """
 
 
-def step_time(seconds):
-    return statistics.Interval(value=seconds, low=seconds, high=seconds)
+def interval(value):
+    return statistics.Interval(value=value, low=value, high=value)
 
 
-def choice(plan=PLAIN_FIT, *, others=(), steps=1000, step_seconds=0.1, start_up=1.0):
-    """A choice of the trials, in which plain fit took a tenth of a second."""
-    status = "reference" if plan == PLAIN_FIT else "chosen"
-    trials = [
-        TrialRecord(plan=plan, status=status, reason="", step_time=step_time(step_seconds)),
-        *(
-            TrialRecord(plan=plan, status="slower", reason="", step_time=step_time(seconds))
-            for plan, seconds in others
-        ),
-    ]
-    return PlanChoice(
-        plan=plan,
-        plan_reason="",
-        trials=tuple(trials),
-        fit_step_count=steps,
-        trial_import_seconds=start_up,
-        trial_setup_seconds=start_up,
-    )
-
-
-def judged(*, off, on, losses=((1.0, 1.0), (1.0,)), found=None):
+def judged(*, off, on, losses=((1.0, 1.0), (1.0,))):
     first, second = losses
     return onednn_trial._judged(
-        found or choice(),
-        WITH,
         off=in_turns.Trained([off] * 9, list(first)),
         on=in_turns.Trained([on] * 9, list(second)),
         settings=TrainingConfig(),
@@ -77,17 +63,44 @@ def judged(*, off, on, losses=((1.0, 1.0), (1.0,)), found=None):
 
 
 def test_it_must_be_faster_and_reach_the_same_loss():
-    assert judged(off=0.12, on=0.10).status == "chosen"
-    assert judged(off=0.12, on=0.10).speedup.value == pytest.approx(1.2)
-    assert judged(off=0.101, on=0.10).status == "slower"  # within the margin of 2 %
-    different = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (1.1,)))
+    without, faster = judged(off=0.12, on=0.10)
+    assert (without.plan, without.status, without.step_time.value) == (PLAIN_FIT, "reference", 0.12)
+    assert (faster.plan, faster.status) == (WITH, "chosen")
+    assert faster.speedup.value == pytest.approx(1.2)
+    assert judged(off=0.101, on=0.10)[1].status == "slower"  # within the margin of 2 %
+    _, different = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (1.1,)))
     assert different.status == "different"
     assert "differs by 10.0%" in different.reason
-    nan = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (float("nan"),)))
+    _, nan = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (float("nan"),)))
     assert nan.status == "different"
     # What the training differs from itself by does not count.
-    noisy = judged(off=0.2, on=0.1, losses=((1.0, 1.06), (1.1,)))
-    assert noisy.status == "chosen"
+    assert judged(off=0.2, on=0.1, losses=((1.0, 1.06), (1.1,)))[1].status == "chosen"
+    assert judged(off=0.2, on=0.1, losses=((0.0, 0.0), (0.0,)))[1].status == "chosen"
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_what_is_found_with_it_is_held_against_plain_fit_without(is_plain):
+    fused = TrainingPlan(steps_per_call=5, fused_update=True)
+    status = "slower" if is_plain else "chosen"
+    found = PlanChoice(
+        plan=PLAIN_FIT if is_plain else fused,
+        plan_reason="",
+        trials=(
+            TrialRecord(plan=PLAIN_FIT, status="reference", reason="", loss=0.5),
+            TrialRecord(plan=fused, status=status, reason="1.50 times", speedup=interval(1.5)),
+            TrialRecord(plan=TrainingPlan(steps_per_call=9), status="failed", reason="it crashed"),
+        ),
+    )
+    choice = onednn_trial._with_onednn(found, *judged(off=0.12, on=0.10))
+    without, tried, other, failed = choice.trials
+    assert (without.plan, tried.plan, tried.loss) == (PLAIN_FIT, WITH, 0.5)
+    assert other.plan == fused.model_copy(update={"onednn": True})
+    assert other.speedup.value == pytest.approx(1.2 * 1.5)
+    assert other.reason == "1.50 times, both with oneDNN"
+    assert (failed.plan.onednn, failed.reason) == (True, "it crashed")
+    chosen = tried if is_plain else other
+    assert [each.status for each in choice.trials].count("chosen") == 1
+    assert (choice.plan, choice.plan_reason) == (chosen.plan, chosen.reason)
 
 
 def test_turns_end_when_no_further_one_would_change_the_outcome():
@@ -98,18 +111,9 @@ def test_turns_end_when_no_further_one_would_change_the_outcome():
 
 
 def test_a_training_must_be_long_enough_for_it():
-    assert onednn_trial._may_pay(choice(steps=1000))  # some 20 s to gain, 6 s to spend
-    assert not onednn_trial._may_pay(choice(steps=200))
-    assert not onednn_trial._may_pay(choice(steps=None))
-    assert not onednn_trial._may_pay(PlanChoice(plan=PLAIN_FIT, plan_reason="not tried"))
-
-
-def test_xla_has_kernels_of_its_own():
-    fused = TrainingPlan(steps_per_call=5, fused_update=True)
-    xla = TrainingPlan(steps_per_call=5, xla=True)
-    others = [(PLAIN_FIT, 0.1), (fused, 0.08)]
-    assert onednn_trial._with_kernels(choice(xla, others=others, step_seconds=0.07)) == fused
-    assert onednn_trial._with_kernels(choice(fused, others=others)) == fused
+    assert trial_job.is_long(100.0, start_seconds=4.0)  # some 20 s to gain, 16 s to spend
+    assert not trial_job.is_long(70.0, start_seconds=4.0)
+    assert not trial_job.is_long(0.0, start_seconds=4.0)  # nobody knows
 
 
 def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
@@ -130,49 +134,64 @@ def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("line", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
-def test_it_is_tried_and_trained_in_processes_that_use_it(line, tmp_path, monkeypatch):
+def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path, monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
-    monkeypatch.setattr(onednn_trial, "_HOPED_SHARE", 1e6)
     monkeypatch.setenv("TELL_FOLDER", str(tmp_path))
     trainer = training_cases.Trainer(tmp_path)
 
-    def is_fast_enough(found, plan, **kwargs):
-        record = judged_really(found, plan, **kwargs)
-        seen.append(record)
-        return record.model_copy(update={"status": "chosen"})
+    def is_fast_enough(**kwargs):
+        without, tried = judged_really(**kwargs)
+        seen.append(tried)
+        return without, tried.model_copy(update={"status": "chosen"})
 
     seen, judged_really = [], onednn_trial._judged
     monkeypatch.setattr(onednn_trial, "_judged", is_fast_enough)
     trainer.run(
-        module={"line": line, "beginning": TELLS},
+        module={"line": line, "beginning": TELLS + IS_LONG},
         compilation={"enabled": False},
         trial_budget_seconds=100,
         steps_per_call=(10,),
     )
     record = trainer.record
     assert seen[0].status in ("chosen", "slower"), seen[0].reason  # the loss is the same
-    assert record.plan.onednn and not record.plan.uses_xla
+    assert record.plan.onednn
     assert str(record.plan).endswith(", oneDNN")
     assert record.train_step_count == 120
+    assert record.is_settled
+    assert [str(trial.plan) for trial in record.trials] == [
+        "plain fit", "plain fit, oneDNN", "10 steps per call, fused update, oneDNN"
+    ]  # fmt: skip
     assert [trial.plan for trial in record.trials if trial.status == "chosen"] == [record.plan]
     assert trainer.perf_metrics.get_custom_property("plan") == str(record.plan)
     told = {path.name: path.read_text() for path in tmp_path.glob("process-*")}
     assert told.pop(f"process-{os.getpid()}") == str(onednn.is_on())
-    # The trials' process, the two in turns, and the one that trained.
-    assert len(told) == 4
-    assert sorted(told.values())[-2:] == ["True", "True"]
+    # One that found it worth trying, the two in turns, that of the trials, and that which trained.
+    assert len(told) == 5
+    assert sorted(told.values())[-3:] == ["True"] * 3
     logs = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).glob("*.log")}
-    assert {"onednn-on.log", "onednn-off.log"} <= logs
+    assert logs == {"trials.log", "onednn-on.log", "onednn-off.log"}
+
+
+def test_a_short_training_is_spared_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(onednn, "is_open", lambda: True)
+    trainer = training_cases.Trainer(tmp_path)
+    trainer.run(compilation={"enabled": False}, steps_per_call=(10,))
+    assert len(trainer.record.trials) == 2
+    assert not any(trial.plan.onednn for trial in trainer.record.trials)
 
 
 SCRIPT = """
-import pathlib, sys
+import json, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import training
+from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.training.trials.choice import PlanChoice
 
-if __name__ == "__main__":
-    found = training.Training.read(sys.argv[1])
-    found.run(json_utils.loads(found.outputs))
+job, outputs, given, folder = json.loads(sys.argv[1])
+training.train_in_child(
+    TrainingJob.model_validate(job), json_utils.loads(outputs),
+    given=given and PlanChoice.model_validate(given), checkpoint_folder=folder,
+)
 """
 
 
@@ -182,28 +201,27 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
         beginning=WAIT, train=training_cases.FIT.replace("train,", "train.map(slowly),", 1)
     )
     settings = PerfConfig.from_dict({"training": {"checkpoint_steps": 10_000}})
-    path, checkpoints = tmp_path / "training.json", tmp_path / "checkpoints"
-    found = training.Training(
-        inputs=json_utils.dumps({"examples": [trainer.examples], "schema": [trainer.schema]}),
-        outputs=json_utils.dumps({
-            "model": [trainer.model], "model_run": [trainer.model_run],
-            "perf_metrics": [trainer.perf_metrics],
-        }),
-        exec_properties={
+    job = TrainingJob.of(
+        {"examples": [trainer.examples], "schema": [trainer.schema]},
+        {
             "module_file": str(module),
             "train_args": '{"num_steps": 500}',
             "eval_args": '{"num_steps": 2}',
             "custom_config": "null",
             "config": settings.to_json(),
         },
-        code="",
-        plan=WITH,
-        given=PlanChoice(plan=WITH, plan_reason="for the test"),
-        checkpoint_folder=str(checkpoints),
-    )  # fmt: skip
-    found.write(path)
+    ).with_plan(WITH)
+    outputs = {
+        "model": [trainer.model], "model_run": [trainer.model_run],
+        "perf_metrics": [trainer.perf_metrics],
+    }  # fmt: skip
+    given, checkpoints = PlanChoice(plan=WITH, plan_reason="for the test"), tmp_path / "checkpoints"
+    arguments = [
+        job.model_dump(mode="json"), json_utils.dumps(outputs), given.model_dump(mode="json"),
+        str(checkpoints),
+    ]  # fmt: skip
     process = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(path)], stdout=subprocess.DEVNULL,
+        [sys.executable, "-c", SCRIPT, json.dumps(arguments)], stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
@@ -212,10 +230,10 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     time.sleep(2)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
-    outputs = json_utils.loads(found.outputs)
-    found.model_copy(update={"given": None}).run(outputs)  # as the executor goes on
+    # As the executor goes on.
+    training.train_in_child(job, outputs, given=None, checkpoint_folder=str(checkpoints))
     record = trainer.record
     assert 0 < record.resumed_step < 500
     assert record.plan == WITH
     assert record.train_step_count == 500 - record.resumed_step
-    assert outputs["perf_metrics"][0].get_custom_property("plan") == "plain fit, oneDNN"
+    assert trainer.perf_metrics.get_custom_property("plan") == "plain fit, oneDNN"

@@ -13,7 +13,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import records
-from tfx_perf.unawaited import unawaited
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -71,7 +70,7 @@ def read(dataset: tf.data.Dataset, *, seconds: float) -> tuple[AutotuneNode, ...
 
 
 def _look(dataset: tf.data.Dataset, *, seconds: float, gives_up: float) -> list[AutotuneNode]:
-    iterator = iter(unawaited(dataset))
+    iterator = iter(dataset)
     _run(iterator, seconds)
     if time.monotonic() > gives_up:  # nobody waits any more
         return []

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfx_perf import datasets
-from tfx_perf.unawaited import unawaited
 
 
 def drop(files: Sequence[str]) -> bool:
@@ -53,7 +52,7 @@ def cold_rate(build: Callable[[], tf.data.Dataset], *, seconds: float) -> float 
         The rate; None if there are no examples.
     """
     started = time.perf_counter()
-    iterator = iter(unawaited(build()))
+    iterator = iter(build())
     built_seconds = time.perf_counter() - started
     read = _read.get_concrete_function(iterator, tf.TensorSpec([], tf.float64))
     started = time.perf_counter()

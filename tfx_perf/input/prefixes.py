@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tfx_perf.input import measure
 from tfx_perf.input import source as source_lib
-from tfx_perf.unawaited import unawaited
 
 READ = "read"
 
@@ -99,7 +98,7 @@ def reader(batch_bytes: float) -> measure.Consumer:
 
 
 def _blocks(names: tf.data.Dataset) -> Iterator[bytes]:
-    for name in unawaited(names).as_numpy_iterator():
+    for name in names.as_numpy_iterator():
         with tf.io.gfile.GFile(name.decode(), "rb") as file:
             while block := file.read(_READ_BYTES):
                 yield block

@@ -71,21 +71,21 @@ class TrainingPlan(records.Record):
         return self.steps_per_call is None
 
     def __str__(self) -> str:
-        precision = f", {self.precision}" if self.precision else ""
-        precision += ", oneDNN" if self.onednn else ""
+        setting = f", {self.precision}" if self.precision else ""
+        setting += ", oneDNN" if self.onednn else ""
         if self.is_plain_fit:
-            return f"plain fit{precision}"
+            return f"plain fit{setting}"
         steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
         slices = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
         xla = ", XLA" if self.xla else ""
         if self.xla_call:
-            return f"{steps} per call in one XLA computation{precision}"
+            return f"{steps} per call in one XLA computation{setting}"
         fused = ", fused update" if self.fused_update else ""
         recompute = ""
         if self.recompute:
             segments = "auto" if self.recompute == "auto" else f"{self.recompute} segments"
             recompute = f", recompute ({segments})"
-        return f"{steps} per call{xla}{slices}{fused}{recompute}{precision}"
+        return f"{steps} per call{xla}{slices}{fused}{recompute}{setting}"
 
 
 PLAIN_FIT = TrainingPlan()

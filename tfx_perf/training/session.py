@@ -151,7 +151,8 @@ class TrainingSession:
 
     def _promise(self, result: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""
-        trials = [t for t in result.trials if t.status == "reference" and t.step_time]
+        plain = TrainingPlan(onednn=result.plan.onednn)
+        trials = [t for t in result.trials if t.plan == plain and t.step_time]
         if result.plan.is_plain_fit or result.plan.recompute or not trials:
             return None  # plain steps keep all activations, for which there may be no memory
         margin = self._settings.training.margin

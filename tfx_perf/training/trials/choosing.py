@@ -30,6 +30,7 @@ def by_trials(
     others: Mapping[str, FitCall] = types.MappingProxyType({}),
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
+    stop_when: Callable[[float], bool] = lambda step_seconds: False,
 ) -> choice.PlanChoice:
     """Returns the plan that wins the trials, which run here.
 
@@ -40,6 +41,7 @@ def by_trials(
         others: the same `fit` in other precisions, by policy.
         watch: see `Trials`.
         known: see `Trials`.
+        stop_when: see `Trials`.
     """
     began = time.perf_counter()
     if not settings.training.trial_budget_seconds:
@@ -52,7 +54,9 @@ def by_trials(
         keys = {None: fit_key(call, loop)}  # which makes the variables
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
-        found = Trials(tried, settings=settings, watch=watch, known=known).run()
+        found = Trials(
+            tried, settings=settings, watch=watch, known=known, stop_when=stop_when
+        ).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
         return choice.plain(f"the trials failed: {in_one_line(error)}")

@@ -80,7 +80,7 @@ class EquivalenceCheck:
             return None
         reference, _ = self._train(self._reference, stop_when=lambda timer: False)
         reference.compile_seconds = first.compile_seconds
-        spread = _difference(first.loss, reference.loss)
+        spread = relative_difference(first.loss, reference.loss)
         self._allowed = self._loss_tolerance + 2 * spread
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
         self._reference_loss = reference.loss
@@ -111,7 +111,7 @@ class EquivalenceCheck:
                 reason=f"{ratio:.0f} times {self._reference}'s step time in the check",
                 compile_time_seconds=found.compile_seconds,
             )
-        difference = _difference(found.loss, self._reference_loss)
+        difference = relative_difference(found.loss, self._reference_loss)
         if plan.precision and step_count == self._step_count and difference <= self._allowed:
             difference, step_count = self._curve_difference(tried)
         if step_count < self._step_count:
@@ -181,7 +181,7 @@ class EquivalenceCheck:
             return 0.0, 0
         pairs = zip(curve, self._reference_curve, strict=True)
         # Not max(): it would pass NaN over.
-        return float(np.max([_difference(*pair) for pair in pairs])), self._step_count
+        return float(np.max([relative_difference(*pair) for pair in pairs])), self._step_count
 
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
         per_call = self._loops[None].users_steps_per_call
@@ -212,6 +212,6 @@ def in_one_line(error: Exception) -> str:
     return ": ".join([type(error).__name__, *lines[:1]])
 
 
-def _difference(value: float, reference: float) -> float:
-    """Returns the relative difference."""
+def relative_difference(value: float, reference: float) -> float:
+    """Returns the difference of two losses over the reference, which may be zero."""
     return abs(value - reference) / max(abs(reference), 1e-12)

@@ -43,6 +43,7 @@ class Trials:
         settings: PerfConfig,
         watch: Callable[[TrialProgress], None] = lambda progress: None,
         known: Sequence[TrialRecord] = (),
+        stop_when: Callable[[float], bool] = lambda step_seconds: False,
     ) -> None:
         """Prepares trials.
 
@@ -54,6 +55,8 @@ class Trials:
             watch: told before anything is tried that may end the process.
             known: outcomes of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
+            stop_when: asked when nothing but the reference has been run, with its seconds per
+                step, whether to leave it at that.
         """
         self._variants = variants
         call, loop = variants[None].call, variants[None].loop
@@ -61,7 +64,7 @@ class Trials:
         self._loop = loop
         self._settings = settings
         self._reference = families.reference(call.model, loop, settings=settings)
-        self._watch = watch
+        self._watch, self._stop_when = watch, stop_when
         self._finished = list(known)
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = self._deadline = 0.0
@@ -105,7 +108,8 @@ class Trials:
         )
         reference = equivalence.reference()
         contenders = [reference] if reference else []
-        for plans in self._to_try(reference) if reference else ():
+        goes_on = reference is not None and not self._stop_when(reference.step_seconds)
+        for plans in self._to_try(reference) if goes_on else ():
             self._try(plans)
             found = equivalence.check(plans[0])
             if isinstance(found, TrialRecord):
