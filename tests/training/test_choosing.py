@@ -1,5 +1,7 @@
 """Choices that were made elsewhere, and trials that are watched and cut off."""
 
+import time
+
 import model_cases
 import pytest
 from model_cases import captured
@@ -8,7 +10,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, plan_key, turns
+from tfx_perf.training.trials import choosing, equivalence, plan_key, turns
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
@@ -98,9 +100,14 @@ def test_fit_key(keras, kind, differs):
 def test_plan_key():
     parts = {"code": "a", "hyperparameters": "b", "data": "c", "input_candidate": "d"}
     key = plan_key.plan_key(settings_with(), **parts)
-    irrelevant = settings_with(seed=1, trial_budget_seconds=1)
+    irrelevant = settings_with(seed=1, checkpoint_steps=5)
     assert plan_key.plan_key(irrelevant, **parts) == key
-    for relevant in (settings_with(xla=True), settings_with(loss_tolerance=0.5)):
+    # With a larger budget, what took too long may be tried.
+    for relevant in (
+        settings_with(xla=True),
+        settings_with(loss_tolerance=0.5),
+        settings_with(trial_budget_seconds=1),
+    ):
         assert plan_key.plan_key(relevant, **parts) != key
     for part in parts:
         assert plan_key.plan_key(settings_with(), **{**parts, part: "x"}) != key
@@ -142,6 +149,32 @@ def test_trials_without_enough_time_are_not_settled(keras):
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert found.plan.is_plain_fit
     assert not found.is_settled
+
+
+def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
+    monkeypatch.setattr(equivalence, "_STEPS", 40)
+    ten, delays = TrainingPlan(steps_per_call=10, fused_update=True), []
+
+    class Slow(keras.layers.Layer):
+        def call(self, inputs):
+            time.sleep(sum(delays))  # when it is traced
+            return inputs
+
+    def watch(progress):
+        delays[:] = [1.2] if progress.running == (ten,) else []
+
+    model = keras.Sequential([keras.layers.Input((4,)), Slow(), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    call = small(keras, model=model)
+    # A check may take a quarter of the time that is left.
+    settings = settings_with(trial_budget_seconds=4)
+    found = choosing.by_trials(call, Loop(call), settings=settings, watch=watch)
+    record = next(trial for trial in found.trials if trial.plan == ten)
+    assert record.status == "failed"
+    seconds = record.compile_time_seconds
+    assert record.reason == f"compiling it ({seconds:.0f} s) took too long for the budget"
+    assert seconds >= 1.2
+    assert found.is_settled  # it would be the same again
 
 
 @pytest.mark.parametrize(

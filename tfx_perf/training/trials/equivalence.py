@@ -115,11 +115,14 @@ class EquivalenceCheck:
         if plan.precision and step_count == self._step_count and difference <= self._allowed:
             difference, step_count = self._curve_difference(tried)
         if step_count < self._step_count:
-            self.ran_out_of_time = True
+            # With the same budget a compilation would take too long again.
+            is_compiled = step_count > per_call
+            self.ran_out_of_time |= is_compiled
+            what = "its check" if is_compiled else f"compiling it ({found.compile_seconds:.0f} s)"
             return TrialRecord(
                 plan=plan,
                 status="failed",
-                reason="its check took too long for the budget",
+                reason=f"{what} took too long for the budget",
                 compile_time_seconds=found.compile_seconds,
             )
         if not difference <= self._allowed:  # also if it is NaN
@@ -136,9 +139,9 @@ class EquivalenceCheck:
     def _train(
         self, plan: TrainingPlan, *, stop_when: Callable[[StepTimer], bool] | None = None
     ) -> tuple[Contender, int]:
-        """Returns what was seen, and how many steps it took."""
+        """Returns what was seen (0 s a step if it ended with the first call), and its steps."""
         losses, timer = self._losses(plan, stop_when=stop_when)
-        step_seconds = float(np.median(timer.steady_seconds() or [timer.first_call_seconds]))
+        step_seconds = float(np.median(timer.steady_seconds() or [0.0]))
         contender = Contender(
             plan=plan,
             loss=float(losses[-1]),

@@ -3,9 +3,8 @@
 from tfx_perf import config
 from tfx_perf.hardware import identity, onednn
 
-# How long to try, from which seed, and what to save, is not what to find.
+# From which seed to try, and what to save, is not what to find.
 _IRRELEVANT = {
-    "trial_budget_seconds",
     "seed",
     "checkpoint_folder",
     "checkpoint_steps",
