@@ -76,8 +76,8 @@ class TrainingConfig(_Section):
     """OptimizedTrainer.
 
     Attributes:
-        trial_budget_seconds: wall time of the trials that choose the plan; 0 trains with
-            plain `fit` and only measures.
+        trial_budget_seconds: wall time of the trials that choose the plan, beside the start
+            of their processes; 0 trains with plain `fit` and only measures.
         steps_per_call: the numbers of steps per call from Python that are tried.
         loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.

@@ -20,7 +20,7 @@ class TrialRecord(records.Record):
             each; None without XLA, and where nothing was compiled.
         step_time: seconds per step, median over the blocks.
         speedup: plain fit's step time over this one's, in interleaved pairs; for a plan with
-            oneDNN, that of the best one without it times what the pairs of these two say.
+            oneDNN, that over plain fit with it, times what oneDNN gained plain fit.
     """
 
     plan: TrainingPlan
