@@ -98,12 +98,12 @@ def train(
         streams, losses = {}, {}
         try:
             for _ in trainings:
-                stream = connections.enter_context(_accepted(server, running, deadline))
+                stream = connections.enter_context(_accepted(server, running, deadline=deadline))
                 name, losses_found = json.loads(_line(stream, running))
                 streams[name], losses[name] = stream, losses_found
             deadline = min(deadline, time.monotonic() + seconds)
-            own = [streams[name] for name in trainings]
-            blocks = _in_turns(own, running, deadline, decided)
+            in_order = [streams[name] for name in trainings]
+            blocks = _in_turns(in_order, running, deadline=deadline, decided=decided)
         except TimeoutError as error:
             raise errors.MeasurementError(
                 f"{seconds:g} s were too short to train in turns; raise {setting}"
@@ -112,7 +112,7 @@ def train(
 
 
 def _accepted(
-    server: socket.socket, running: Sequence[futures.Future], deadline: float
+    server: socket.socket, running: Sequence[futures.Future], *, deadline: float
 ) -> IO[str]:
     server.settimeout(0.5)
     while time.monotonic() < deadline:
@@ -128,6 +128,7 @@ def _accepted(
 def _in_turns(
     streams: Sequence[IO[str]],
     running: Sequence[futures.Future],
+    *,
     deadline: float,
     decided: Callable[[list[list[float]]], bool],
 ) -> list[list[float]]:

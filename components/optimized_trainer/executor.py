@@ -55,5 +55,10 @@ class Executor(base_executor.BaseExecutor):
             training.train_in_child(job, output_dict, given=given, checkpoint_folder=folder)
         else:
             training.train(
-                job, run_fn, arguments, target=target, given=given, checkpoint_folder=folder
+                job,
+                run_fn=run_fn,
+                arguments=arguments,
+                target=target,
+                given=given,
+                checkpoint_folder=folder,
             )

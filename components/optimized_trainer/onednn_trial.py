@@ -12,6 +12,7 @@ from tfx_perf.config import TrainingConfig
 from tfx_perf.hardware import onednn
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.contender import speed_reason
 from tfx_perf.training.trials.equivalence import relative_difference
 from tfx_perf.training.trials.trial_record import TrialRecord
 
@@ -102,11 +103,7 @@ def _judged(
     first, again = off.losses
     difference, spread = (relative_difference(loss, first) for loss in (*on.losses, again))
     allowed = settings.loss_tolerance + 2 * spread
-    status = "slower"
-    reason = (
-        f"{ratio.value:.2f} times {PLAIN_FIT}'s speed "
-        f"(95 % interval {ratio.low:.2f} to {ratio.high:.2f})"
-    )
+    status, reason = "slower", speed_reason(ratio, PLAIN_FIT)
     if not difference <= allowed:  # also if it is NaN
         status = "different"
         reason = f"loss differs by {difference:.1%} from {PLAIN_FIT}'s, allowed {allowed:.1%}"
@@ -132,10 +129,12 @@ def _with_onednn(found: PlanChoice, without: TrialRecord, tried: TrialRecord) ->
     """Returns what was found with oneDNN, held against plain `fit` without it."""
     reference = next((each for each in found.trials if each.plan.is_plain_fit), None)
     if reference is not None:
-        measured = {
-            name: getattr(reference, name) for name in ("loss", "compile_time_seconds")
-        }
-        tried = tried.model_copy(update=measured)
+        tried = tried.model_copy(
+            update={
+                "loss": reference.loss,
+                "compile_time_seconds": reference.compile_time_seconds,
+            }
+        )
     if not found.plan.is_plain_fit:
         tried = tried.model_copy(update={"status": "slower"})
     others = [

@@ -26,9 +26,9 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 
 def train(
     job: jobs.TrainingJob,
+    *,
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
-    *,
     target: artifact.Artifact,
     given: PlanChoice | None,
     checkpoint_folder: str | None,
@@ -128,8 +128,8 @@ def carry_out(
     properties = training.exec_properties
     train(
         training,
-        trainer_args.load_run_fn(properties),
-        trainer_args.fn_args(training.input_dict, output_dict, properties),
+        run_fn=trainer_args.load_run_fn(properties),
+        arguments=trainer_args.fn_args(training.input_dict, output_dict, properties),
         target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
         given=given and PlanChoice.model_validate(given),
         checkpoint_folder=checkpoint_folder,

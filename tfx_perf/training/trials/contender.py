@@ -36,8 +36,7 @@ class Contender:
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
-            reason=f"{speedup.value:.2f} times {reference.plan}'s speed "
-            f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})",
+            reason=speed_reason(speedup, reference.plan),
             speedup=speedup,
             **self._measured(),
         )
@@ -54,3 +53,11 @@ class Contender:
             "compile_time_seconds": self.compile_seconds,
             "step_time": statistics.median_interval(self.blocks) if self.blocks else None,
         }
+
+
+def speed_reason(speedup: statistics.Interval, reference: TrainingPlan) -> str:
+    """Returns how fast a plan is, held against another one."""
+    return (
+        f"{speedup.value:.2f} times {reference}'s speed "
+        f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
+    )
