@@ -1,5 +1,7 @@
 """Medians and intervals: right where the answer is known, and covering as often as they say."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -40,6 +42,26 @@ def test_the_interval_covers_the_true_median_about_as_often_as_it_says():
         interval = statistics.median_interval(random.lognormal(size=15))  # true median: 1
         hits += interval.low <= 1.0 <= interval.high
     assert 0.88 <= hits / 200 <= 1.0
+
+
+def test_many_samples_have_the_interval_of_the_bootstrap(monkeypatch):
+    samples = np.random.default_rng(3).lognormal(size=3001)
+    found = statistics.median_interval(samples)
+    monkeypatch.setattr(statistics, "_MOST_RESAMPLED", len(samples))
+    resampled = statistics.median_interval(samples)
+    assert found.value == resampled.value
+    bounds = [(own.low, own.high) for own in (found, resampled)]
+    assert bounds[0] == pytest.approx(bounds[1], abs=0.1 * (found.high - found.low))
+
+
+def test_a_million_samples_take_little_memory():
+    samples = np.random.default_rng(3).lognormal(size=10**6)
+    tracemalloc.start()
+    interval = statistics.median_interval(samples)
+    _, peak_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert interval.low <= 1.0 <= interval.high
+    assert peak_bytes < 10 * samples.nbytes  # resampled they would take two thousand times that
 
 
 def test_a_disturbance_of_both_cancels_in_the_ratio():

@@ -32,6 +32,7 @@ class Run(records.Record):
             included; for the taxi template all of `fit` but its steps.
         trial_time_seconds: what of it was trials.
         plan: in words.
+        uses_onednn: whether the plan has oneDNN's kernels where TensorFlow would not take them.
         train_loss: of the training, which ends when everything is measured.
     """
 
@@ -39,6 +40,7 @@ class Run(records.Record):
     start_time_seconds: float
     trial_time_seconds: float
     plan: str
+    uses_onednn: bool = False
     train_loss: float
 
     def seconds_of(self, steps: int) -> float:
@@ -47,7 +49,7 @@ class Run(records.Record):
 
 
 class Regret(records.Record):
-    """All plans, measured in turns in one process.
+    """All plans, measured in turns in one process, with the kernels that the training took.
 
     Attributes:
         speedups: plan, in words, to plain fit's step time over its own.

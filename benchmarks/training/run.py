@@ -8,12 +8,15 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+import types
+from collections.abc import Mapping
 from typing import Any
 
 from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
 from tfx_perf import errors
 from tfx_perf.components import child
+from tfx_perf.hardware import onednn
 from tfx_perf.training.plan import PLAIN_FIT
 
 _TIMEOUT_SECONDS = 1800
@@ -57,7 +60,11 @@ def measure(cell: results.Cell, settings: Settings) -> results.CellResult:
     }
     regret = None
     if settings.regret:
-        found = _in_child(cell, settings, "regret_job", rounds=_REGRET_ROUNDS)
+        # What pays depends on the kernels: those that the training took.
+        kernels = onednn.ON if runs[results.OPTIMIZED].uses_onednn else {}
+        found = _in_child(
+            cell, settings, "regret_job", environment=kernels, rounds=_REGRET_ROUNDS
+        )
         regret = results.Regret.model_validate(found)
     return results.CellResult(
         cell=cell,
@@ -76,7 +83,12 @@ def _train(
 
 
 def _in_child(
-    cell: results.Cell, settings: Settings, job: str, **arguments: Any
+    cell: results.Cell,
+    settings: Settings,
+    job: str,
+    *,
+    environment: Mapping[str, str] = types.MappingProxyType({}),
+    **arguments: Any,
 ) -> dict[str, Any]:
     logs = settings.data_folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
@@ -86,7 +98,7 @@ def _in_child(
         {"workload": cell.workload, "data_folder": str(settings.data_folder), **arguments},
         timeout_seconds=_TIMEOUT_SECONDS,
         log_path=logs / f"{name}.log",
-        environment=_environment(cell.line),
+        environment={**_environment(cell.line), **environment},
     )
 
 

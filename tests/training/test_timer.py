@@ -1,6 +1,7 @@
 """Which calls count, where an epoch begins, and how turns are timed."""
 
 import time
+import tracemalloc
 
 import model_cases
 import numpy as np
@@ -77,13 +78,30 @@ def test_a_short_training_counts_what_there_is(monkeypatch):
     clock = Clock(monkeypatch)
     timer = StepTimer(steps_in_call=lambda: 1)
     run_epochs(timer, clock, epochs=[4], step_seconds=lambda epoch, call: 9.0 if not call else 1.0)
-    assert timer.steady_seconds() == [1.0, 1.0, 1.0]
+    assert list(timer.steady_seconds()) == [1.0, 1.0, 1.0]
     assert timer.settled_seconds() == 1.0
+
+
+def test_a_long_training_is_kept_in_little_memory():
+    timer = StepTimer(steps_in_call=lambda: 1)
+    timer._on_epoch_begin(0)
+    calls = 100_000
+    tracemalloc.start()
+    for call in range(calls):
+        timer._on_batch_begin(call)
+        timer._on_batch_end(call)
+    held_bytes, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert held_bytes < 40 * calls
+    assert timer.step_count == calls
+    assert 400 <= len(timer.series(400)) <= 500
+    assert timer.series(400)[1][0] == 1 + calls // 400
 
 
 def test_nothing_was_run():
     timer = StepTimer(steps_in_call=lambda: 1)
-    assert timer.steady_seconds() == []
+    assert len(timer.steady_seconds()) == 0
+    assert timer.series() == []
     assert timer.settled_seconds() == 0.0
     assert timer.first_call_seconds == 0.0
     assert timer.first_call_end is None

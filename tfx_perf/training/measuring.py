@@ -53,15 +53,13 @@ def measured(
     began = time.perf_counter()
     batch = batches.peek(call)
     first_batch_seconds = time.perf_counter() - began
-    mean_seconds = float(np.mean(steady)) if steady else None
+    mean_seconds = float(np.mean(steady)) if len(steady) else None
     flops = meters.count_flops(call.model, batch)
     xla = xla_reading.account_of(call.model, loop, outcome.plan, batch)
     again = (xla and xla.executed_flops) or 0
     executed = flops.per_step and max(flops.per_step, again)
     flops = flops.held_against(executed, mean_seconds)
     imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
-    series = timer.series()
-    stride = max(1, len(series) // _PLOTTED_STEPS)
     parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
     batch_size = None if batch is None else batches.batch_size_of(batch)
     record = TrainingRecord(
@@ -76,7 +74,7 @@ def measured(
             "flops_per_step": str(flops.per_step),
             "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
         },
-        step_time=statistics.median_interval(steady) if steady else None,
+        step_time=statistics.median_interval(steady) if len(steady) else None,
         mean_step_time_seconds=mean_seconds,
         step_time_p90_seconds=percentile(steady, 90),
         step_time_p99_seconds=percentile(steady, 99),
@@ -84,7 +82,7 @@ def measured(
         trace_time_seconds=loop.functions.trace_seconds(outcome.plan),
         first_batch_seconds=None if batch is None else first_batch_seconds,
         host_share_ratio=timer.host_share(),
-        step_times=tuple(series[::stride]),
+        step_times=tuple(timer.series(_PLOTTED_STEPS)),
         global_batch_size=batch_size,
         parameter_count=parameters,
         train_step_count=timer.step_count,

@@ -1,6 +1,7 @@
 """StepTimer: when each call of the train function began and ended."""
 
-import dataclasses
+import array
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,18 +15,15 @@ _WARM_UP_STEPS = 20
 _FEWEST_CALLS = 3
 
 
+@functools.cache
+def _has_gpu() -> bool:
+    return bool(tf.config.list_physical_devices("GPU"))
+
+
 def wait_for(logs: Any) -> None:
     """Waits until the call that returned `logs` is done; accelerators return before that."""
-    if logs and tf.config.list_physical_devices("GPU"):
+    if logs and _has_gpu():
         float(next(iter(logs.values())))
-
-
-@dataclasses.dataclass(frozen=True)
-class _Call:
-    epoch: int
-    steps: int
-    begin: float
-    end: float
 
 
 class StepTimer:
@@ -49,7 +47,10 @@ class StepTimer:
         """
         self._steps_in_call = steps_in_call
         self._stop_when = stop_when
-        self._calls: list[_Call] = []
+        # Of each call. Arrays, because a training may have ten million of them: they take 32 bytes
+        # a call and give the garbage collector nothing to visit.
+        self._epochs, self._steps = array.array("q"), array.array("q")
+        self._begins, self._ends = array.array("d"), array.array("d")
         self._epoch = 0
         self._begin = 0.0
         self._callback: Any = None
@@ -79,69 +80,73 @@ class StepTimer:
         wait_for(logs)
         steps = self._steps_in_call()
         if steps:  # none are run where a resumed training passes over what is done
-            self._calls.append(_Call(self._epoch, steps, self._begin, time.perf_counter()))
+            self._ends.append(time.perf_counter())
+            self._begins.append(self._begin)
+            self._epochs.append(self._epoch)
+            self._steps.append(steps)
         if self._stop_when is not None and self._stop_when(self):
             self._callback.model.stop_training = True
 
     @property
     def step_count(self) -> int:
         """Steps that were run."""
-        return sum(call.steps for call in self._calls)
+        return sum(self._steps)
 
     @property
     def first_call_seconds(self) -> float:
         """Duration of the first call: tracing and compiling, and its steps."""
-        return self._calls[0].end - self._calls[0].begin if self._calls else 0.0
+        return self._ends[0] - self._begins[0] if self._ends else 0.0
 
     @property
     def first_call_steps(self) -> int:
         """Steps of the first call."""
-        return self._calls[0].steps if self._calls else 0
+        return self._steps[0] if self._steps else 0
 
     @property
     def first_call_end(self) -> float | None:
         """When the first call ended, on `time.perf_counter`'s clock; None before."""
-        return self._calls[0].end if self._calls else None
+        return self._ends[0] if self._ends else None
 
-    def series(self) -> list[tuple[int, float]]:
-        """Returns (steps done, seconds per step) for every call."""
-        done, points, previous = 0, [], None
-        for call in self._calls:
-            same_epoch = previous is not None and previous.epoch == call.epoch
-            begin = previous.end if same_epoch else call.begin
-            done += call.steps
-            points.append((done, (call.end - begin) / call.steps))
-            previous = call
-        return points
+    def series(self, most: int | None = None) -> list[tuple[int, float]]:
+        """Returns (steps done, seconds per step) for every call, or evenly for about `most`."""
+        done, seconds = np.cumsum(self._steps), self._call_seconds() / self._steps
+        stride = max(1, len(done) // most) if most else 1
+        return list(zip(done[::stride].tolist(), seconds[::stride].tolist(), strict=True))
 
-    def steady_seconds(self) -> list[float]:
+    def steady_seconds(self) -> np.ndarray:
         """Returns the seconds per step of the calls after warm-up.
 
         The first call never counts; nor do the first 20 steps, unless little is left.
         """
-        points = self.series()[1:]
-        steady = [seconds for done, seconds in points if done > _WARM_UP_STEPS]
-        return steady if len(steady) >= len(points) / 2 else [seconds for _, seconds in points]
+        done, seconds = np.cumsum(self._steps)[1:], (self._call_seconds() / self._steps)[1:]
+        steady = seconds[done > _WARM_UP_STEPS]
+        return steady if len(steady) >= len(seconds) / 2 else seconds
 
     def host_share(self) -> float | None:
         """Returns the share of the steps' time that passes between the calls, after the first.
 
         There Keras and the callbacks run, in Python. None before two calls in an epoch.
         """
-        pairs = [
-            (before, call)
-            for before, call in zip(self._calls, self._calls[1:], strict=False)
-            if before.epoch == call.epoch
-        ]
-        total = sum(call.end - before.end for before, call in pairs)
-        return sum(call.begin - before.end for before, call in pairs) / total if total else None
+        follows = self._follows()
+        total = float(np.sum(self._call_seconds()[follows]))
+        inside = float(np.sum(np.subtract(self._ends, self._begins)[follows]))
+        return (total - inside) / total if total else None
 
     def settled_seconds(self) -> float:
         """Returns the median seconds per step after the first call; 0 before three such calls."""
-        seconds = [seconds for _, seconds in self.series()[1:]]
+        seconds = (self._call_seconds() / self._steps)[1:]
         return float(np.median(seconds)) if len(seconds) >= _FEWEST_CALLS else 0.0
 
+    def _follows(self) -> np.ndarray:
+        """Returns for each call whether there is one before it in its epoch."""
+        return np.diff(self._epochs, prepend=-1) == 0
 
-def percentile(samples: list[float], share: float) -> float | None:
+    def _call_seconds(self) -> np.ndarray:
+        """Returns the seconds from the end of the call before, if that is of the same epoch."""
+        before = np.roll(self._ends, 1)
+        return np.array(self._ends) - np.where(self._follows(), before, self._begins)
+
+
+def percentile(samples: np.ndarray, share: float) -> float | None:
     """Returns the percentile of the samples, None if there are none."""
-    return float(np.percentile(samples, share)) if samples else None
+    return float(np.percentile(samples, share)) if len(samples) else None

@@ -11,7 +11,7 @@ from tfx_perf import datasets
 from tfx_perf.memory import breakdown
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.trial_record import TrialRecord
 
@@ -141,7 +141,7 @@ class EquivalenceCheck:
     ) -> tuple[Contender, int]:
         """Returns what was seen (0 s a step if it ended with the first call), and its steps."""
         losses, timer = self._losses(plan, stop_when=stop_when)
-        step_seconds = float(np.median(timer.steady_seconds() or [0.0]))
+        step_seconds = percentile(timer.steady_seconds(), 50) or 0.0
         contender = Contender(
             plan=plan,
             loss=float(losses[-1]),
