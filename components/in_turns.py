@@ -32,11 +32,13 @@ class Trained:
 
     Attributes:
         step_seconds: seconds per step of its blocks; the i-th of all followed each other.
+        seconds: that its blocks took.
         losses: of a few steps from the same weights on the same batches, twice of the first
             training and once of the others; empty unless that was wanted.
     """
 
     step_seconds: list[float]
+    seconds: float
     losses: list[float]
 
 
@@ -108,7 +110,10 @@ def train(
             raise errors.MeasurementError(
                 f"{seconds:g} s were too short to train in turns; raise {setting}"
             ) from error
-    return [Trained(own, losses[name]) for name, own in zip(trainings, blocks, strict=True)]
+    return [
+        Trained(steps, seconds, losses[name])
+        for name, (steps, seconds) in zip(trainings, blocks, strict=True)
+    ]
 
 
 def _accepted(
@@ -131,19 +136,23 @@ def _in_turns(
     *,
     deadline: float,
     decided: Callable[[list[list[float]]], bool],
-) -> list[list[float]]:
+) -> list[tuple[list[float], float]]:
+    """Returns of each stream the seconds per step of its blocks, and what these took."""
     found: list[list[float]] = [[] for _ in streams]
-    for index in range(_MAX_ROUNDS):
-        if time.monotonic() > deadline or (index >= _MIN_ROUNDS and decided(found)):
+    spent_seconds = [0.0 for _ in streams]
+    for round_index in range(_MAX_ROUNDS):
+        if time.monotonic() > deadline or (round_index >= _MIN_ROUNDS and decided(found)):
             break
-        for stream, seconds in zip(streams, found, strict=True):
+        for index, stream in enumerate(streams):
+            began = time.monotonic()
             with contextlib.suppress(OSError):  # it has ended; reading says why
                 stream.write(turns_job.GO)
                 stream.flush()
-            seconds.append(float(_line(stream, running)))
+            found[index].append(float(_line(stream, running)))
+            spent_seconds[index] += time.monotonic() - began
     if len(found[0]) < _MIN_ROUNDS:
         raise TimeoutError
-    return found
+    return list(zip(found, spent_seconds, strict=True))
 
 
 def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:

@@ -107,6 +107,7 @@ _METRICS = [
         ("trial_import_seconds", "seconds", _NONE, "Of the trials: from the start of their process to the user's code."),
         ("trial_setup_seconds", "seconds", _NONE, "Of the trials: the user's code in their process, up to fit."),
         ("peak_memory_bytes", "bytes", _LOWER, "Peak during training: the accelerator's allocator, or the resident set on a CPU."),
+        ("peak_memory_share_ratio", "ratio", _LOWER, "Peak over the memory that there is: the accelerator's allocator's, or the RAM of machine or container."),
         ("peak_rss_bytes", "bytes", _LOWER, "Peak of the resident set (host memory) during training."),
         ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC."),
         ("macs_per_step", "count", _NONE, "Multiply-adds of a step: half its FLOPs."),

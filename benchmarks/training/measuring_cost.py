@@ -6,8 +6,8 @@ Run with `python -m benchmarks.training.measuring_cost`.
 import contextlib
 import gc
 import time
-from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import click
 import numpy as np
@@ -17,27 +17,16 @@ from tfx_perf import formatting, interception, statistics
 from tfx_perf.hardware import energy
 from tfx_perf.memory import batches
 from tfx_perf.training import collector
+from tfx_perf.training.lines.base_line import Function
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.speed_watch import Promise
+from tfx_perf.training.timer import StepTimer
 
 _BATCH_SIZE, _WIDTH = 32, 16
 # Of an epoch, by steps per call: short, so that what the host does strikes both of a pair.
 _STEPS = {1: 300, 50: 3_000}
 _PROMISE = Promise(step_seconds=1.0, margin=0.02)  # kept, so that the watch only watches
-
-
-class _Unmeasured(Loop):
-    """Runs `fit` without the timer."""
-
-    def _timed(
-        self,
-        arguments: dict[str, Any],
-        steps_in_call: Callable[[], int],
-        stop_when: Any = None,
-        history: Any = None,
-    ) -> tuple[Any, None]:
-        return self._call.proceed(**arguments), None
 
 
 @click.command()
@@ -59,8 +48,8 @@ def _turns(steps_per_call: int, steps: int, rounds: int) -> tuple[list[float], l
     plan = TrainingPlan(steps_per_call=steps_per_call, fused_update=True)
     epochs: list[float] = []
     call = _fit_call(steps, epochs)
-    measured, bare = Loop(call), _Unmeasured(call)
-    measured.line.build(call.model, batches.first_batch(call.arguments["x"]))
+    loop = Loop(call)
+    loop.line.build(call.model, batches.first_batch(call.arguments["x"]))
     seconds: tuple[list[float], list[float]] = [], []
     kinds = [(seconds[0], True), (seconds[1], False)]
     for index in range(rounds + 1):
@@ -69,10 +58,10 @@ def _turns(steps_per_call: int, steps: int, rounds: int) -> tuple[list[float], l
             epochs.clear()
             if is_measured:
                 with collector.spared(), energy.counted():
-                    measured.fit(plan, promise=_PROMISE)
+                    loop.fit(plan, promise=_PROMISE)
             else:
-                with _frozen():
-                    bare.fit(plan)
+                with _frozen(), mock.patch.object(StepTimer, "around", _untimed):
+                    loop.fit(plan)
             if index:  # the first round traces
                 own.append(epochs[-1] / steps)
     return seconds
@@ -104,6 +93,10 @@ def _fit_call(steps: int, epochs: list[float]) -> interception.FitCall:
             callbacks=[clock],
         )
     )
+
+
+def _untimed(timer: StepTimer, function: Function, model: Any) -> Function:
+    return function
 
 
 @contextlib.contextmanager

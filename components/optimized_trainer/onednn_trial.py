@@ -28,7 +28,7 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
 
     That comes first, because what else pays depends on it. It is left out where TensorFlow uses
     oneDNN anyway, the user has decided, the training is too short for it (`trial_job.is_long`),
-    or memory is short (`recompute`): two processes would train at once.
+    or memory is short (`recompute`, or not enough for two): two processes would train at once.
 
     Args:
         job: the training.
@@ -48,11 +48,13 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
     )
     if found is not None:
         return found
-    without, tried = _in_turns(job, seconds=_SHARE * budget_seconds, log_folder=log_folder)
+    without, tried, spent_seconds = _in_turns(
+        job, seconds=_SHARE * budget_seconds, log_folder=log_folder
+    )
     is_faster = tried.status == "chosen"
     found = attempts.choose_plan(
         job,
-        budget_seconds=(1 - _SHARE) * budget_seconds,
+        budget_seconds=budget_seconds - spent_seconds,
         log_folder=log_folder,
         environment=onednn.ON if is_faster else {},
     )
@@ -70,8 +72,11 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
 
 def _in_turns(
     job: TrainingJob, *, seconds: float, log_folder: pathlib.Path
-) -> tuple[TrialRecord | None, TrialRecord]:
-    """Returns the records of plain `fit`, if it was measured, and of the same with oneDNN."""
+) -> tuple[TrialRecord | None, TrialRecord, float]:
+    """Returns the records of plain `fit`, if it was measured, and of the same with oneDNN.
+
+    And what of the seconds was used.
+    """
     settings = job.settings.training
     try:
         off, on = in_turns.train(
@@ -87,8 +92,8 @@ def _in_turns(
         # There are good plans without it.
         _LOGGER.warning("oneDNN could not be tried. %s", error)
         reason = str(error).partition(" Log: ")[0]
-        return None, TrialRecord(plan=_PLAN, status="failed", reason=reason)
-    return _judged(off=off, on=on, settings=settings)
+        return None, TrialRecord(plan=_PLAN, status="failed", reason=reason), seconds
+    return *_judged(off=off, on=on, settings=settings), min(seconds, off.seconds + on.seconds)
 
 
 def _is_decided(blocks: list[list[float]], margin: float) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 from tfx_perf import errors, interception, records
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer.job import TrainingJob
-from tfx_perf.training import precision
+from tfx_perf.training import meters, precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
@@ -61,7 +61,8 @@ def choose_plan(
         known: the `TrialRecord`s of an attempt that was cut off; they stand.
         budget_seconds: of the trials; what is left of the settings'.
         started: when the parent asked for this process, in seconds since 1970.
-        may_put_off: whether to choose nothing if the training is long; see `is_long`.
+        may_put_off: whether to choose nothing if the training is long (see `is_long`) and there
+            is memory for two of it.
 
     Returns:
         Whether it was put off.
@@ -106,7 +107,12 @@ def choose_plan(
         def stop_when(step_seconds: float) -> bool:
             nonlocal is_put_off
             fit_seconds = step_seconds * (loop.total_length or 0)
-            is_put_off = may_put_off and is_long(fit_seconds, start_seconds=time.time() - started)
+            is_put_off = (
+                may_put_off
+                and is_long(fit_seconds, start_seconds=time.time() - started)
+                # Two processes, and this one ends.
+                and meters.has_memory_for_as_much_again()
+            )
             return is_put_off
 
         found = choosing.by_trials(

@@ -29,6 +29,11 @@ from tfx_perf.components.optimized_trainer import trial_job
 
 trial_job._STARTS = 0
 """
+HAS_LITTLE_MEMORY = """
+from tfx_perf.hardware import host
+
+host.available_memory_bytes = lambda: 2**20
+"""
 # Tells of each process that trains whether it uses oneDNN.
 TELLS = """
 import os, pathlib
@@ -56,8 +61,8 @@ def interval(value):
 def judged(*, off, on, losses=((1.0, 1.0), (1.0,))):
     first, second = losses
     return onednn_trial._judged(
-        off=in_turns.Trained([off] * 9, list(first)),
-        on=in_turns.Trained([on] * 9, list(second)),
+        off=in_turns.Trained([off] * 9, 9.0, list(first)),
+        on=in_turns.Trained([on] * 9, 9.0, list(second)),
         settings=TrainingConfig(),
     )
 
@@ -172,10 +177,13 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert logs == {"trials.log", "onednn-on.log", "onednn-off.log"}
 
 
-def test_a_short_training_is_spared_it(tmp_path, monkeypatch):
+@pytest.mark.parametrize("beginning", ["", IS_LONG + HAS_LITTLE_MEMORY], ids=["short", "large"])
+def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     trainer = training_cases.Trainer(tmp_path)
-    trainer.run(compilation={"enabled": False}, steps_per_call=(10,))
+    trainer.run(
+        module={"beginning": beginning}, compilation={"enabled": False}, steps_per_call=(10,)
+    )
     assert len(trainer.record.trials) == 2
     assert not any(trial.plan.onednn for trial in trainer.record.trials)
 

@@ -108,6 +108,8 @@ def test_figures_are_derived_from_what_was_measured():
     used = record(energy_joules=400.0).figures()
     assert used["energy_per_example_joules"] == pytest.approx(400 / (100 * 40))
     assert figures["energy_per_example_joules"] is None
+    assert figures["peak_memory_share_ratio"] is None
+    assert record(device_memory_bytes=2**32).figures()["peak_memory_share_ratio"] == 0.25
     assert figures["plan_speedup_ratio"] == 4.0
     assert figures["train_loss"] == 0.5
     assert figures["validation_loss"] == 0.6

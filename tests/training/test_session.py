@@ -9,6 +9,7 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.hardware import host
 from tfx_perf.training import measuring
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -90,6 +91,9 @@ def test_several_steps_a_call_win_for_a_small_model_and_change_nothing(keras, tm
     assert figures["time_to_first_step_seconds"] < figures["fit_time_seconds"] <= wall_seconds
     assert 0 < figures["compile_share_ratio"] < 1
     assert figures["peak_rss_bytes"] > 50e6
+    assert figures["peak_memory_share_ratio"] == pytest.approx(
+        figures["peak_memory_bytes"] / host.memory_limit_bytes()
+    )
     # Dense 4 to 8 and 8 to 1: forward and weight gradients, and the inner layer's inputs.
     macs = 8 * (4 * 8 * 2 + 8 * 1 * 3)
     assert figures["flops_per_step"] == 2 * macs

@@ -7,7 +7,10 @@ import model_cases
 import numpy as np
 import pytest
 
+from tfx_perf import interception
 from tfx_perf.training import meters
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials import turns
 
@@ -110,11 +113,29 @@ def test_nothing_was_run():
 
 
 def test_a_timer_ends_fit(keras):
-    timer = StepTimer(steps_in_call=lambda: 1, stop_when=lambda timer: timer.step_count == 3)
-    model = model_cases.dense(keras)
-    data = model_cases.regression()
-    model.fit(data, epochs=5, verbose=0, callbacks=[timer.callback(keras.callbacks)])
+    call = interception.capture_fit(
+        lambda: model_cases.dense(keras).fit(model_cases.regression(), epochs=5, verbose=0)
+    )
+    _, timer = Loop(call).try_out(
+        TrainingPlan(steps_per_call=1),
+        model_cases.regression(),
+        step_count=6,
+        epochs=5,
+        stop_when=lambda timer: timer.step_count == 3,
+    )
     assert timer.step_count == 3
+
+
+def test_what_callbacks_take_is_not_the_train_functions(keras):
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.05))
+    call = interception.capture_fit(
+        lambda: model_cases.dense(keras).fit(
+            model_cases.regression(), epochs=2, verbose=0, callbacks=[slow]
+        )
+    )
+    _, timer = Loop(call).fit(TrainingPlan(steps_per_call=1))
+    assert timer.host_share() > 0.5
+    assert min(timer.steady_seconds()) > 0.05  # a step's time has it all the same
 
 
 def test_turns_run_what_the_schedule_asks_for(keras):

@@ -34,11 +34,23 @@ def memory_limit(*, max_utilization: float) -> MemoryLimit:
     if device.startswith("CPU"):
         available, source = host.available_memory_bytes(), "available RAM"
     else:
-        # The only place where TensorFlow tells the allocator's limit.
-        (available,) = (
-            item.memory_limit
-            for item in device_lib.list_local_devices()
-            if item.name == f"/device:{device}"
-        )
-        source = f"allocator limit of {device}"
+        available, source = _allocator_limit_bytes(device), f"allocator limit of {device}"
     return MemoryLimit(int(max_utilization * available), f"{max_utilization:.0%} of {source}")
+
+
+def device_memory_bytes() -> int:
+    """Returns all that a training may take: of a GPU's allocator, or the RAM on the CPU."""
+    device = peak.device_name()
+    if device.startswith("CPU"):
+        return host.memory_limit_bytes()
+    return _allocator_limit_bytes(device)
+
+
+def _allocator_limit_bytes(device: str) -> int:
+    # The only place where TensorFlow tells it.
+    (found,) = (
+        item.memory_limit
+        for item in device_lib.list_local_devices()
+        if item.name == f"/device:{device}"
+    )
+    return found

@@ -10,6 +10,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training.epochs import Epochs
 from tfx_perf.training.fit_arguments import callback_list, length_of
 from tfx_perf.training.lines import keras_line
+from tfx_perf.training.lines.base_line import Function
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.guard import Guard, Run
 from tfx_perf.training.speed_watch import Promise, SpeedWatch
@@ -82,7 +83,9 @@ class Loop:
 
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
-        return self._timed(self._call.arguments, lambda: self.users_steps_per_call)
+        timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
+        callback = timer.batches_callback(self.line.callbacks)
+        return self._proceed(self._call.arguments, callback), timer
 
     def fit(
         self,
@@ -182,25 +185,33 @@ class Loop:
         callbacks = [self._epochs.counting(length), *overrides["callbacks"]]
         train, test = self._functions.keras
         run = run or (lambda iterator, steps: train(iterator))
-        with self._functions.installed(guard.around(run, lambda: countdown.take(per_call)), test):
-            arguments = {**self._call.arguments, **overrides, "callbacks": callbacks}
-            self._make_endless(arguments)
-            return self._timed(arguments, lambda: guard.last_call_steps, history=guard.history)
+        arguments = {**self._call.arguments, **overrides, "callbacks": callbacks}
+        self._make_endless(arguments)
+        return self._timed(
+            (guard.around(run, lambda: countdown.take(per_call)), test),
+            lambda: guard.last_call_steps,
+            arguments=arguments,
+            history=guard.history,
+        )
 
     def _planned(
         self,
         plan: TrainingPlan,
         overrides: dict[str, Any],
         *,
-        stop_when: Callable[[StepTimer], bool] | None = None,
+        stop_when: Callable[[StepTimer], bool] = lambda timer: False,
         survives_oom: bool = False,
         guard: Guard | None = None,
         promise: Promise | None = None,
     ) -> tuple[Any, StepTimer]:
         arguments = {**self._call.arguments, **overrides}
         if plan.is_plain_fit:
-            with self._functions.installed(*self._functions.keras):
-                return self._timed(arguments, lambda: self.users_steps_per_call, stop_when)
+            return self._timed(
+                self._functions.keras,
+                lambda: self.users_steps_per_call,
+                arguments=arguments,
+                stop_when=stop_when,
+            )
         first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
         arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
         self._make_endless(arguments)
@@ -219,9 +230,14 @@ class Loop:
         if guard is not None:
             function = guard.around(run, take)
             steps_in_call, history = lambda: guard.last_call_steps, guard.history
-        with self._functions.installed(function, None):
-            self.line.set_steps_per_execution(self._model, plan.steps_per_call)
-            return self._timed(arguments, steps_in_call, stop_when, history=history)
+        return self._timed(
+            (function, None),
+            steps_in_call,
+            arguments=arguments,
+            history=history,
+            stop_when=stop_when,
+            steps_per_call=plan.steps_per_call,
+        )
 
     def _make_endless(self, arguments: dict[str, Any]) -> None:
         """Has nothing depend on how Keras 3 counts the steps of finite data; see eligibility."""
@@ -231,17 +247,28 @@ class Loop:
 
     def _timed(
         self,
-        arguments: dict[str, Any],
+        functions: tuple[Function, Function | None],
         steps_in_call: Callable[[], int],
-        stop_when: Callable[[StepTimer], bool] | None = None,
+        *,
+        arguments: dict[str, Any],
         history: Any = None,
+        stop_when: Callable[[StepTimer], bool] = lambda timer: False,
+        steps_per_call: int | None = None,
     ) -> tuple[Any, StepTimer]:
+        """Runs `fit` with functions in the place of Keras'; returns its History and the timer."""
         timer = StepTimer(steps_in_call=steps_in_call, stop_when=stop_when)
-        callbacks = callback_list(arguments["callbacks"])
-        callbacks.append(timer.callback(self.line.callbacks))
+        train, test = functions
+        with self._functions.installed(timer.around(train, self._model), test):
+            if steps_per_call is not None:
+                self.line.set_steps_per_execution(self._model, steps_per_call)
+            callback = timer.epochs_callback(self.line.callbacks)
+            return self._proceed(arguments, callback, history=history), timer
+
+    def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
+        callbacks = [*callback_list(arguments["callbacks"]), callback]
         if history is not None and history not in callbacks:
             callbacks.append(history)
-        return self._call.proceed(**{**arguments, "callbacks": callbacks}), timer
+        return self._call.proceed(**{**arguments, "callbacks": callbacks})
 
 
 def _call(run: Run, take: Callable[[], int], iterator: Any) -> dict[str, Any]:

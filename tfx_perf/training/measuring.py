@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_perf import fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
-from tfx_perf.memory import batches
+from tfx_perf.memory import batches, limit
 from tfx_perf.training import advice, alignment, meters, precision, xla_reading
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.misalignment import Misalignment
@@ -93,6 +93,7 @@ def measured(
             result.trials if is_traced else (), result.plan, timer
         ),
         peak_memory_bytes=peak_memory_bytes,
+        device_memory_bytes=limit.device_memory_bytes(),
         peak_rss_bytes=peak_rss_bytes,
         flops_per_step=flops.per_step,
         executed_flops_per_step=executed,

@@ -9,7 +9,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import formatting, hlo, hlo_products
-from tfx_perf.hardware import devices, peak
+from tfx_perf.hardware import devices, host, peak
 
 _CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
 _STATUS = pathlib.Path("/proc/self/status")
@@ -63,6 +63,11 @@ def peak_rss_bytes() -> int | None:
     with contextlib.suppress(OSError, AttributeError):
         return int(_PEAK_RSS.search(_STATUS.read_text())[1]) * 1024  # written in KiB
     return None
+
+
+def has_memory_for_as_much_again() -> bool:
+    """Returns whether the host has left what this process took at its peak."""
+    return host.available_memory_bytes() > (peak_rss_bytes() or 0)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,6 +22,7 @@ class TrainingRecord(PlanChoice):
             wait for input now and then have a median that says little.
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
+        device_memory_bytes: all that `peak_memory_bytes` could have come to.
         peak_source: where the peak FLOP/s comes from.
         energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
@@ -56,6 +57,7 @@ class TrainingRecord(PlanChoice):
     energy_gap: str = ""
     fit_time_seconds: float
     peak_memory_bytes: int | None
+    device_memory_bytes: int | None = None
     peak_rss_bytes: int | None
     flops_per_step: int | None = None
     executed_flops_per_step: int | None = None
@@ -101,6 +103,11 @@ class TrainingRecord(PlanChoice):
             "trial_import_seconds": self.trial_import_seconds,
             "trial_setup_seconds": self.trial_setup_seconds,
             "peak_memory_bytes": self.peak_memory_bytes,
+            "peak_memory_share_ratio": (
+                self.peak_memory_bytes / self.device_memory_bytes
+                if self.peak_memory_bytes is not None and self.device_memory_bytes
+                else None
+            ),
             "peak_rss_bytes": self.peak_rss_bytes,
             "flops_per_step": flops,
             "macs_per_step": flops and flops // 2,

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf.training.lines.base_line import Function
+
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
 _WARM_UP_STEPS = 20
@@ -27,7 +29,7 @@ def wait_for(logs: Any) -> None:
 
 
 class StepTimer:
-    """Times the calls of the train function, from Keras callbacks.
+    """Times the calls of the train function.
 
     A call's time runs from the end of the call before it in the same epoch, so that the
     wait for input and the host's own work count.
@@ -37,7 +39,7 @@ class StepTimer:
         self,
         *,
         steps_in_call: Callable[[], int],
-        stop_when: "Callable[[StepTimer], bool] | None" = None,
+        stop_when: "Callable[[StepTimer], bool]" = lambda timer: False,
     ) -> None:
         """Makes a timer.
 
@@ -53,30 +55,59 @@ class StepTimer:
         self._begins, self._ends = array.array("d"), array.array("d")
         self._epoch = 0
         self._begin = 0.0
-        self._callback: Any = None
 
-    def callback(self, callbacks: Any) -> Any:
-        """Returns the callback to give to `fit`.
+    def around(self, function: Function, model: Any) -> Function:
+        """Returns a train function that times this one; needs `epochs_callback`.
+
+        A callback for every batch would have Keras go through all callbacks for every batch.
+
+        Args:
+            function: takes Keras' iterator and returns logs.
+            model: whose `fit` is to be ended.
+        """
+
+        def call(iterator: Any) -> Any:
+            self._on_batch_begin()
+            logs = function(iterator)
+            self._on_batch_end(logs=logs)
+            if self._stop_when(self):
+                model.stop_training = True
+            return logs
+
+        return call
+
+    def epochs_callback(self, callbacks: Any) -> Any:
+        """Returns the callback to give to a `fit` whose train function is timed.
 
         Args:
             callbacks: the `callbacks` module of the model's Keras line.
         """
-        callback = callbacks.LambdaCallback(
-            on_epoch_begin=self._on_epoch_begin,
+        return self._callback(callbacks)
+
+    def batches_callback(self, callbacks: Any) -> Any:
+        """Returns the callback to give to a `fit` in which no function may be replaced.
+
+        Args:
+            callbacks: the `callbacks` module of the model's Keras line.
+        """
+        return self._callback(
+            callbacks,
             on_train_batch_begin=self._on_batch_begin,
             on_train_batch_end=self._on_batch_end,
         )
+
+    def _callback(self, callbacks: Any, **others: Callable[..., None]) -> Any:
+        callback = callbacks.LambdaCallback(on_epoch_begin=self._on_epoch_begin, **others)
         callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
-        self._callback = callback
         return callback
 
     def _on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
 
-    def _on_batch_begin(self, batch: int, logs: Any = None) -> None:
+    def _on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
         self._begin = time.perf_counter()
 
-    def _on_batch_end(self, batch: int, logs: Any = None) -> None:
+    def _on_batch_end(self, batch: int = 0, logs: Any = None) -> None:
         wait_for(logs)
         steps = self._steps_in_call()
         if steps:  # none are run where a resumed training passes over what is done
@@ -84,8 +115,6 @@ class StepTimer:
             self._begins.append(self._begin)
             self._epochs.append(self._epoch)
             self._steps.append(steps)
-        if self._stop_when is not None and self._stop_when(self):
-            self._callback.model.stop_training = True
 
     @property
     def step_count(self) -> int:

@@ -5,7 +5,6 @@ import logging
 import tensorflow as tf
 
 from tfx_perf import datasets, statistics
-from tfx_perf.hardware import host
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.training import meters
@@ -51,8 +50,10 @@ def _is_worth_it(loop: Loop, found: PlanChoice) -> bool:
     training_seconds = loop.total_length * trials[0].step_time.value
     needed_seconds = 2 * (trials[0].compile_time_seconds or 0.0) + _BLOCKS_SECONDS
     # Twice the batch needs at most as much again as this process has needed so far.
-    has_memory = host.available_memory_bytes() > (meters.peak_rss_bytes() or 0)
-    return has_memory and needed_seconds < _MOST_SHARE * training_seconds
+    return (
+        meters.has_memory_for_as_much_again()
+        and needed_seconds < _MOST_SHARE * training_seconds
+    )
 
 
 def _measured(call: FitCall, loop: Loop, found: PlanChoice) -> statistics.Interval:

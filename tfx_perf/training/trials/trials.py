@@ -106,10 +106,12 @@ class Trials:
             limit=self._check_limit,
             loss_tolerance=self._settings.training.loss_tolerance,
         )
-        reference = equivalence.reference()
-        contenders = [reference] if reference else []
-        goes_on = reference is not None and not self._stop_when(reference.step_seconds)
-        for plans in self._to_try(reference) if goes_on else ():
+        first = equivalence.first_look()
+        if first is None or self._stop_when(first.step_seconds):
+            self._ran_out_of_time = equivalence.ran_out_of_time
+            return [first] if first else [], equivalence.one_batch
+        contenders = [equivalence.reference()]
+        for plans in self._to_try(contenders[0]):
             self._try(plans)
             found = equivalence.check(plans[0])
             if isinstance(found, TrialRecord):
