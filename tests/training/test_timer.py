@@ -135,7 +135,7 @@ def test_what_callbacks_take_is_not_the_train_functions(keras):
     )
     _, timer = Loop(call).fit(TrainingPlan(steps_per_call=1))
     assert timer.host_share() > 0.5
-    assert min(timer.steady_seconds()) > 0.05  # a step's time has it all the same
+    assert np.median(timer.steady_seconds()) > 0.05  # a step's time has it all the same
 
 
 def test_turns_run_what_the_schedule_asks_for(keras):
