@@ -121,6 +121,13 @@ def test_a_training_must_be_long_enough_for_it():
     assert not trial_job.is_long(0.0, start_seconds=4.0)  # nobody knows
 
 
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    """Undoes what the modules above change: they are imported by the training here, too."""
+    monkeypatch.setattr(host, "available_memory_bytes", host.available_memory_bytes)
+    monkeypatch.setattr(trial_job, "_STARTS", trial_job._STARTS)
+
+
 def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
     features, devices = ["avx2", "fma"], tmp_path
     monkeypatch.setattr(host, "cpu_features", lambda: tuple(features))
