@@ -95,7 +95,7 @@ def _fit_call(steps: int, epochs: list[float]) -> interception.FitCall:
     )
 
 
-def _untimed(timer: StepTimer, function: Function, model: Any) -> Function:
+def _untimed(timer: StepTimer, function: Function, **_: Any) -> Function:
     return function
 
 

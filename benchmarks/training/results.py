@@ -32,7 +32,6 @@ class Run(records.Record):
             included; for the taxi template all of `fit` but its steps.
         trial_time_seconds: what of it was trials.
         plan: in words.
-        uses_onednn: whether the plan has oneDNN's kernels where TensorFlow would not take them.
         train_loss: of the training, which ends when everything is measured.
     """
 
@@ -40,8 +39,12 @@ class Run(records.Record):
     start_time_seconds: float
     trial_time_seconds: float
     plan: str
-    uses_onednn: bool = False
     train_loss: float
+
+    @property
+    def uses_onednn(self) -> bool:
+        """Whether the plan has oneDNN's kernels where TensorFlow would not take them."""
+        return "oneDNN" in self.plan
 
     def seconds_of(self, steps: int) -> float:
         """Returns how long a training of so many steps takes."""

@@ -48,7 +48,6 @@ def run(
         record = TrainingRecord.read(pathlib.Path(given.outputs[written][0].uri, name))
     return {
         "plan": str(record.plan),
-        "uses_onednn": record.plan.onednn,
         "trial_time_seconds": record.trial_time_seconds,
         "train_loss": record.losses["loss"][-1],
     }

@@ -54,6 +54,13 @@ def slowly(x, y):
 """
 
 
+@pytest.fixture(autouse=True)
+def restored(monkeypatch):
+    """Undoes what the modules above change: they are imported by the training here, too."""
+    monkeypatch.setattr(host, "available_memory_bytes", host.available_memory_bytes)
+    monkeypatch.setattr(trial_job, "_STARTS", trial_job._STARTS)
+
+
 def interval(value):
     return statistics.Interval(value=value, low=value, high=value)
 
@@ -119,13 +126,6 @@ def test_a_training_must_be_long_enough_for_it():
     assert trial_job.is_long(100.0, start_seconds=4.0)  # some 20 s to gain, 16 s to spend
     assert not trial_job.is_long(70.0, start_seconds=4.0)
     assert not trial_job.is_long(0.0, start_seconds=4.0)  # nobody knows
-
-
-@pytest.fixture(autouse=True)
-def restored(monkeypatch):
-    """Undoes what the modules above change: they are imported by the training here, too."""
-    monkeypatch.setattr(host, "available_memory_bytes", host.available_memory_bytes)
-    monkeypatch.setattr(trial_job, "_STARTS", trial_job._STARTS)
 
 
 def test_where_there_is_something_to_decide(monkeypatch, tmp_path):

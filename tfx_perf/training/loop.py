@@ -256,9 +256,10 @@ class Loop:
         steps_per_call: int | None = None,
     ) -> tuple[Any, StepTimer]:
         """Runs `fit` with functions in the place of Keras'; returns its History and the timer."""
-        timer = StepTimer(steps_in_call=steps_in_call, stop_when=stop_when)
+        timer = StepTimer(steps_in_call=steps_in_call)
         train, test = functions
-        with self._functions.installed(timer.around(train, self._model), test):
+        train = timer.around(train, model=self._model, stop_when=stop_when)
+        with self._functions.installed(train, test):
             if steps_per_call is not None:
                 self.line.set_steps_per_execution(self._model, steps_per_call)
             callback = timer.epochs_callback(self.line.callbacks)

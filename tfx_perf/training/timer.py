@@ -35,20 +35,13 @@ class StepTimer:
     wait for input and the host's own work count.
     """
 
-    def __init__(
-        self,
-        *,
-        steps_in_call: Callable[[], int],
-        stop_when: "Callable[[StepTimer], bool]" = lambda timer: False,
-    ) -> None:
+    def __init__(self, *, steps_in_call: Callable[[], int]) -> None:
         """Makes a timer.
 
         Args:
             steps_in_call: returns how many steps the call that has just ended took.
-            stop_when: asked after every call; True ends the fit.
         """
         self._steps_in_call = steps_in_call
-        self._stop_when = stop_when
         # Of each call. Arrays, because a training may have ten million of them: they take 32 bytes
         # a call and give the garbage collector nothing to visit.
         self._epochs, self._steps = array.array("q"), array.array("q")
@@ -56,21 +49,28 @@ class StepTimer:
         self._epoch = 0
         self._begin = 0.0
 
-    def around(self, function: Function, model: Any) -> Function:
+    def around(
+        self,
+        function: Function,
+        *,
+        model: Any,
+        stop_when: "Callable[[StepTimer], bool]" = lambda timer: False,
+    ) -> Function:
         """Returns a train function that times this one; needs `epochs_callback`.
 
         A callback for every batch would have Keras go through all callbacks for every batch.
 
         Args:
             function: takes Keras' iterator and returns logs.
-            model: whose `fit` is to be ended.
+            model: whose `fit` it is.
+            stop_when: asked after every call; True ends the fit.
         """
 
         def call(iterator: Any) -> Any:
             self._on_batch_begin()
             logs = function(iterator)
             self._on_batch_end(logs=logs)
-            if self._stop_when(self):
+            if stop_when(self):
                 model.stop_training = True
             return logs
 
@@ -138,7 +138,7 @@ class StepTimer:
 
     def series(self, most: int | None = None) -> list[tuple[int, float]]:
         """Returns (steps done, seconds per step) for every call, or evenly for about `most`."""
-        done, seconds = np.cumsum(self._steps), self._call_seconds() / self._steps
+        done, seconds = np.cumsum(self._steps), self._step_seconds()
         stride = max(1, len(done) // most) if most else 1
         return list(zip(done[::stride].tolist(), seconds[::stride].tolist(), strict=True))
 
@@ -147,7 +147,7 @@ class StepTimer:
 
         The first call never counts; nor do the first 20 steps, unless little is left.
         """
-        done, seconds = np.cumsum(self._steps)[1:], (self._call_seconds() / self._steps)[1:]
+        done, seconds = np.cumsum(self._steps)[1:], self._step_seconds()[1:]
         steady = seconds[done > _WARM_UP_STEPS]
         return steady if len(steady) >= len(seconds) / 2 else seconds
 
@@ -163,7 +163,7 @@ class StepTimer:
 
     def settled_seconds(self) -> float:
         """Returns the median seconds per step after the first call; 0 before three such calls."""
-        seconds = (self._call_seconds() / self._steps)[1:]
+        seconds = self._step_seconds()[1:]
         return float(np.median(seconds)) if len(seconds) >= _FEWEST_CALLS else 0.0
 
     def _follows(self) -> np.ndarray:
@@ -174,6 +174,9 @@ class StepTimer:
         """Returns the seconds from the end of the call before, if that is of the same epoch."""
         before = np.roll(self._ends, 1)
         return np.array(self._ends) - np.where(self._follows(), before, self._begins)
+
+    def _step_seconds(self) -> np.ndarray:
+        return self._call_seconds() / self._steps
 
 
 def percentile(samples: np.ndarray, share: float) -> float | None:

@@ -57,7 +57,6 @@ class EquivalenceCheck:
         self._loops = loops
         self._reference_curve: np.ndarray | None = None
         self._reference = reference
-        self._first: Contender | None = None
         self.ran_out_of_time = False
         self._restore = restore
         self._limit = limit
@@ -72,20 +71,21 @@ class EquivalenceCheck:
 
     def first_look(self) -> Contender | None:
         """Returns what is seen of the reference; None if there is no time even for it."""
-        self._first, step_count = self._train(self._reference)
+        first, step_count = self._train(self._reference)
         if step_count < self._fewest:
             self.ran_out_of_time = True
             return None
-        return self._first
+        return first
 
-    def reference(self) -> Contender:
-        """Returns what the others are held to.
+    def reference(self, first: Contender) -> Contender:
+        """Returns what the others are held to; must come before `check`.
 
-        Must come after `first_look` and before `check`.
+        Args:
+            first: what `first_look` returned.
         """
         reference, _ = self._train(self._reference, stop_when=lambda timer: False)
-        reference.compile_seconds = self._first.compile_seconds
-        spread = relative_difference(self._first.loss, reference.loss)
+        reference.compile_seconds = first.compile_seconds
+        spread = relative_difference(first.loss, reference.loss)
         self._allowed = self._loss_tolerance + 2 * spread
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
         self._reference_loss = reference.loss

@@ -107,17 +107,18 @@ class Trials:
             loss_tolerance=self._settings.training.loss_tolerance,
         )
         first = equivalence.first_look()
-        if first is None or self._stop_when(first.step_seconds):
-            self._ran_out_of_time = equivalence.ran_out_of_time
-            return [first] if first else [], equivalence.one_batch
-        contenders = [equivalence.reference()]
-        for plans in self._to_try(contenders[0]):
-            self._try(plans)
-            found = equivalence.check(plans[0])
-            if isinstance(found, TrialRecord):
-                self._finished += [found.model_copy(update={"plan": plan}) for plan in plans]
-            else:
-                contenders += [dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans]
+        contenders = [first] if first else []
+        if first and not self._stop_when(first.step_seconds):
+            contenders = [equivalence.reference(first)]
+            for plans in self._to_try(contenders[0]):
+                self._try(plans)
+                found = equivalence.check(plans[0])
+                if isinstance(found, TrialRecord):
+                    self._finished += [found.model_copy(update={"plan": plan}) for plan in plans]
+                else:
+                    contenders += [
+                        dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans
+                    ]
         self._ran_out_of_time = equivalence.ran_out_of_time
         return contenders, equivalence.one_batch
 
