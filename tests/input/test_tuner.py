@@ -214,8 +214,9 @@ def tune_with(source, training, **settings):
 
 
 def test_a_fed_training_is_left_alone(make_source):
+    # Long steps: on a machine busy with other tests, waking up late is no 3 % of them.
     source = make_source(batch_size=32)
-    record = tune_with(source, Training(source, step_seconds=0.1))
+    record = tune_with(source, Training(source, step_seconds=0.6))
     assert record.chosen == "default"
     assert record.diagnosis.is_fed
     assert record.reason.startswith("Compute-bound")
