@@ -30,3 +30,19 @@ def row_count(batch: Any) -> tf.Tensor:
         if value is not None and value.shape.rank != 0:
             return tf.shape(value, out_type=tf.int64)[0]  # of a sparse tensor, its dense shape
     raise ValueError("a batch of nothing but scalars has no rows")
+
+
+def operations(data: Any) -> set[str]:
+    """Returns the names of the operations in a dataset's graph, e.g. `ParallelMapDatasetV2`.
+
+    Args:
+        data: the `x` of a `fit`; what is no dataset, or cannot be written down, has none.
+    """
+    if not isinstance(data, tf.data.Dataset):
+        return set()
+    try:
+        graph = tf.compat.v1.GraphDef.FromString(data._as_serialized_graph().numpy())
+    except (tf.errors.OpError, AttributeError, ValueError):
+        return set()
+    functions = (node for function in graph.library.function for node in function.node_def)
+    return {node.op for node in (*graph.node, *functions)}

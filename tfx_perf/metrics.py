@@ -109,6 +109,8 @@ _METRICS = [
         ("peak_memory_bytes", "bytes", _LOWER, "Peak during training: the accelerator's allocator, or the resident set on a CPU."),
         ("peak_memory_share_ratio", "ratio", _LOWER, "Peak over the memory that there is: the accelerator's allocator's, or the RAM of machine or container."),
         ("peak_rss_bytes", "bytes", _LOWER, "Peak of the resident set (host memory) during training."),
+        ("memory_growth_bytes_per_step", "bytes", _LOWER, "How fast host memory grew in the last two thirds of the training; 0 if it did not."),
+        ("memory_leak", "flag", _LOWER, "1 if host memory kept growing: more than noise, more than 2 %, and no slower towards the end."),
         ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC."),
         ("macs_per_step", "count", _NONE, "Multiply-adds of a step: half its FLOPs."),
         ("executed_flops_per_step", "count", _NONE, "FLOPs of a step that were really computed: the model's, and what is computed again."),

@@ -92,13 +92,21 @@ def test_the_defaults_insist_on_time_and_memory(missing):
     assert not evaluate(run("a", **figures), ledger=Ledger(), settings=GateConfig()).blessed
 
 
-@pytest.mark.parametrize(("share", "blessed"), [(0.84, True), (0.86, False)])
-def test_the_defaults_refuse_what_leaves_little_memory(share, blessed):
-    figures = {"step_time_seconds": 1.0, "peak_memory_bytes": 1e9, "peak_memory_share_ratio": share}
+@pytest.mark.parametrize(
+    ("key", "value", "blessed"),
+    [
+        ("peak_memory_share_ratio", 0.84, True),
+        ("peak_memory_share_ratio", 0.86, False),
+        ("memory_leak", 0, True),
+        ("memory_leak", 1, False),
+    ],
+)
+def test_the_defaults_refuse_what_runs_out_of_memory(key, value, blessed):
+    figures = {"step_time_seconds": 1.0, "peak_memory_bytes": 1e9, key: value}
     record = evaluate(run("new", **figures), ledger=Ledger(), settings=GateConfig())
     assert record.blessed is blessed
     if not blessed:
-        assert "peak_memory_share_ratio (limit)" in record.headline
+        assert f"{key} (limit)" in record.headline
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])

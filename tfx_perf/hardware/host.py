@@ -1,5 +1,6 @@
 """The host: memory, processors and what the processors can do."""
 
+import ctypes
 import math
 import os
 import pathlib
@@ -28,6 +29,22 @@ def memory_limit_bytes() -> int:
 def available_memory_bytes() -> int:
     """Returns the RAM this process can still get without swapping or being killed."""
     return min([psutil.virtual_memory().available, *cgroup.memory_left_bytes()])
+
+
+def anonymous_memory_bytes() -> int:
+    """Returns this process's resident memory that belongs to no file; all of it where nobody says.
+
+    Pages of files (libraries, mapped data) are the system's to take back when it needs them.
+    """
+    memory = psutil.Process().memory_info()
+    return memory.rss - getattr(memory, "shared", 0)
+
+
+def return_freed_memory() -> None:
+    """Has the allocator give back to the system what it keeps for later; it would hide growth."""
+    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
+    if malloc_trim:
+        malloc_trim(0)
 
 
 def cpu_count() -> int:

@@ -1,11 +1,10 @@
 """How much memory a piece of work really takes."""
 
-import ctypes
 import gc
 import threading
 from types import TracebackType
 
-import psutil
+from tfx_perf.hardware import host
 
 _SAMPLING_SECONDS = 0.02
 
@@ -21,8 +20,8 @@ class MemoryMeter:
 
     def __enter__(self) -> "MemoryMeter":
         gc.collect()
-        _return_freed()
-        self._before_bytes = _anonymous_bytes()
+        host.return_freed_memory()
+        self._before_bytes = host.anonymous_memory_bytes()
         self._peak_bytes = self._before_bytes
         self._ended = threading.Event()
         self._sampler = threading.Thread(target=self._sample, daemon=True)
@@ -40,13 +39,13 @@ class MemoryMeter:
 
     def growth_bytes(self) -> int:
         """Returns how much more memory the process has now than at the start."""
-        now_bytes = _anonymous_bytes()
+        now_bytes = host.anonymous_memory_bytes()
         self._peak_bytes = max(self._peak_bytes, now_bytes)
         return now_bytes - self._before_bytes
 
     def settled_growth_bytes(self) -> int:
         """Returns the growth without memory that was freed meanwhile."""
-        _return_freed()
+        host.return_freed_memory()
         return self.growth_bytes()
 
     @property
@@ -57,16 +56,3 @@ class MemoryMeter:
     def _sample(self) -> None:
         while not self._ended.wait(_SAMPLING_SECONDS):
             self.growth_bytes()
-
-
-def _anonymous_bytes() -> int:
-    """Returns the resident memory that belongs to no file; all of it where nobody says."""
-    memory = psutil.Process().memory_info()
-    return memory.rss - getattr(memory, "shared", 0)
-
-
-def _return_freed() -> None:
-    """Has the allocator give back to the system what it keeps for later."""
-    malloc_trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
-    if malloc_trim:
-        malloc_trim(0)

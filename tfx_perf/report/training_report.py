@@ -70,6 +70,8 @@ def report_on(record: TrainingRecord) -> page.Report:
             note="One point for each call of the train function. The first holds tracing and "
             "compiling, unless trials in the same process have done them.",
         )
+    if record.memory_series:
+        _add_memory(report, record)
     _add_start(report, record)
     if record.xla:
         _add_xla(report, record.xla)
@@ -96,6 +98,30 @@ def report_on(record: TrainingRecord) -> page.Report:
         note="Runs are compared only if all of this is equal.",
     )
     return report
+
+
+def _add_memory(report: page.Report, record: TrainingRecord) -> None:
+    """Adds how much memory the training took along the way."""
+    seconds, sizes = zip(*record.memory_series, strict=True)
+    growth = record.memory_growth
+    note = "The training was too short, or its input caches too much, to tell whether memory leaks."
+    if growth:
+        rate = growth.bytes_per_step
+        value, low, high = map(formatting.format_bytes, (rate.value, rate.low, rate.high))
+        note = (
+            f"In the last {formatting.format_seconds(growth.seconds)} it grew by {value} a step "
+            f"(95 % interval {low} to {high}): "
+            f"{'a leak, or what looks like one' if growth.is_leak else 'no leak'}."
+        )
+    report.add_figure(
+        "Memory",
+        svg=plots.lines(
+            {"host memory": (seconds, [size / 2**20 for size in sizes])},
+            xlabel="seconds since the first steps",
+            ylabel="MiB",
+        ),
+        note=note,
+    )
 
 
 def _add_start(report: page.Report, record: TrainingRecord) -> None:

@@ -18,6 +18,8 @@ RULES: Mapping[str, Rule] = {
     "peak_memory_bytes": Rule(margin=0.05),
     # Beyond that the next larger batch or a fragmented allocator ends the training.
     "peak_memory_share_ratio": Rule(max=0.85, optional=True),
+    # Such a training ends some day, whatever its peak is now.
+    "memory_leak": Rule(max=0.0, optional=True),
     # Relative to a share of 20 %: two points more.
     "input_wait_ratio": Rule(margin=0.1, scale=0.2, optional=True),
     "trace_count": Rule(margin=0.0, budget=1.0, optional=True),

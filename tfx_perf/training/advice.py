@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-import tensorflow as tf
-
-from tfx_perf import formatting
+from tfx_perf import datasets, formatting
 from tfx_perf.advice import Advice
 from tfx_perf.training.record import TrainingRecord
 
@@ -42,7 +40,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             else "tune it with InputTuner and give its input_plan to OptimizedTrainer."
         )
         yield "input_bound", f"{shown['input_wait_ratio']} of a step waits for the input: {remedy}"
-    python = _python_ops(data) if waits else []  # the graph may hold all of the data
+    used = datasets.operations(data) if waits else set()  # the graph may hold all of the data
+    python = [name for name in _PYTHON_OPS if name in used]
     if python:
         yield (
             "python_in_input",
@@ -106,22 +105,16 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"{shown['step_time_seconds']}: look for callbacks, checkpoints and input that comes "
             "in bursts.",
         )
+    if record.memory_growth and record.memory_growth.is_leak:
+        yield (
+            "memory_leak",
+            f"Memory kept growing by {shown['memory_growth_bytes_per_step']} a step, and no slower "
+            "towards the end. Callbacks that keep tensors, logs or batches, operations that Python "
+            "adds to a graph for every batch, and generators in the input are the usual causes.",
+        )
     if figures["garbage_collection_seconds"] > _PAUSE_SHARE * record.fit_time_seconds:
         yield (
             "garbage_collection",
             f"Python's garbage collector took {shown['garbage_collection_seconds']}: callbacks "
             "that keep objects, or build many, are the usual cause.",
         )
-
-
-def _python_ops(data: Any) -> list[str]:
-    """Returns the operations in a dataset's graph that call Python."""
-    if not isinstance(data, tf.data.Dataset):
-        return []
-    try:
-        graph = tf.compat.v1.GraphDef.FromString(data._as_serialized_graph().numpy())
-    except (tf.errors.OpError, AttributeError, ValueError):  # it cannot be written down
-        return []
-    nodes = [*graph.node, *(node for f in graph.library.function for node in f.node_def)]
-    used = {node.op for node in nodes}
-    return [name for name in _PYTHON_OPS if name in used]

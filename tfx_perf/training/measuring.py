@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import fingerprint, statistics
+from tfx_perf import datasets, fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
-from tfx_perf.memory import batches, limit
+from tfx_perf.memory import batches, growth, limit
 from tfx_perf.training import advice, alignment, meters, precision, xla_reading
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.memory_watch import MemoryWatch
 from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
@@ -23,6 +24,7 @@ from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.xla_account import XlaAccount
 
 _PLOTTED_STEPS = 400
+_CACHES = {"CacheDataset", "CacheDatasetV2"}
 
 
 def measured(
@@ -31,6 +33,7 @@ def measured(
     outcome: Outcome,
     *,
     loop: Loop,
+    memory: MemoryWatch,
     is_traced: bool,
     started: float,
     **known: Any,
@@ -42,6 +45,7 @@ def measured(
         result: the choice of the plan that was used in the end.
         outcome: how the training ended.
         loop: the loop that ran it.
+        memory: the watch over it, ended.
         is_traced: whether the trials were made in this process, so that `fit` did not trace.
         started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
         **known: fields of the record that somebody else measured.
@@ -95,6 +99,7 @@ def measured(
         peak_memory_bytes=peak_memory_bytes,
         device_memory_bytes=limit.device_memory_bytes(),
         peak_rss_bytes=peak_rss_bytes,
+        **_memory_along(memory, timer, data=call.arguments["x"]),
         flops_per_step=flops.per_step,
         executed_flops_per_step=executed,
         peak_flops_per_second=flops.peak_per_second,
@@ -114,6 +119,23 @@ def measured(
         **known,
     )
     return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
+
+
+def _memory_along(memory: MemoryWatch, timer: StepTimer, *, data: Any) -> dict[str, Any]:
+    """Returns the fields on memory along the training, from the end of its first call on."""
+    begin = timer.first_call_end
+    samples = [sample for sample in memory.samples if begin is not None and sample[0] >= begin]
+    if not samples:
+        return {}
+    times, sizes = zip(*samples, strict=True)
+    grown = growth.growth_of(times, timer.steps_at(times), sizes)
+    if grown and grown.is_leak and datasets.operations(data) & _CACHES:
+        grown = None  # what the input keeps, and the first pass over it may not be at its end
+    stride = max(1, len(samples) // _PLOTTED_STEPS)
+    return {
+        "memory_series": [(when - begin, size) for when, size in samples[::stride]],
+        "memory_growth": grown,
+    }
 
 
 def _misalignments(flops: meters.Flops) -> tuple[Misalignment, ...]:

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from tfx_perf import statistics
 from tfx_perf.advice import Advice
+from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.xla_account import XlaAccount
@@ -23,6 +24,8 @@ class TrainingRecord(PlanChoice):
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         device_memory_bytes: all that `peak_memory_bytes` could have come to.
+        memory_series: (seconds since the first steps, bytes of host memory), thinned for plots.
+        memory_growth: whether that kept growing; None if the training was too short to tell.
         peak_source: where the peak FLOP/s comes from.
         energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
@@ -59,6 +62,8 @@ class TrainingRecord(PlanChoice):
     peak_memory_bytes: int | None
     device_memory_bytes: int | None = None
     peak_rss_bytes: int | None
+    memory_series: tuple[tuple[float, int], ...] = ()
+    memory_growth: MemoryGrowth | None = None
     flops_per_step: int | None = None
     executed_flops_per_step: int | None = None
     peak_flops_per_second: float | None = None
@@ -109,6 +114,10 @@ class TrainingRecord(PlanChoice):
                 else None
             ),
             "peak_rss_bytes": self.peak_rss_bytes,
+            "memory_growth_bytes_per_step": (
+                max(0.0, self.memory_growth.bytes_per_step.value) if self.memory_growth else None
+            ),
+            "memory_leak": int(self.memory_growth.is_leak) if self.memory_growth else None,
             "flops_per_step": flops,
             "macs_per_step": flops and flops // 2,
             "executed_flops_per_step": executed,

@@ -9,7 +9,7 @@ from typing import Any
 from tfx_perf import config
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import collector, measuring, meters
+from tfx_perf.training import collector, measuring, memory_watch, meters
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
@@ -60,9 +60,10 @@ class TrainingSession:
         loop = Loop(call)
         meters.reset_peak_memory()
         result = plain("only observed")
-        outcome = Outcome(*loop.observe(), plan=result.plan)
+        with memory_watch.watching() as memory:
+            outcome = Outcome(*loop.observe(), plan=result.plan)
         seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
-        self._record(call, result, outcome, loop=loop, **seconds)
+        self._record(call, result, outcome, loop=loop, memory=memory, **seconds)
         return outcome.history
 
     def fit(self, call: FitCall) -> Any:
@@ -80,7 +81,11 @@ class TrainingSession:
         if self._given is not None:  # the trials count, though they were before
             started -= result.trial_time_seconds
         meters.reset_peak_memory()
-        with collector.spared() as pauses, energy.counted() as used:
+        with (
+            collector.spared() as pauses,
+            energy.counted() as used,
+            memory_watch.watching() as memory,
+        ):
             if recovery is not None:
                 outcome = recovery.fit(result.plan, promise=self._promise(result))
             elif result.plan.is_plain_fit and not result.trials:
@@ -98,6 +103,7 @@ class TrainingSession:
             result.model_copy(update={"plan": outcome.plan}),
             outcome,
             loop=loop,
+            memory=memory,
             started=started,
             fit_time_seconds=fit_seconds,
             setup_time_seconds=setup_seconds,

@@ -3,7 +3,7 @@
 import array
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,14 @@ class StepTimer:
     def step_count(self) -> int:
         """Steps that were run."""
         return sum(self._steps)
+
+    def steps_at(self, times: Sequence[float]) -> np.ndarray:
+        """Returns how many steps had been done at each time, in between in fractions.
+
+        Args:
+            times: on `time.perf_counter`'s clock.
+        """
+        return np.interp(times, self._ends, np.cumsum(self._steps))
 
     @property
     def first_call_seconds(self) -> float:

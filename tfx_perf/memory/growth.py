@@ -1,0 +1,86 @@
+"""MemoryGrowth: whether a training's memory keeps growing.
+
+Memory that a training takes once (caches that fill, arenas of the allocator, buffers that tf.data
+makes larger) grows less and less; what is leaked grows on. So the beginning does not count, and the
+rest is cut into blocks, of each of which the least counts: an evaluation or a checkpoint in between
+is no growth. A trend of these (Mann, "Nonparametric tests against trend", Econometrica 13, 1945;
+slope after Sen, "Estimates of the regression coefficient based on Kendall's tau", JASA 63, 1968)
+must not be chance, must be large enough to matter, and must not be coming to rest.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from scipy import stats
+
+from tfx_perf import records, statistics
+
+_SETTLING_SHARE = 1 / 3
+_BLOCKS = 10
+_FEWEST_SECONDS = 10.0  # of what counts
+_LEVEL = 0.01
+# Of the memory at the beginning of what counts: less is what allocators do.
+_SMALLEST_SHARE = 0.02
+# The slope of the second half over that of the first: 1 for a leak, 0.6 for a logarithm.
+_STEADY = 0.75
+
+
+class MemoryGrowth(records.Record):
+    """How fast memory grew after the start of a training, and whether it would go on.
+
+    Attributes:
+        bytes_per_step: Sen's slope with its 95 % interval; below zero where memory shrank.
+        step_count: the steps that count.
+        seconds: how long they took.
+        is_leak: whether it is a leak, or looks like one: see the module.
+    """
+
+    bytes_per_step: statistics.Interval
+    step_count: float
+    seconds: float
+    is_leak: bool
+
+
+def growth_of(
+    seconds: Sequence[float], steps: Sequence[float], memory_bytes: Sequence[float]
+) -> MemoryGrowth | None:
+    """Returns how memory grew; None if the training was too short to tell.
+
+    It goes by steps, because on a machine that becomes slower a leak does so too.
+
+    Args:
+        seconds: when each sample was taken, ascending.
+        steps: how many had been done then.
+        memory_bytes: the process's memory then.
+    """
+    done, sizes = np.asarray(steps, dtype=float), np.asarray(memory_bytes, dtype=float)
+    if not done.size:
+        return None
+    begin = done[0] + _SETTLING_SHARE * (done[-1] - done[0])
+    edges = np.linspace(begin, done[-1], _BLOCKS + 1)
+    places = np.searchsorted(edges[1:-1], done, side="right")
+    counts = done >= begin
+    blocks = [sizes[(places == index) & counts] for index in range(_BLOCKS)]
+    window_seconds = float(np.ptp(np.asarray(seconds, dtype=float)[counts]))
+    if window_seconds < _FEWEST_SECONDS or not all(block.size for block in blocks):
+        return None
+    least = np.array([block.min() for block in blocks])
+    middles = (edges[:-1] + edges[1:]) / 2
+    slope, _, low, high = stats.theilslopes(least, middles)
+    chance = stats.kendalltau(middles, least, alternative="greater").pvalue
+    halves = (
+        stats.theilslopes(own_sizes, own_times)[0]
+        for own_sizes, own_times in zip(np.split(least, 2), np.split(middles, 2), strict=True)
+    )
+    first, second = halves
+    is_leak = (
+        chance <= _LEVEL
+        and low * (done[-1] - begin) > _SMALLEST_SHARE * least[0]
+        and second >= _STEADY * first
+    )
+    return MemoryGrowth(
+        bytes_per_step=statistics.Interval(value=slope, low=low, high=high),
+        step_count=done[-1] - begin,
+        seconds=window_seconds,
+        is_leak=bool(is_leak),
+    )

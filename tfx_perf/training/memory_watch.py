@@ -1,0 +1,53 @@
+"""MemoryWatch: how much memory a training takes, all along."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+from tfx_perf.hardware import host
+
+_SAMPLING_SECONDS = 0.1
+_MOST_SAMPLES = 2000
+
+
+class MemoryWatch:
+    """Samples this process's memory in a thread of its own, so that no step pays for it.
+
+    A long training is sampled more rarely, so that the samples stay few.
+
+    Attributes:
+        samples: (when, on `time.perf_counter`'s clock, and bytes).
+    """
+
+    def __init__(self) -> None:
+        """Prepares to watch."""
+        self.samples: list[tuple[float, int]] = []
+        self._interval_seconds = _SAMPLING_SECONDS
+        self._ended = threading.Event()
+
+    def stop(self) -> None:
+        """Ends the watch."""
+        self._ended.set()
+
+    def run(self) -> None:
+        """Samples until `stop` is called."""
+        while not self._ended.wait(self._interval_seconds):
+            self.samples.append((time.perf_counter(), host.anonymous_memory_bytes()))
+            if len(self.samples) >= _MOST_SAMPLES:
+                del self.samples[1::2]
+                self._interval_seconds *= 2
+
+
+@contextlib.contextmanager
+def watching() -> Iterator[MemoryWatch]:
+    """Watches this process's memory inside a `with` block."""
+    host.return_freed_memory()
+    watch = MemoryWatch()
+    thread = threading.Thread(target=watch.run, name="memory watch", daemon=True)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        watch.stop()
+        thread.join()
