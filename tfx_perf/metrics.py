@@ -85,6 +85,7 @@ _METRICS = [
         ("bytes_per_example", "bytes", _LOWER, "Growth of the step peak for each further example in a batch."),
         ("largest_batch_size", "count", _HIGHER, "Largest batch predicted to fit the memory limit, without XLA."),
         ("memory_limit_bytes", "bytes", _NONE, "Memory that the prediction counts as available."),
+        ("fragmentation_ratio", "ratio", _LOWER, "Share of the allocator's free bytes outside of its largest free chunk, at the peak of a step without XLA."),
     ),
     *_of(
         "OptimizedTrainer",

@@ -66,8 +66,10 @@ def test_convolutions(line, onednn, tmp_path):
     assert record.prediction.bytes_at(largest + 1) > record.memory_limit_bytes
     assert all(value is not None for value in record.figures().values())
 
+    assert 0 <= record.fragmentation_ratio < 1
     page = memory_report.report_on(record).render()
     assert "Predicted" in page
+    assert "fragmentation at the peak" in page
     assert f"{largest:,}" in page
 
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tfx_perf import autograph, errors, hlo, interception
 from tfx_perf.config import MemoryConfig
-from tfx_perf.memory import batches, breakdown, limit, peak, prediction
+from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
 from tfx_perf.memory.record import ProfileRecord, StepMemory
 
 _SEARCH_FACTOR = 4
@@ -45,6 +45,7 @@ def _profile(call: interception.FitCall, config: MemoryConfig) -> ProfileRecord:
 
     rows: list[StepMemory] = []
     peaks: dict[int, peak.StepPeak] = {}
+    fragmented: dict[str, Any] = {}
 
     def measure(size: int) -> None:
         batch = batches.batch_of(dataset, size)
@@ -52,6 +53,8 @@ def _profile(call: interception.FitCall, config: MemoryConfig) -> ProfileRecord:
         rows.extend([plain, _xla_row(call, batch, size=size)])
         if rounds:
             peaks[size] = rounds
+        if rounds and size == own:
+            fragmented.update(_fragmentation(call, batch))
 
     sizes = sorted({own, *(config.batch_sizes or (max(1, own // 2), 2 * own))})
     for size in sizes:
@@ -75,7 +78,16 @@ def _profile(call: interception.FitCall, config: MemoryConfig) -> ProfileRecord:
         memory_limit_bytes=available.bytes,
         limit_source=available.source,
         reason=reason,
+        **fragmented,
     )
+
+
+def _fragmentation(call: interception.FitCall, batch: Any) -> dict[str, Any]:
+    """Returns the fields on fragmentation."""
+    try:
+        return {"fragmentation_ratio": fragmentation.at_peak(lambda: peak.run_steps(call, batch))}
+    except errors.MeasurementError as error:
+        return {"fragmentation_gap": str(error)}
 
 
 def _plain_row(

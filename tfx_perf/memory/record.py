@@ -87,6 +87,9 @@ class ProfileRecord(records.Record):
         memory_limit_bytes: what the prediction counts as available.
         limit_source: where the limit comes from.
         reason: why there is no prediction; empty if there is one.
+        fragmentation_ratio: at the peak of a step without XLA at the module's batch size; see
+            `tfx_perf.memory.fragmentation`.
+        fragmentation_gap: why that is not known; empty if it is.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
@@ -102,6 +105,8 @@ class ProfileRecord(records.Record):
     memory_limit_bytes: int
     limit_source: str
     reason: str = ""
+    fragmentation_ratio: float | None = None
+    fragmentation_gap: str = ""
 
     def step(self, plan: Plan, batch_size: int) -> StepMemory:
         """Returns the row of a plan and a batch size.
@@ -169,4 +174,5 @@ class ProfileRecord(records.Record):
             "bytes_per_example": self.prediction and self.prediction.bytes_per_example,
             "largest_batch_size": self.largest_batch_size,
             "memory_limit_bytes": self.memory_limit_bytes,
+            "fragmentation_ratio": self.fragmentation_ratio,
         }

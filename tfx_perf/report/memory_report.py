@@ -61,6 +61,12 @@ def report_on(record: ProfileRecord) -> page.Report:
             ("optimizer state", formatting.format_bytes(record.state.optimizer_state_bytes)),
             ("gradients", formatting.format_bytes(record.state.gradients_bytes)),
             ("module's batch size", f"{record.module_batch_size:,}"),
+            (
+                "fragmentation at the peak",
+                formatting.format_value("fragmentation_ratio", record.fragmentation_ratio)
+                if record.fragmentation_ratio is not None
+                else f"not measured: {record.fragmentation_gap or 'the step did not fit'}",
+            ),
             ("memory limit", formatting.format_bytes(record.memory_limit_bytes)),
             ("limit is", record.limit_source),
             ("Keras line", record.keras),

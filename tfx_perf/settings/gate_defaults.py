@@ -20,6 +20,8 @@ RULES: Mapping[str, Rule] = {
     "peak_memory_share_ratio": Rule(max=0.85, optional=True),
     # Such a training ends some day, whatever its peak is now.
     "memory_leak": Rule(max=0.0, optional=True),
+    # Says something only where most of the memory is in use, which it does not know.
+    "fragmentation_ratio": Rule(max=0.2, optional=True, advisory=True),
     # Relative to a share of 20 %: two points more.
     "input_wait_ratio": Rule(margin=0.1, scale=0.2, optional=True),
     "trace_count": Rule(margin=0.0, budget=1.0, optional=True),

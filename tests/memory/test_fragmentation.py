@@ -1,0 +1,38 @@
+"""Fragmentation as the allocator itself tells it."""
+
+import pytest
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.components import child
+from tfx_perf.memory import fragmentation, peak
+
+
+def index_after(tmp_path, *, freed):
+    return child.run_in_child(
+        "fragmentation_cases:index_after",
+        {"freed": freed},
+        timeout_seconds=120,
+        log_path=tmp_path / "log",
+        environment=peak.ENVIRONMENT,
+    )
+
+
+def test_holes_count_and_one_large_rest_does_not(tmp_path):
+    # Regions of 1, 2, 4, ... 64 MiB hold the tensors. With every other one freed, the largest
+    # chunk is what is left of the last region, some 27 of 77 MiB.
+    assert 0.5 < index_after(tmp_path, freed="every_other") < 0.8
+    assert index_after(tmp_path, freed="last") < 0.2
+
+
+def test_an_allocator_that_does_not_tell():
+    with pytest.raises(errors.MeasurementError, match="CPU:0 does not say"):
+        fragmentation.at_peak(lambda: tf.zeros(10) + 1)
+
+
+def test_the_users_own_profiler_goes_on(tmp_path):
+    tf.profiler.experimental.start(str(tmp_path))
+    with pytest.raises(errors.MeasurementError, match="not free"):
+        fragmentation.at_peak(lambda: tf.zeros(10) + 1)
+    tf.profiler.experimental.stop()
+    assert list(tmp_path.rglob("*.xplane.pb"))
