@@ -47,6 +47,7 @@ setup(
         "matplotlib",
         "numpy",
         "packaging",
+        "prometheus-client>=0.20",  # start_http_server returns what stops it
         "psutil",
         "pydantic>=2",
         "pyyaml",

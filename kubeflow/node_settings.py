@@ -19,11 +19,18 @@ def _checked_quantity(text: Any) -> str:
     return text
 
 
+# As Kubernetes refuses others, but only when the pod is to be made.
+_LabelValue = Annotated[
+    str,
+    pydantic.StringConstraints(
+        pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$", max_length=63
+    ),
+]
 Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 
 
 class NodeSettings(pydantic.BaseModel):
-    """Resources, placement, environment and secrets of a node's container.
+    """Resources, placement, environment, secrets and labels of a node's container.
 
     Attributes:
         image: container image; None for the pipeline's.
@@ -41,6 +48,8 @@ class NodeSettings(pydantic.BaseModel):
         secret_environment: variable to `secret/key`.
         secret_volumes: folder to the secret that is mounted there.
         volumes: folder to the PersistentVolumeClaim that is mounted there.
+        pod_labels: labels of the pod, by which e.g. a PodMonitor finds it.
+        pod_annotations: annotations of the pod, e.g. `prometheus.io/scrape`.
         image_pull_policy: None for the cluster's.
         image_pull_secrets: secrets for the image's registry.
         retries: how often a failed container is started again.
@@ -62,6 +71,8 @@ class NodeSettings(pydantic.BaseModel):
     secret_environment: dict[str, str] = pydantic.Field(default_factory=dict)
     secret_volumes: dict[str, str] = pydantic.Field(default_factory=dict)
     volumes: dict[str, str] = pydantic.Field(default_factory=dict)
+    pod_labels: dict[str, _LabelValue] = pydantic.Field(default_factory=dict)
+    pod_annotations: dict[str, str] = pydantic.Field(default_factory=dict)
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: tuple[str, ...] = ()
     retries: _Count | None = None
@@ -107,6 +118,8 @@ class NodeSettings(pydantic.BaseModel):
             or self.secret_environment
             or self.secret_volumes
             or self.volumes
+            or self.pod_labels
+            or self.pod_annotations
             or self.image_pull_policy
             or self.image_pull_secrets
         )

@@ -23,6 +23,7 @@ def platform_spec(executors: Mapping[str, NodeSettings]) -> dict[str, Any] | Non
 
 
 def _config(node: NodeSettings) -> dict[str, Any]:
+    metadata = {"labels": dict(node.pod_labels), "annotations": dict(node.pod_annotations)}
     config = {
         "nodeSelector": {"labels": dict(node.node_selector)} if node.node_selector else None,
         "tolerations": [dict(toleration) for toleration in node.tolerations],
@@ -40,6 +41,7 @@ def _config(node: NodeSettings) -> dict[str, Any]:
         "pvcMount": [
             {"constant": claim, "mountPath": folder} for folder, claim in node.volumes.items()
         ],
+        "podMetadata": {key: values for key, values in metadata.items() if values},
         "imagePullPolicy": node.image_pull_policy,
         "imagePullSecret": [{"secretName": secret} for secret in node.image_pull_secrets],
     }

@@ -58,6 +58,11 @@ def test_yaml(tmp_path):
         ({"training": {"recompute": 1}}, ["at least 2", "training.recompute=1"]),
         ({"training": {"recompute": "some"}}, ["is auto or", "training.recompute='some'"]),
         ({"memory": {"max_device_utilization": 1.5}}, ["memory.max_device_utilization=1.5"]),
+        ({"monitoring": {"port": 9090}}, ["metrics_host, metrics_port", "monitoring.port=9090"]),
+        ({"monitoring": {"metrics_port": 0}}, ["equal to 1", "monitoring.metrics_port=0"]),
+        ({"monitoring": {"metrics_port": 65536}}, ["65535", "monitoring.metrics_port=65536"]),
+        ({"monitoring": {"metrics_port": True}}, ["integer", "monitoring.metrics_port=True"]),
+        ({"monitoring": {"metrics_host": ""}}, ["monitoring.metrics_host=''"]),
         (["a list"], ["Received: settings=['a list']"]),
     ],
 )

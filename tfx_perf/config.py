@@ -6,6 +6,7 @@ tensorflow_optimization:
   input: {time_budget_seconds: 60}
   training: {trial_budget_seconds: 120}
   memory: {batch_sizes: [64, 256]}
+  monitoring: {metrics_port: 9090}
   gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {margin: 0.05}}}
 ```
 """
@@ -132,6 +133,22 @@ class MemoryConfig(_Section):
     timeout_seconds: _Positive = 600.0
 
 
+class MonitoringConfig(_Section):
+    """What OptimizedTrainer serves to Prometheus while it trains.
+
+    It changes nothing about the training: neither plan nor checkpoint depends on it.
+
+    Attributes:
+        metrics_port: TCP port of the HTTP server, customarily 9090; None: nothing is served.
+        metrics_host: address to listen at. A scrape comes from another machine or pod, so by
+            default every IPv4 interface; `::` for IPv6, `127.0.0.1` for this machine only.
+    """
+
+    # Strict, because YAML's `true` would else be port 1.
+    metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535, strict=True)] | None = None
+    metrics_host: Annotated[str, pydantic.Field(min_length=1)] = "0.0.0.0"
+
+
 class PerfConfig(_Section):
     """All settings; every key is optional.
 
@@ -143,6 +160,7 @@ class PerfConfig(_Section):
     input: InputConfig = InputConfig()
     training: TrainingConfig = TrainingConfig()
     memory: MemoryConfig = MemoryConfig()
+    monitoring: MonitoringConfig = MonitoringConfig()
     gate: GateConfig = GateConfig()
 
     @classmethod

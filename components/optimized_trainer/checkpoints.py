@@ -12,6 +12,7 @@ from tfx_perf import fingerprint
 _FOLDER = "training_checkpoints"
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
+_IRRELEVANT_SECTION = "monitoring"  # nor does who looks on
 
 
 def folder_for(
@@ -41,7 +42,10 @@ def folder_for(
         for key, artifacts in input_dict.items()
         if key not in _IRRELEVANT_INPUTS
     }
-    given = json.dumps([inputs, exec_properties], sort_keys=True, default=str)
+    settings = json.loads(exec_properties["config"])
+    settings.pop(_IRRELEVANT_SECTION, None)
+    properties = {**exec_properties, "config": settings}
+    given = json.dumps([inputs, properties], sort_keys=True, default=str)
     name = fingerprint.digest(given.encode())
     # <node>/.system/stateful_working_dir/<execution's index>
     return str(pathlib.Path(working).parents[1] / _FOLDER / name)

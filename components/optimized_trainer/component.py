@@ -116,7 +116,7 @@ class OptimizedTrainer(base_component.BaseComponent):
             eval_args: splits and steps to evaluate; by default the split `eval`.
             custom_config: passed on to `run_fn`.
             run_label: a new label trains anew though nothing has changed.
-            config: the settings are in its `training` and `compilation` sections.
+            config: the settings are in its `training`, `compilation` and `monitoring` sections.
 
         Raises:
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
@@ -139,7 +139,9 @@ class OptimizedTrainer(base_component.BaseComponent):
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 custom_config=json_utils.dumps(custom_config),
-                config=perf_config.PerfConfig.of(config).to_json("training", "compilation"),
+                config=perf_config.PerfConfig.of(config).to_json(
+                    "training", "compilation", "monitoring"
+                ),
                 model=tfx_types.Channel(type=standard_artifacts.Model),
                 model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),
                 perf_metrics=tfx_types.Channel(type=types.PerfMetrics),

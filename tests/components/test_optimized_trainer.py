@@ -2,16 +2,19 @@
 
 import importlib
 import json
+import os
 import pathlib
+import types as python_types
 
 import pytest
 import training_cases
+from ports import free_port
 from tfx import types as tfx_types
 from tfx.types import standard_artifacts
 
 from tfx_perf import errors, metrics
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import component, executor
+from tfx_perf.components.optimized_trainer import checkpoints, component, executor
 from tfx_perf.config import PerfConfig
 
 
@@ -111,7 +114,7 @@ def test_the_component_declares_what_it_reads_and_writes():
         schema=channel(standard_artifacts.Schema),
         input_plan=channel(types.InputPlan),
         custom_config={"a": 1},
-        config={"training": {"seed": 3}},
+        config={"training": {"seed": 3}, "monitoring": {"metrics_port": 9090}},
     )
     assert {key: value.type_name for key, value in trainer.outputs.items()} == {
         "model": "Model",
@@ -119,7 +122,9 @@ def test_the_component_declares_what_it_reads_and_writes():
         "perf_metrics": "tfx_perf.PerfMetrics",
     }
     assert trainer.inputs["input_plan"].type_name == "tfx_perf.InputPlan"
-    assert PerfConfig.from_json(trainer.exec_properties["config"]).training.seed == 3
+    config = PerfConfig.from_json(trainer.exec_properties["config"])
+    assert config.training.seed == 3
+    assert config.monitoring.metrics_port == 9090
     assert json.loads(trainer.exec_properties["custom_config"]) == {"a": 1}
 
 
@@ -167,3 +172,49 @@ def test_the_model_is_compiled_ahead_of_time_if_that_is_wanted(trainer):
     )
     (header,) = pathlib.Path(trainer.model.uri).rglob("assets.extra/aot_cpu/model.h")
     assert f"compiled ahead of time: {header.parent}" in trainer.record.notes
+
+
+# Data that write down, batch by batch, whether they are read in a child and whether the port is
+# served.
+PROBES = f"""
+import os, socket
+
+def probe():
+    try:
+        socket.create_connection(("127.0.0.1", {{port}}), timeout=5).close()
+        is_served = True
+    except ConnectionRefusedError:
+        is_served = False
+    with open({{log!r}}, "a") as log:
+        print(os.getpid() != {os.getpid()}, is_served, file=log)
+
+def watch(x, y):
+    with tf.control_dependencies([tf.py_function(probe, [], [])]):
+        return x, tf.identity(y)
+"""
+
+
+def test_the_training_serves_its_metrics_and_the_trials_do_not(trainer, tmp_path):
+    port, log = free_port(), tmp_path / "probes.txt"
+    trainer.run(
+        module={
+            "beginning": PROBES.format(port=port, log=str(log)),
+            "train": training_cases.FIT.replace("train,", "train.map(watch),", 1),
+        },
+        monitoring={"metrics_port": port},
+    )
+    found = set(log.read_text().splitlines())
+    assert "True False" in found  # a child, which made trials
+    assert "False True" in found
+    assert "True True" not in found
+
+
+def test_a_checkpoint_is_found_again_whoever_looks_on():
+    def folder(**settings):
+        context = python_types.SimpleNamespace(stateful_working_dir="/node/.system/working/1")
+        return checkpoints.folder_for(
+            context, {}, {"config": PerfConfig.from_dict(settings).to_json(), "run_fn": "a.b"}
+        )
+
+    assert folder(monitoring={"metrics_port": 9090}) == folder()
+    assert folder(training={"seed": 1}) != folder()

@@ -87,12 +87,13 @@ class Trainer:
         )
         return module
 
-    def run(self, *, inputs=None, module=None, compilation=None, **training):
+    def run(self, *, inputs=None, module=None, compilation=None, monitoring=None, **training):
         """Trains; what is not named is of the settings' section `training`."""
         module = self.write_module(**(module or {}))
         settings = {
             "training": {"trial_budget_seconds": 15, **training},
             "compilation": compilation or {},
+            "monitoring": monitoring or {},
         }
         executor.Executor().Do(
             {"examples": [self.examples], "schema": [self.schema], **(inputs or {})},

@@ -116,7 +116,8 @@ def test_a_timer_ends_fit(keras):
     call = interception.capture_fit(
         lambda: model_cases.dense(keras).fit(model_cases.regression(), epochs=5, verbose=0)
     )
-    _, timer = Loop(call).try_out(
+    loop = Loop(call)
+    _, timer = loop.try_out(
         TrainingPlan(steps_per_call=1),
         model_cases.regression(),
         step_count=6,
@@ -124,6 +125,7 @@ def test_a_timer_ends_fit(keras):
         stop_when=lambda timer: timer.step_count == 3,
     )
     assert timer.step_count == 3
+    assert loop.timer is None  # it is not the training's
 
 
 def test_what_callbacks_take_is_not_the_train_functions(keras):

@@ -78,6 +78,18 @@ def batch_size_of(batch: Any) -> int:
     return int(tf.nest.flatten(batch)[0].shape[0])
 
 
+def declared_batch_size(call: interception.FitCall) -> int | None:
+    """Returns the number of examples in a batch as far as `fit`'s data tell without being read.
+
+    None if they are of an unusual kind, and for a dataset that may have a smaller batch.
+    """
+    data, given = call.arguments["x"], call.arguments["batch_size"]
+    if isinstance(data, tf.data.Dataset):
+        shape = getattr(tf.nest.flatten(data.element_spec)[0], "shape", None)
+        return shape[0] if shape is not None and shape.rank else None
+    return (given or _KERAS_BATCH_SIZE) if hasattr(data, "shape") else None
+
+
 def spec_of(call: interception.FitCall) -> str:
     """Returns the types and shapes of `fit`'s data in words, without the number of examples."""
     data = call.arguments["x"]

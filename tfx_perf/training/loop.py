@@ -11,7 +11,7 @@ from tfx_perf.training.epochs import Epochs
 from tfx_perf.training.fit_arguments import callback_list, length_of
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.lines.base_line import Function
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.guard import Guard, Run
 from tfx_perf.training.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.step.oom_guard import OomGuard
@@ -36,6 +36,8 @@ class Loop:
         line: the model's Keras line.
         oom_guard: of the last `fit`; None if it ran without one.
         speed_watch: likewise.
+        plan: of the last `fit`, plain before.
+        timer: watches the `fit` that runs, or watched the last one; None before.
     """
 
     def __init__(self, call: FitCall) -> None:
@@ -49,6 +51,8 @@ class Loop:
         )
         self.oom_guard: OomGuard | None = None
         self.speed_watch: SpeedWatch | None = None
+        self.plan = PLAIN_FIT
+        self.timer: StepTimer | None = None
 
     @property
     def train_length(self) -> int | None:
@@ -83,7 +87,7 @@ class Loop:
 
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
-        timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
+        self.timer = timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
         callback = timer.batches_callback(self.line.callbacks)
         return self._proceed(self._call.arguments, callback), timer
 
@@ -107,6 +111,7 @@ class Loop:
             The History, and the timer that watched.
         """
         self.oom_guard = self.speed_watch = None
+        self.plan = plan
         if guard is None:
             return self._planned(plan, {}, survives_oom=True, promise=promise)
         arguments = self._call.arguments
@@ -142,7 +147,10 @@ class Loop:
             The History, and the timer that watched.
         """
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
-        return self._planned(plan, overrides, stop_when=stop_when)
+        try:
+            return self._planned(plan, overrides, stop_when=stop_when)
+        finally:
+            self.timer = None  # a trial is none of the training's steps
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
@@ -256,7 +264,7 @@ class Loop:
         steps_per_call: int | None = None,
     ) -> tuple[Any, StepTimer]:
         """Runs `fit` with functions in the place of Keras'; returns its History and the timer."""
-        timer = StepTimer(steps_in_call=steps_in_call)
+        self.timer = timer = StepTimer(steps_in_call=steps_in_call)
         train, test = functions
         train = timer.around(train, model=self._model, stop_when=stop_when)
         with self._functions.installed(train, test):

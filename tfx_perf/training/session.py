@@ -12,6 +12,8 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training import collector, measuring, memory_watch, meters
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.monitoring.live_training import LiveTraining
+from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -39,7 +41,7 @@ class TrainingSession:
         """Starts a session.
 
         Args:
-            settings: the sections `training` and `compilation`.
+            settings: the sections `training`, `compilation` and `monitoring`.
             given: the choice for the `fit` that it names; any other is plain. None chooses by
                 trials in this process, where a crash is the training's end.
         """
@@ -55,7 +57,10 @@ class TrainingSession:
         return max(self._records, key=lambda record: record.train_step_count, default=None)
 
     def observe(self, call: FitCall) -> Any:
-        """Carries out `call` as it is, timed by a callback; returns Keras' History."""
+        """Carries out `call` as it is, timed by a callback; returns Keras' History.
+
+        This is what others are compared with, so that it serves nothing.
+        """
         started = time.perf_counter()
         loop = Loop(call)
         meters.reset_peak_memory()
@@ -81,19 +86,15 @@ class TrainingSession:
         if self._given is not None:  # the trials count, though they were before
             started -= result.trial_time_seconds
         meters.reset_peak_memory()
-        with (
-            collector.spared() as pauses,
-            energy.counted() as used,
-            memory_watch.watching() as memory,
-        ):
-            if recovery is not None:
-                outcome = recovery.fit(result.plan, promise=self._promise(result))
-            elif result.plan.is_plain_fit and not result.trials:
-                outcome = Outcome(*loop.observe(), plan=result.plan, notes=notes)
-            else:
-                watched = loop.fit(result.plan, promise=self._promise(result))
-                outcome = Outcome(*watched, plan=result.plan, notes=notes)
-        fit_seconds = time.perf_counter() - started
+        live = LiveTraining(call, loop, chosen=result, recovery=recovery, started=started)
+        with serving(self._settings.monitoring, live):
+            with (
+                collector.spared() as live.pauses,
+                energy.counted() as used,
+                memory_watch.watching() as memory,
+            ):
+                outcome = self._train(loop, result, recovery=recovery, notes=notes)
+            fit_seconds = time.perf_counter() - started  # without the end of the server
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
@@ -107,11 +108,26 @@ class TrainingSession:
             started=started,
             fit_time_seconds=fit_seconds,
             setup_time_seconds=setup_seconds,
-            garbage_collection_seconds=pauses.seconds,
+            garbage_collection_seconds=live.pauses.seconds,
             energy_joules=used.joules,
             energy_gap=used.reason,
         )
         return outcome.history
+
+    def _train(
+        self,
+        loop: Loop,
+        result: PlanChoice,
+        *,
+        recovery: Recovery | None,
+        notes: tuple[str, ...],
+    ) -> Outcome:
+        promise = self._promise(result)
+        if recovery is not None:
+            return recovery.fit(result.plan, promise=promise)
+        if result.plan.is_plain_fit and not result.trials:
+            return Outcome(*loop.observe(), plan=result.plan, notes=notes)
+        return Outcome(*loop.fit(result.plan, promise=promise), plan=result.plan, notes=notes)
 
     def _record(
         self, call: FitCall, result: PlanChoice, outcome: Outcome, **measured: Any

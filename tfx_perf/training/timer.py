@@ -33,6 +33,9 @@ class StepTimer:
 
     A call's time runs from the end of the call before it in the same epoch, so that the
     wait for input and the host's own work count.
+
+    Attributes:
+        last_logs: what the last call returned; None before.
     """
 
     def __init__(self, *, steps_in_call: Callable[[], int]) -> None:
@@ -48,6 +51,7 @@ class StepTimer:
         self._begins, self._ends = array.array("d"), array.array("d")
         self._epoch = 0
         self._begin = 0.0
+        self.last_logs: Any = None
 
     def around(
         self,
@@ -114,7 +118,28 @@ class StepTimer:
             self._ends.append(time.perf_counter())
             self._begins.append(self._begin)
             self._epochs.append(self._epoch)
-            self._steps.append(steps)
+            self._steps.append(steps)  # the last, see `call_count`
+            self.last_logs = logs
+
+    @property
+    def call_count(self) -> int:
+        """Calls that have ended, with everything that is kept of them."""
+        return len(self._steps)
+
+    def part(self, first: int, last: int) -> "StepTimer":
+        """Returns a copy of some calls, for another thread to look at while this one trains.
+
+        A slice is taken in one go under the GIL. Whatever reads the arrays in place (NumPy, a
+        memoryview) would have the next `append` raise BufferError.
+
+        Args:
+            first: index of the first call.
+            last: index after the last call, at most `call_count`.
+        """
+        copy = StepTimer(steps_in_call=self._steps_in_call)
+        copy._epochs, copy._steps = self._epochs[first:last], self._steps[first:last]
+        copy._begins, copy._ends = self._begins[first:last], self._ends[first:last]
+        return copy
 
     @property
     def step_count(self) -> int:
@@ -143,6 +168,11 @@ class StepTimer:
     def first_call_end(self) -> float | None:
         """When the first call ended, on `time.perf_counter`'s clock; None before."""
         return self._ends[0] if self._ends else None
+
+    @property
+    def last_call_end(self) -> float | None:
+        """When the last call ended, on the same clock; None before the first."""
+        return self._ends[-1] if self._ends else None
 
     def series(self, most: int | None = None) -> list[tuple[int, float]]:
         """Returns (steps done, seconds per step) for every call, or evenly for about `most`."""

@@ -53,7 +53,11 @@ class Outcome:
 
 
 class Recovery:
-    """One `fit` that goes on after the end of its process, and back after a blow-up."""
+    """One `fit` that goes on after the end of its process, and back after a blow-up.
+
+    Attributes:
+        oom_count: steps that ran out of memory before the last rollback, that one included.
+    """
 
     def __init__(
         self, call: FitCall, loop: Loop, *, settings: TrainingConfig, folder: str | None
@@ -74,6 +78,7 @@ class Recovery:
         self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="tfx_perf-")
         self._store = CheckpointStore(folder or self._temporary.name)
         self._resume = self._find() if folder else None
+        self.oom_count = 0
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -108,7 +113,7 @@ class Recovery:
                 self._temporary.cleanup()
 
     def _fit(self, plan: TrainingPlan, promise: Promise | None) -> Outcome:
-        resumed_step, notes, seconds, oom_count = self.step, [], 0.0, 0
+        resumed_step, notes, seconds = self.step, [], 0.0
         trials_left = self._settings.recovery_max_trials
         while True:
             guard = self._guard(plan, has_trained=trials_left < self._settings.recovery_max_trials)
@@ -126,17 +131,18 @@ class Recovery:
                 if better is None:
                     raise
                 what = "Out of memory"
-                oom_count += 1
+                self.oom_count += 1
             else:
                 notes += guard.notes
                 seconds += guard.saver.seconds
                 return Outcome(
-                    history, timer, plan, tuple(notes), resumed_step, seconds, oom_count
+                    history, timer, plan, tuple(notes), resumed_step, seconds, self.oom_count
                 )
             # Out of the except clauses, so that no traceback keeps tensors alive.
             seconds += guard.saver.seconds
             if self._loop.oom_guard:
-                oom_count += self._loop.oom_guard.oom_count
+                self.oom_count += self._loop.oom_guard.oom_count
+                self._loop.oom_guard = None  # counted; the next `fit` has its own
             notes.append(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
             _LOGGER.warning(notes[-1])
             plan, trials_left = better, trials_left - 1

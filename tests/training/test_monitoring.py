@@ -1,0 +1,382 @@
+"""What a running training serves to Prometheus, taken with real scrapes of real trainings."""
+
+import array
+import contextlib
+import importlib
+import logging
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+import types
+import urllib.request
+
+import model_cases
+import numpy as np
+import prometheus_client
+import pytest
+import tensorflow as tf
+from model_cases import captured
+from ports import free_port
+from prometheus_client.parser import text_string_to_metric_families
+
+from tfx_perf import metrics
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import collector, meters, session
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.trials.choice import PlanChoice, plain
+
+STEPS, BATCH_SIZE = 2 * model_cases.BATCHES, model_cases.BATCH_SIZE
+PLAN = TrainingPlan(steps_per_call=2)
+
+
+@pytest.fixture(autouse=True)
+def no_flops(monkeypatch):
+    flops = meters.Flops(None, None, None)
+    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+
+
+@pytest.fixture
+def port():
+    return free_port()
+
+
+def text_at(port):
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        return answer.read().decode()
+
+
+def parsed(text):
+    """Returns help texts and values by name, and the labels of the info metric."""
+    helps, values, labels = {}, {}, {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            helps[sample.name] = family.documentation
+            values[sample.name] = sample.value
+            if sample.name.endswith("_info"):
+                labels = sample.labels
+    return helps, values, labels
+
+
+def is_served(port):
+    with contextlib.suppress(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        return True
+    return False
+
+
+class Scraped:
+    """A `fit` that is scraped at the end of each epoch."""
+
+    def __init__(self, keras, port, *, model=None, data=None, **arguments):
+        self.texts = []
+        callback = keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs=None: self.texts.append(text_at(port))
+        )
+        self.call = captured(
+            model or model_cases.dense(keras),
+            model_cases.regression() if data is None else data,
+            callbacks=[callback],
+            **arguments,
+        )
+
+
+def session_with(port, *, plan=PLAIN_FIT, **choice):
+    made = session.TrainingSession(
+        PerfConfig.from_dict(
+            {"training": {"trial_budget_seconds": 0}, "monitoring": {"metrics_port": port}}
+        )
+    )
+    if not plan.is_plain_fit:
+        made._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given", **choice)
+    return made
+
+
+def fixed_batches():
+    """Returns data that say how large their batches are."""
+    x, y = model_cases.features(4), model_cases.features(1, seed=1)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(BATCH_SIZE, drop_remainder=True)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread can delay the end of every fit
+    return data.with_options(options)
+
+
+def unguarded(monkeypatch):
+    monkeypatch.setattr(session, "recovery_obstacle", lambda call, loop: "none is wanted")
+
+
+def observed(keras, port, monkeypatch):
+    """Keras' own `fit`, nothing replaced."""
+    unguarded(monkeypatch)
+    return session_with(port), Scraped(keras, port, data=fixed_batches())
+
+
+def planned(keras, port, monkeypatch):
+    """A plan without anything that guards it; the trials know the size of a batch."""
+    unguarded(monkeypatch)
+    choice = {"fit": {"batch_size": str(BATCH_SIZE)}, "input_wait_ratio": 0.25}
+    return session_with(port, plan=PLAN, **choice), Scraped(keras, port)
+
+
+def guarded(keras, port, monkeypatch):
+    return session_with(port), Scraped(keras, port, data=fixed_batches())
+
+
+@pytest.mark.slow_where("tf_keras-observed")  # 20 s of AutoGraph on tf_keras' own functions
+@pytest.mark.parametrize("branch", [observed, planned, guarded])
+def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, branch):
+    training, scraped = branch(keras, port, monkeypatch)
+    history = training.fit(scraped.call)
+    assert len(scraped.texts) == 2
+    helps, values, labels = parsed(scraped.texts[-1])
+    record = training.record
+    figures = record.figures()
+    for key in ("step_time_seconds", "examples_per_second", "host_share_ratio", "train_loss"):
+        assert values[f"tfx_perf_{key}"] == pytest.approx(figures[key]), key
+        assert helps[f"tfx_perf_{key}"].startswith(metrics.CATALOGUE[key].description)
+    first = values["tfx_perf_time_to_first_step_seconds"]
+    assert first == pytest.approx(figures["time_to_first_step_seconds"])
+    assert values["tfx_perf_train_steps_total"] == STEPS == record.train_step_count
+    assert values["tfx_perf_train_examples_total"] == STEPS * BATCH_SIZE
+    assert values["tfx_perf_oom_steps_total"] == 0
+    assert values["tfx_perf_learning_rate"] == pytest.approx(0.001)
+    assert values.get("tfx_perf_input_wait_ratio") == record.input_wait_ratio
+    pauses = values["tfx_perf_garbage_collection_seconds_total"]
+    assert 0 <= pauses <= record.garbage_collection_seconds
+    # The kernel counts in batches.
+    assert 50e6 < values["tfx_perf_peak_rss_bytes"] < record.peak_rss_bytes + 2**21
+    share = values["tfx_perf_peak_memory_bytes"] / record.device_memory_bytes
+    assert values["tfx_perf_peak_memory_share_ratio"] == pytest.approx(share)
+    assert labels == {
+        "plan": str(record.plan),
+        "precision": "float32",
+        "model": scraped.call.model.name,
+        "strategy": record.environment["strategy"],
+        "keras": scraped.call.model.__module__.split(".")[0],
+    }
+    # The counters of the epoch before, and its loss.
+    before = parsed(scraped.texts[0])[1]
+    assert before["tfx_perf_train_steps_total"] == STEPS / 2
+    assert before["tfx_perf_train_loss"] == pytest.approx(history.history["loss"][0])
+    begun, ended = (each["tfx_perf_last_progress_timestamp_seconds"] for each in (before, values))
+    assert 0 < ended - begun < record.fit_time_seconds
+
+
+def test_names_and_types_are_as_prometheus_wants_them(port, monkeypatch):
+    import keras
+
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("promtool is not installed (Debian's package prometheus)")
+    training, scraped = planned(keras, port, monkeypatch)
+    training.fit(scraped.call)
+    checked = subprocess.run(
+        [promtool, "check", "metrics"],
+        input=scraped.texts[-1],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "kind", ["keras.optimizers", "tf_keras.optimizers", "tf_keras.optimizers.legacy"]
+)
+def test_a_schedule_of_the_learning_rate(port, kind):
+    keras, optimizers = importlib.import_module(kind.split(".")[0]), importlib.import_module(kind)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)
+    model = model_cases.dense(keras)
+    model.compile(optimizer=optimizers.SGD(schedule), loss="mse")
+    scraped = Scraped(keras, port, model=model)
+    session_with(port).fit(scraped.call)
+    rates = [parsed(text)[1]["tfx_perf_learning_rate"] for text in scraped.texts]
+    # tf_keras tells that of the step that was made last, the others that of the next one.
+    assert rates == pytest.approx([0.05, 0.025], rel=0.08)
+
+
+def test_the_size_of_a_batch_is_known_without_reading_data(keras):
+    def seen(data, **arguments):
+        call = captured(model_cases.dense(keras), data, **arguments)
+        training = LiveTraining(
+            call, Loop(call), chosen=plain("a test"), recovery=None, started=0.0
+        )
+        return training.figures()["global_batch_size"]
+
+    arrays = {"data": model_cases.features(4), "y": model_cases.features(1, seed=1)}
+    assert seen(**arrays) == 32
+    assert seen(**arrays, batch_size=16) == 16
+    assert seen(fixed_batches()) == BATCH_SIZE
+    assert seen(model_cases.regression()) is None  # the last one may be smaller
+
+
+def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
+    started = []
+    monkeypatch.setattr(
+        prometheus_client, "start_http_server", lambda *args, **_: started.append(args)
+    )
+    session_with(None).fit(captured(model_cases.dense(keras), model_cases.regression()))
+    assert started == []
+
+
+def test_the_port_is_free_before_between_and_afterwards(keras, port):
+    training = session_with(port)
+    choose, chosen = training._choose, []
+
+    def choose_unseen(call, loop):
+        chosen.append(is_served(port))  # here are the trials
+        return choose(call, loop)
+
+    training._choose = choose_unseen
+    for _ in range(2):
+        scraped = Scraped(keras, port)
+        training.fit(scraped.call)
+        assert parsed(scraped.texts[-1])[1]["tfx_perf_train_steps_total"] == STEPS
+        assert not is_served(port)
+        assert not [each for each in threading.enumerate() if "serve_forever" in each.name]
+    assert chosen == [False, False]
+
+
+def test_the_port_is_free_after_a_failure(keras, port):
+    served = []
+
+    def fail(epoch, logs=None):
+        served.append(is_served(port))
+        raise RuntimeError("planted")
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=fail)
+    call = captured(model_cases.dense(keras), model_cases.regression(), callbacks=[callback])
+    with pytest.raises(RuntimeError, match="planted"):
+        session_with(port).fit(call)
+    assert served == [True]
+    assert not is_served(port)
+
+
+def warnings_of(caplog):
+    return [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelno >= logging.WARNING and ".monitoring." in record.name
+    ]
+
+
+def test_a_port_that_is_taken_costs_a_warning(keras, port, caplog):
+    training = session_with(port)
+    with socket.create_server(("0.0.0.0", port)):
+        training.fit(captured(model_cases.dense(keras), model_cases.regression()))
+    assert training.record.train_step_count == STEPS
+    (warning,) = warnings_of(caplog)
+    assert warning.startswith(f"No metrics are served at 0.0.0.0:{port}: OSError:")
+    assert not any("metrics" in note for note in training.record.notes)
+
+
+def test_without_the_library_training_goes_on(keras, port, caplog, monkeypatch):
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    training = session_with(port)
+    training.fit(captured(model_cases.dense(keras), model_cases.regression()))
+    assert training.record.train_step_count == STEPS
+    (warning,) = warnings_of(caplog)
+    assert "ModuleNotFoundError" in warning
+
+
+def test_what_cannot_be_read_is_left_out_with_one_warning(keras, port, caplog, monkeypatch):
+    monkeypatch.setattr(LiveTraining, "figures", lambda live: 1 / 0)
+    scraped = Scraped(keras, port)
+    training = session_with(port)
+    training.fit(scraped.call)
+    assert training.record.train_step_count == STEPS
+    for text in scraped.texts:
+        values = parsed(text)[1]
+        assert "tfx_perf_train_loss" in values
+        assert "tfx_perf_step_time_seconds" not in values
+    assert warnings_of(caplog) == ["Some metrics cannot be served."]
+
+
+@pytest.fixture
+def live():
+    """A training whose timer the test fills."""
+    import keras
+
+    call = captured(model_cases.dense(keras), model_cases.regression())
+    loop = Loop(call)
+    loop.timer = StepTimer(steps_in_call=lambda: 3)
+    return LiveTraining(call, loop, chosen=plain("a test"), recovery=None, started=0.0)
+
+
+def test_before_the_first_step_it_is_known_that_there_was_none(live):
+    live.pauses = collector.Pauses()
+    for timer in (live._loop.timer, None):
+        live._loop.timer = timer
+        known = {key: value for key, value in live.figures().items() if value is not None}
+        assert (known["train_step_count"], known["garbage_collection_seconds"]) == (0, 0.0)
+        assert not {"step_time_seconds", "host_share_ratio", "time_to_first_step_seconds"} & set(
+            known
+        )
+        assert live.loss is None
+        assert 0 <= time.time() - live.progress_time < 60
+        assert live.labels["plan"] == "plain fit"
+
+
+def test_calls_may_end_while_they_are_looked_at(live):
+    timer, failures = live._loop.timer, []
+    stop = threading.Event()
+
+    def train():
+        timer._on_epoch_begin(0)
+        try:
+            while not stop.is_set():
+                for _ in range(1000):
+                    timer._on_batch_begin()
+                    timer._on_batch_end()
+        except Exception as error:  # a BufferError, say
+            failures.append(error)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    counts = [live.figures()["train_step_count"] for _ in range(300)]
+    stop.set()
+    thread.join()
+    assert failures == []
+    assert counts == sorted(counts)
+    assert counts[-1] > counts[0]
+    assert live.figures()["train_step_count"] == timer.step_count
+
+
+def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
+    timer, calls = live._loop.timer, 300_000
+    ends = np.arange(calls) / 100
+    timer._epochs = array.array("q", [0]) * calls
+    timer._steps = array.array("q", [2]) * calls
+    timer._ends = array.array("d", ends)
+    timer._begins = array.array("d", ends - 0.008)
+    copied, part = [], StepTimer.part
+
+    def copy(timer, first, last):
+        copied.append(last - first)
+        return part(timer, first, last)
+
+    monkeypatch.setattr(StepTimer, "part", copy)
+    found = live.figures()
+    assert found["train_step_count"] == 2 * calls
+    assert found["step_time_seconds"] == pytest.approx(0.005)
+    assert found["host_share_ratio"] == pytest.approx(0.2)
+    assert max(copied) < 20_000  # not all at once, which would hold the training up
+    copied.clear()
+    timer._on_batch_begin()
+    timer._on_batch_end()
+    assert live.figures()["train_step_count"] == 2 * calls + 3
+    assert sum(copied) == 1 + RECENT_CALLS
+
+
+def test_steps_that_ran_out_of_memory_survive_a_rollback(live):
+    live._recovery = types.SimpleNamespace(oom_count=2)
+    assert live.figures()["oom_count"] == 2
+    live._loop.oom_guard = types.SimpleNamespace(oom_count=1)
+    assert live.figures()["oom_count"] == 3
+    live._loop.timer = StepTimer(steps_in_call=lambda: 1)
+    assert live.figures()["train_step_count"] == 0

@@ -1,0 +1,1 @@
+"""What a running training serves to Prometheus; see docs/monitoring.md."""

@@ -1,0 +1,100 @@
+"""Exposition: a live training as Prometheus reads it."""
+
+import logging
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from tfx_perf import metrics
+from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
+
+_LOGGER = logging.getLogger(__name__)
+
+_PREFIX = "tfx_perf_"
+# Catalogue key to the name of a counter, to which Prometheus adds `_total`; others are gauges.
+_COUNTERS = {
+    "train_step_count": "train_steps",
+    "oom_count": "oom_steps",
+    "garbage_collection_seconds": "garbage_collection_seconds",
+}
+_OF_RECENT_CALLS = f"Here of the last {RECENT_CALLS} calls of the train function."
+# What a figure means while the training runs, where that is not what its record will say.
+_REMARKS = {
+    "step_time_seconds": _OF_RECENT_CALLS,
+    "examples_per_second": _OF_RECENT_CALLS,
+    "host_share_ratio": _OF_RECENT_CALLS,
+    "input_wait_ratio": "As the trials measured it before the training.",
+    "train_loss": "Here of the epoch that runs, as far as it is.",
+    "train_step_count": "Begins anew after a rollback.",
+}
+
+
+class Exposition:
+    """The collector for `prometheus_client`: everything is read when a scrape comes.
+
+    What cannot be read is left out, with one warning in the log.
+    """
+
+    def __init__(self, training: LiveTraining) -> None:
+        """Makes a collector.
+
+        Args:
+            training: what it tells of.
+        """
+        self._training = training
+        self._has_warned = False
+
+    def collect(self) -> Iterator[Metric]:
+        """Yields the metrics with their values of now."""
+        for read in (self._figures, self._progress, self._loss, self._learning_rate, self._info):
+            try:
+                yield from read()
+            except Exception:  # a scrape must neither end the training nor the other figures
+                if not self._has_warned:
+                    _LOGGER.warning("Some metrics cannot be served.", exc_info=True)
+                self._has_warned = True
+
+    def _figures(self) -> Iterator[Metric]:
+        figures = self._training.figures()
+        for key, value in figures.items():
+            yield from _families(key, value)
+        if figures["global_batch_size"] is not None:
+            yield CounterMetricFamily(
+                f"{_PREFIX}train_examples",
+                "Examples that fit trained on: the global batch size times the steps.",
+                value=figures["global_batch_size"] * figures["train_step_count"],
+            )
+
+    def _progress(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            f"{_PREFIX}last_progress_timestamp_seconds",
+            "When the last call of the train function ended; before the first, when fit began.",
+            value=self._training.progress_time,
+        )
+
+    def _loss(self) -> Iterator[Metric]:
+        yield from _families("train_loss", self._training.loss)
+
+    def _learning_rate(self) -> Iterator[Metric]:
+        rate = self._training.learning_rate
+        if rate is not None:
+            yield GaugeMetricFamily(
+                f"{_PREFIX}learning_rate", "The optimizer's learning rate.", value=rate
+            )
+
+    def _info(self) -> Iterator[Metric]:
+        yield InfoMetricFamily(
+            f"{_PREFIX}training", "What is trained, and how.", value=self._training.labels
+        )
+
+
+def _families(key: str, value: float | None) -> Iterator[Metric]:
+    """Yields the metric of a figure of the catalogue; none if it is not known."""
+    if value is None:
+        return
+    text = " ".join(filter(None, [metrics.CATALOGUE[key].description, _REMARKS.get(key)]))
+    if key in _COUNTERS:
+        yield CounterMetricFamily(_PREFIX + _COUNTERS[key], text, value=value)
+    else:
+        yield GaugeMetricFamily(_PREFIX + key, text, value=value)

@@ -1,0 +1,161 @@
+"""LiveTraining: the figures of a training that runs, for whoever asks while it does."""
+
+import functools
+import threading
+import time
+from typing import Any
+
+import numpy as np
+
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches, limit
+from tfx_perf.training import meters, precision
+from tfx_perf.training.collector import Pauses
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.recovery.recovery import Recovery
+from tfx_perf.training.timer import StepTimer
+from tfx_perf.training.trials.choice import PlanChoice
+
+RECENT_CALLS = 200
+"""Of so many calls of the train function, the last ones, are the figures of a step."""
+
+# Steps are added up in portions, so that ten million of them do not hold Python up.
+_PORTION_CALLS = 10_000
+
+
+class LiveTraining:
+    """Looks at a training from another thread, and only when it is asked.
+
+    The training does nothing for it beside what it does for its record. Nothing here reads the
+    user's data, which would change the order in which the training gets them.
+
+    Attributes:
+        pauses: of Python's garbage collector; None before they are measured.
+    """
+
+    def __init__(
+        self,
+        call: FitCall,
+        loop: Loop,
+        *,
+        chosen: PlanChoice,
+        recovery: Recovery | None,
+        started: float,
+    ) -> None:
+        """Prepares to look, at no cost.
+
+        Args:
+            call: the `fit`.
+            loop: the loop that runs it.
+            chosen: the choice of its plan.
+            recovery: what guards the training; None if nothing does.
+            started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
+        """
+        self.pauses: Pauses | None = None
+        self._call = call
+        self._loop = loop
+        self._chosen = chosen
+        self._recovery = recovery
+        self._started = started
+        self._began = time.time()
+        self._lock = threading.Lock()
+        self._timer: StepTimer | None = None  # the one whose calls are counted here
+        self._calls = self._steps = 0
+
+    def figures(self) -> dict[str, float | None]:
+        """Returns the metrics that are known by now, keyed by the catalogue; None is unknown."""
+        with self._lock:
+            timer = self._loop.timer
+            steps = self._count(timer)
+            recent = self._recent(timer)
+        steady = recent.steady_seconds()
+        mean = float(np.mean(steady)) if len(steady) else None
+        peak_bytes, batch_size = meters.peak_memory_bytes(), self._batch_size
+        first_call_end = timer and timer.first_call_end
+        oom_guard, recovery = self._loop.oom_guard, self._recovery
+        return {
+            "step_time_seconds": float(np.median(steady)) if len(steady) else None,
+            "examples_per_second": batch_size / mean if batch_size and mean else None,
+            "host_share_ratio": recent.host_share(),
+            "input_wait_ratio": self._chosen.input_wait_ratio,
+            "time_to_first_step_seconds": first_call_end and first_call_end - self._started,
+            "peak_memory_bytes": peak_bytes,
+            "peak_memory_share_ratio": peak_bytes and peak_bytes / self._device_memory_bytes,
+            "peak_rss_bytes": meters.peak_rss_bytes(),
+            "garbage_collection_seconds": self.pauses and self.pauses.seconds,
+            "global_batch_size": batch_size,
+            "train_step_count": steps,
+            "oom_count": (
+                (recovery.oom_count if recovery else 0) + (oom_guard.oom_count if oom_guard else 0)
+            ),
+        }
+
+    @property
+    def loss(self) -> float | None:
+        """Of the epoch that runs, as Keras shows it after the last call; None before the first."""
+        timer = self._loop.timer
+        return _number((timer and timer.last_logs or {}).get("loss"))
+
+    @property
+    def learning_rate(self) -> float | None:
+        """The optimizer's, by its schedule if it has one; None if it has none."""
+        optimizer = self._call.model.optimizer
+        # A schedule is called here, because tf_keras' legacy optimizers return it as it is.
+        rate = getattr(optimizer, "learning_rate", None)
+        return _number(rate(optimizer.iterations) if callable(rate) else rate)
+
+    @property
+    def progress_time(self) -> float:
+        """When the last call of the train function ended, in seconds since 1970.
+
+        Before the first one, when the training began.
+        """
+        timer = self._loop.timer
+        ended = timer and timer.last_call_end
+        return time.time() - (time.perf_counter() - ended) if ended else self._began
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What is trained and how, in few words that stay the same but for a rollback's plan."""
+        model = self._call.model
+        return {
+            "plan": str(self._loop.plan if self._loop.timer else self._chosen.plan),
+            "precision": precision.of(model),
+            "model": model.name,
+            "strategy": type(model.distribute_strategy).__name__,
+            "keras": self._loop.line.package,
+        }
+
+    def _count(self, timer: StepTimer | None) -> int:
+        """Returns the steps that were run; looks only at those since it was last asked."""
+        if timer is not self._timer:  # after a rollback it is another one
+            self._timer, self._calls, self._steps = timer, 0, 0
+        while timer and self._calls < (ended := timer.call_count):
+            portion = timer.part(self._calls, min(ended, self._calls + _PORTION_CALLS))
+            self._steps += portion.step_count
+            self._calls += portion.call_count
+        return self._steps
+
+    def _recent(self, timer: StepTimer | None) -> StepTimer:
+        if timer is None:
+            return StepTimer(steps_in_call=lambda: 0)
+        ended = timer.call_count
+        return timer.part(max(0, ended - RECENT_CALLS), ended)
+
+    @functools.cached_property
+    def _batch_size(self) -> int | None:
+        """Examples in a step over all replicas, as far as it is known without reading data."""
+        tried = self._chosen.fit.get("batch_size")
+        return int(tried) if tried else batches.declared_batch_size(self._call)
+
+    @functools.cached_property
+    def _device_memory_bytes(self) -> int:
+        return limit.device_memory_bytes()
+
+
+def _number(value: Any) -> float | None:
+    """Returns a scalar of any kind as a float; None if it is something else."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    return float(array) if array.ndim == 0 else None
