@@ -15,6 +15,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials.choice import PlanChoice
@@ -200,6 +201,8 @@ def test_what_has_ended_is_not_trained_again(keras, tmp_path):
     """The process was killed between the end of fit and the export."""
     call = captured(model_of_two(keras), numbers())
     history = session_with(checkpoint_folder=str(tmp_path)).fit(call)
+    _, checkpoint = CheckpointStore(tmp_path / "fit-0").latest()
+    assert checkpoint.logs["loss"] == pytest.approx(history.history["loss"][-1])
     again = captured(model_of_two(keras), numbers())
     session = session_with(checkpoint_folder=str(tmp_path))
     assert session.fit(again).history == history.history

@@ -6,6 +6,7 @@ import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_perf.training.lines.base_line import Function
@@ -221,7 +222,7 @@ class Guard:
         """Writes the files of a checkpoint and returns its manifest."""
         logs = {}
         for name, value in self._logs.items():
-            number = float(value) if not getattr(value, "shape", ()) else math.nan
+            number = float(value) if np.ndim(value) == 0 else math.nan
             logs[name] = number if math.isfinite(number) else None
         self._state.write(folder)
         return Checkpoint(
