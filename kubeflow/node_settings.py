@@ -3,20 +3,10 @@
 from typing import Annotated, Any, Literal
 
 import pydantic
-from kubernetes.utils import quantity
+
+from tfx_perf.settings.kubernetes_values import Mounts, Quantity, SecretVariables
 
 _Count = Annotated[int, pydantic.Field(ge=0)]
-
-
-def _checked_quantity(text: Any) -> str:
-    text = str(text)  # YAML makes a number of 2
-    try:
-        value = quantity.parse_quantity(text)
-    except ValueError as error:
-        raise ValueError('a Kubernetes quantity, e.g. "500m", "2" or "8Gi"') from error
-    if value <= 0:
-        raise ValueError("a quantity above 0")
-    return text
 
 
 # As Kubernetes refuses others, but only when the pod is to be made.
@@ -26,7 +16,6 @@ _LabelValue = Annotated[
         pattern=r"^([A-Za-z0-9]([A-Za-z0-9_.-]*[A-Za-z0-9])?)?$", max_length=63
     ),
 ]
-Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 
 
 class NodeSettings(pydantic.BaseModel):
@@ -68,32 +57,15 @@ class NodeSettings(pydantic.BaseModel):
     node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
     tolerations: tuple[dict[str, str], ...] = ()
     environment: dict[str, str] = pydantic.Field(default_factory=dict)
-    secret_environment: dict[str, str] = pydantic.Field(default_factory=dict)
-    secret_volumes: dict[str, str] = pydantic.Field(default_factory=dict)
-    volumes: dict[str, str] = pydantic.Field(default_factory=dict)
+    secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
+    secret_volumes: Mounts = pydantic.Field(default_factory=dict)
+    volumes: Mounts = pydantic.Field(default_factory=dict)
     pod_labels: dict[str, _LabelValue] = pydantic.Field(default_factory=dict)
     pod_annotations: dict[str, str] = pydantic.Field(default_factory=dict)
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: tuple[str, ...] = ()
     retries: _Count | None = None
     cache: bool | None = None
-
-    @pydantic.field_validator("secret_environment")
-    @classmethod
-    def _name_a_key(cls, variables: dict[str, str]) -> dict[str, str]:
-        for source in variables.values():
-            secret, _, key = source.partition("/")
-            if not (secret and key):
-                raise ValueError("secret/key for each variable")
-        return variables
-
-    @pydantic.field_validator("secret_volumes", "volumes")
-    @classmethod
-    def _absolute(cls, mounts: dict[str, str]) -> dict[str, str]:
-        for folder in mounts:
-            if not folder.startswith("/"):
-                raise ValueError(f"absolute folders to mount at, not {folder!r}")
-        return mounts
 
     @pydantic.model_validator(mode="after")
     def _counted(self) -> "NodeSettings":

@@ -5,6 +5,7 @@ tensorflow_optimization:
   compilation: {enabled: true}
   input: {time_budget_seconds: 60}
   training: {trial_budget_seconds: 120}
+  distribution: {job: null}
   memory: {batch_sizes: [64, 256]}
   monitoring: {metrics_port: 9090}
   gate: {rules: {mfu_ratio: {min: 0.1}, step_time_seconds: {margin: 0.05}}}
@@ -19,6 +20,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from tfx_perf import errors, validation
+from tfx_perf.settings.cluster_job import ClusterJob
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.section import Section as _Section
 
@@ -118,6 +120,16 @@ class TrainingConfig(_Section):
         raise ValueError("recompute is auto or a number of segments, at least 2")
 
 
+class DistributionConfig(_Section):
+    """Several workers for OptimizedTrainer.
+
+    Attributes:
+        job: the job on Kubernetes that trains in OptimizedTrainer's place; None: it trains itself.
+    """
+
+    job: ClusterJob | None = None
+
+
 class MemoryConfig(_Section):
     """MemoryProfiler.
 
@@ -159,6 +171,7 @@ class PerfConfig(_Section):
     compilation: CompilationConfig = CompilationConfig()
     input: InputConfig = InputConfig()
     training: TrainingConfig = TrainingConfig()
+    distribution: DistributionConfig = DistributionConfig()
     memory: MemoryConfig = MemoryConfig()
     monitoring: MonitoringConfig = MonitoringConfig()
     gate: GateConfig = GateConfig()

@@ -131,6 +131,7 @@ _METRICS = [
         ("xla_compile_success_ratio", "ratio", _HIGHER, "Programs that XLA could compile over those it was given, in trials and fit."),
         ("xla_fusion_count", "count", _NONE, "Fusions in what XLA compiled of the step."),
         ("xla_fusion_saved_bytes", "bytes", _NONE, "Intermediate results inside of fusions, which a step neither writes to memory nor reads."),
+        ("worker_count", "count", _NONE, "Processes that trained together; the figures are those of the first."),
         ("global_batch_size", "count", _NONE, "Examples in a step over all replicas."),
         ("parameter_count", "count", _NONE, "Trainable parameters."),
         ("train_step_count", "count", _NONE, "Steps that fit ran, trials not counted."),
@@ -157,7 +158,7 @@ _DETERMINISTIC = frozenset(
     (
         "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
         "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
-        "parameter_count", "global_batch_size", "steps_per_call", "xla_enabled",
+        "parameter_count", "worker_count", "global_batch_size", "steps_per_call", "xla_enabled",
     )
 )  # fmt: skip
 

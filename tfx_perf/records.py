@@ -77,6 +77,12 @@ class Record(pydantic.BaseModel):
         """Writes the record as JSON to `path`, whose folder must exist."""
         pathlib.Path(path).write_text(self.to_text(), encoding="utf-8")
 
+    def replace(self, path: pathlib.Path) -> None:
+        """Writes the file so that it is whole, even if the process is killed while it writes."""
+        draft = path.with_suffix(".draft")
+        self.write(draft)
+        draft.replace(path)
+
     @classmethod
     def read(cls: type[RecordT], path: str | pathlib.Path) -> RecordT:
         """Reads a record that `write` made.

@@ -49,6 +49,9 @@ class OptimizedTrainer(base_component.BaseComponent):
     out; if none can be made, plain `fit` trains. What cannot be taken over (a custom loop, NumPy
     input, eager mode) trains as it would have, and the record says why.
 
+    With the setting `distribution.job`, workers on Kubernetes train in its place, with plain
+    `fit` and without trials.
+
     With `previous_metrics`, trials that would find the same as those of a run before are not
     repeated, and training starts at once.
 
@@ -116,7 +119,8 @@ class OptimizedTrainer(base_component.BaseComponent):
             eval_args: splits and steps to evaluate; by default the split `eval`.
             custom_config: passed on to `run_fn`.
             run_label: a new label trains anew though nothing has changed.
-            config: the settings are in its `training`, `compilation` and `monitoring` sections.
+            config: the settings are in its sections `training`, `compilation`, `distribution`
+                and `monitoring`.
 
         Raises:
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
@@ -140,7 +144,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 custom_config=json_utils.dumps(custom_config),
                 config=perf_config.PerfConfig.of(config).to_json(
-                    "training", "compilation", "monitoring"
+                    "training", "compilation", "distribution", "monitoring"
                 ),
                 model=tfx_types.Channel(type=standard_artifacts.Model),
                 model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),

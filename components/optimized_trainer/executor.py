@@ -8,6 +8,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf.components import train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
+from tfx_perf.components.optimized_trainer.cluster import cluster_training
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.hardware import onednn
 from tfx_perf.training import session
@@ -26,6 +27,7 @@ class Executor(base_executor.BaseExecutor):
 
         The plan is that of a run before, or is found by trials in child processes: whatever
         happens there costs the speed-up, not the training, which goes on with plain `fit`.
+        With the setting `distribution.job` nothing is tried here, and others train.
 
         Args:
             input_dict: as Trainer's, and optionally `input_plan` and `previous_metrics`.
@@ -34,13 +36,18 @@ class Executor(base_executor.BaseExecutor):
 
         Raises:
             UserError: the module, the splits or the examples are not there.
-            MeasurementError: the plan needs a process of its own, and that failed.
+            MeasurementError: the plan needs a process of its own, and that failed; or a worker
+                did.
             RuntimeError: `run_fn` ended without having saved a model.
         """
         exec_properties = train_steps.resolved(exec_properties)
         run_fn = trainer_args.load_run_fn(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
+        # Which reads the data, so that what is wrong is said before any worker starts.
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        if job.settings.distribution.job:
+            cluster_training.train(job, output_dict, context=self._context)
+            return
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties

@@ -22,6 +22,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 _LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
+_Fit = Callable[[interception.FitCall], Any]
 
 
 def train(
@@ -47,13 +48,45 @@ def train(
     Raises:
         RuntimeError: `run_fn` ended without having saved a model.
     """
+    found = run(
+        job,
+        run_fn=run_fn,
+        arguments=arguments,
+        given=given,
+        checkpoint_folder=checkpoint_folder,
+    )
+    publish(job, found, model_folder=arguments.serving_model_dir, target=target)
+
+
+def run(
+    job: jobs.TrainingJob,
+    *,
+    run_fn: Callable[[fn_args_utils.FnArgs], None],
+    arguments: fn_args_utils.FnArgs,
+    given: PlanChoice | None,
+    checkpoint_folder: str | None,
+    around: Callable[[_Fit], _Fit] = lambda fit: fit,
+) -> record.TrainingRecord | None:
+    """Trains in this process; returns what was measured, None if `run_fn` did not call `fit`.
+
+    Args:
+        job: see `train`.
+        run_fn: see `train`.
+        arguments: see `train`.
+        given: see `train`.
+        checkpoint_folder: see `train`.
+        around: makes of the measured `fit` what is called in the place of Keras'.
+
+    Raises:
+        RuntimeError: `run_fn` ended without having saved a model.
+    """
     settings = job.settings
     updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
     settings = settings.model_copy(update={"training": updated})
     if settings.training.seed is not None:
         keras_line.set_random_seed(settings.training.seed)
     training = session.TrainingSession(settings, given=given)
-    with precision.policy(job.precision), interception.intercepting_fit(training.fit):
+    with precision.policy(job.precision), interception.intercepting_fit(around(training.fit)):
         run_fn(arguments)
     if not fileio.exists(arguments.serving_model_dir):
         raise RuntimeError(
@@ -61,13 +94,31 @@ def train(
             f"serving_model_dir={arguments.serving_model_dir}."
         )
     training.close()
-    notes = _aot_export(arguments.serving_model_dir, settings.compilation.aot_signature)
-    if training.record is None:
+    return training.record
+
+
+def publish(
+    job: jobs.TrainingJob,
+    found: record.TrainingRecord | None,
+    *,
+    model_folder: str,
+    target: artifact.Artifact,
+) -> None:
+    """Publishes what was measured, and compiles the saved model if that is wanted.
+
+    Args:
+        job: what was trained.
+        found: what `run` returned.
+        model_folder: where the model was saved.
+        target: the artifact `perf_metrics`.
+    """
+    notes = _aot_export(model_folder, job.settings.compilation.aot_signature)
+    if found is None:
         # The model is good; losing it because nothing was measured would help nobody.
         _LOGGER.warning("run_fn did not call Model.fit, so nothing was measured.")
         target.set_string_custom_property("plan", "not measured: run_fn did not call fit")
         return
-    found = training.record.model_copy(update={"notes": (*training.record.notes, *notes)})
+    found = found.model_copy(update={"notes": (*found.notes, *notes)})
     artifacts.publish(
         target,
         found,

@@ -8,7 +8,7 @@ import signal
 import time
 from typing import Any
 
-from tfx_perf import errors, interception, records
+from tfx_perf import errors, interception
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training import meters, precision
@@ -120,7 +120,7 @@ def choose_plan(
             loop,
             settings=settings,
             others=others,
-            watch=lambda progress: _replace(pathlib.Path(folder, PROGRESS_FILE), progress),
+            watch=lambda progress: progress.replace(pathlib.Path(folder, PROGRESS_FILE)),
             known=found_before,
             stop_when=stop_when,
         )
@@ -133,7 +133,7 @@ def choose_plan(
             }
         )
         # It stands, even if what comes now takes more memory than there is.
-        _replace(pathlib.Path(folder, CHOICE_FILE), found)
+        found.replace(pathlib.Path(folder, CHOICE_FILE))
         ratio = doubling.double_batch_time_ratio(call, found)
         return found.model_copy(update={"double_batch_time_ratio": ratio})
 
@@ -144,15 +144,8 @@ def choose_plan(
         found = choice.plain(str(error))
     if found is None:
         return True
-    _replace(pathlib.Path(folder, CHOICE_FILE), found)
+    found.replace(pathlib.Path(folder, CHOICE_FILE))
     return False
-
-
-def _replace(path: pathlib.Path, record: records.Record) -> None:
-    """Writes the file so that it is whole, even if the process is killed while it writes."""
-    draft = path.with_suffix(".draft")
-    record.write(draft)
-    draft.replace(path)
 
 
 def _end_after(seconds: float) -> None:

@@ -79,20 +79,31 @@ class Trainer:
         layer="keras.layers.Identity()",
         train=FIT,
         save=SAVE,
+        template=MODULE,
     ):
         """Writes the training module and returns its path."""
         module = self.folder / f"{self.folder.name}_module.py"
         module.write_text(
-            MODULE.format(line=line, beginning=beginning, layer=layer, train=train, save=save)
+            template.format(line=line, beginning=beginning, layer=layer, train=train, save=save)
         )
         return module
 
-    def run(self, *, inputs=None, module=None, compilation=None, monitoring=None, **training):
+    def run(
+        self,
+        *,
+        inputs=None,
+        module=None,
+        compilation=None,
+        distribution=None,
+        monitoring=None,
+        **training,
+    ):
         """Trains; what is not named is of the settings' section `training`."""
         module = self.write_module(**(module or {}))
         settings = {
             "training": {"trial_budget_seconds": 15, **training},
             "compilation": compilation or {},
+            "distribution": distribution or {},
             "monitoring": monitoring or {},
         }
         executor.Executor().Do(

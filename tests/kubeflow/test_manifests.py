@@ -11,7 +11,8 @@ from ports import free_port
 
 from tfx_perf.input import dispatcher
 
-client = pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
+pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
+from kubernetes_types import problems  # noqa: E402 (which needs it)
 
 FOLDER = pathlib.Path(__file__).parents[2] / "kubeflow" / "manifests"
 DOCUMENTS = list(yaml.safe_load_all((FOLDER / "tf_data_service.yaml").read_text()))
@@ -21,24 +22,6 @@ PODS = {
     if document["kind"] == "Deployment"
 }
 SERVICE = next(document for document in DOCUMENTS if document["kind"] == "Service")
-
-
-def problems(value, type_name, where=""):
-    """Yields keys that a type of Kubernetes' API does not have, and required ones left out."""
-    if type_name.startswith("list["):
-        for number, each in enumerate(value):
-            yield from problems(each, type_name[5:-1], f"{where}[{number}]")
-    elif hasattr(client, type_name):
-        model = getattr(client, type_name)
-        keys = {key: name for name, key in model.attribute_map.items()}
-        yield from (f"{where}.{key}" for key in value.keys() - keys.keys())
-        present = value.keys() & keys.keys()
-        for key in present:
-            yield from problems(value[key], model.openapi_types[keys[key]], f"{where}.{key}")
-        try:
-            model(**{keys[key]: value[key] for key in present})
-        except ValueError as error:
-            yield f"{where}: {error}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda each: each["metadata"]["name"])

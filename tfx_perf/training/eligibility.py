@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
+from tfx_perf.training import strategies
 from tfx_perf.training.fit_arguments import callback_list, length_of
 from tfx_perf.training.loop import Loop
 
@@ -32,7 +33,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         return f"x is a {type(arguments['x']).__name__}, not a tf.data.Dataset"
     strategy = model.distribute_strategy
     if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
-        return f"{type(strategy).__name__} is not supported yet"
+        return f"{strategies.name(strategy)} is not supported yet"
     return (
         _model_obstacle(model, loop)
         or _data_obstacle(arguments, loop)
@@ -51,7 +52,7 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     if not isinstance(arguments["x"], tf.data.Dataset):
         return f"x is a {type(arguments['x']).__name__}, not a tf.data.Dataset"
     if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
-        return f"{type(strategy).__name__} is not supported yet"
+        return f"{strategies.name(strategy)} is not supported yet"
     if strategy.num_replicas_in_sync > 1:
         return f"{strategy.num_replicas_in_sync} replicas are not supported yet"
     resuming = getattr(loop.line.callbacks, "BackupAndRestore", ())

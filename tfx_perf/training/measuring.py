@@ -11,7 +11,7 @@ from tfx_perf import datasets, fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
-from tfx_perf.training import advice, alignment, meters, precision, xla_reading
+from tfx_perf.training import advice, alignment, meters, precision, strategies, xla_reading
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.memory_watch import MemoryWatch
 from tfx_perf.training.misalignment import Misalignment
@@ -66,13 +66,17 @@ def measured(
     imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
     parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
     batch_size = None if batch is None else batches.batch_size_of(batch)
+    worker_count = strategies.worker_count(call.model.distribute_strategy)
+    if worker_count > 1:  # no process knows what the others' hosts took
+        known |= {"energy_joules": None, "energy_gap": "the other workers' hosts are not counted"}
     record = TrainingRecord(
         **dict(result),
         jit_compile=bool(getattr(call.model, "jit_compile", False)),
         environment={
             **devices.describe(),
             "precision": precision.of(call.model),
-            "strategy": type(call.model.distribute_strategy).__name__,
+            "strategy": strategies.name(call.model.distribute_strategy),
+            **({"worker_count": str(worker_count)} if worker_count > 1 else {}),
             "global_batch_size": str(batch_size),
             "parameter_count": str(parameters),
             "flops_per_step": str(flops.per_step),
@@ -87,6 +91,7 @@ def measured(
         first_batch_seconds=None if batch is None else first_batch_seconds,
         host_share_ratio=timer.host_share(),
         step_times=tuple(timer.series(_PLOTTED_STEPS)),
+        worker_count=worker_count,
         global_batch_size=batch_size,
         parameter_count=parameters,
         train_step_count=timer.step_count,

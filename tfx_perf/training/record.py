@@ -45,6 +45,7 @@ class TrainingRecord(PlanChoice):
     step_time_p90_seconds: float | None
     step_time_p99_seconds: float | None = None
     step_times: tuple[tuple[int, float], ...]
+    worker_count: int = 1
     global_batch_size: int | None
     parameter_count: int
     train_step_count: int
@@ -144,6 +145,7 @@ class TrainingRecord(PlanChoice):
                 self.jit_compile if self.plan.is_plain_fit else self.plan.uses_xla
             ),
             **self._xla_figures(),
+            "worker_count": self.worker_count,
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,

@@ -1,0 +1,42 @@
+"""The way to the cluster: from a pod by its service account, else by the kube config."""
+
+import os
+import pathlib
+from typing import Any
+
+from tfx_perf import errors
+
+_NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+_DEFAULT_NAMESPACE = "default"
+
+
+def connected() -> tuple[Any, str]:
+    """Returns a client of `kubernetes`, an `ApiClient`, and the namespace that one is in.
+
+    Raises:
+        UserError: the library is not installed, or there is no cluster.
+    """
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        raise errors.UserError(
+            "Expected kubernetes to be installed, for distribution.job. Received: no module "
+            "kubernetes. Install it with pip install 'tfx-perf[kfp]'."
+        ) from error
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(client_configuration=configuration)
+        namespace = _NAMESPACE.read_text(encoding="utf-8").strip()
+    except (config.ConfigException, OSError):
+        path = os.environ.get("KUBECONFIG")  # as it is now, not when the library was imported
+        try:
+            config.load_kube_config(path, client_configuration=configuration)
+            _, active = config.list_kube_config_contexts(path)
+        except config.ConfigException as error:
+            raise errors.UserError(
+                "Expected a cluster for distribution.job. Received: no service account of a pod "
+                f"and no kube config ({error}). Run it on the cluster, or set KUBECONFIG."
+            ) from error
+        namespace = active["context"].get("namespace", _DEFAULT_NAMESPACE)
+    configuration.retries = False  # JobApi's are the only ones
+    return client.ApiClient(configuration), namespace

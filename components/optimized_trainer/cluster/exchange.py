@@ -1,0 +1,156 @@
+"""The folder that OptimizedTrainer and the workers of its job share."""
+
+import pathlib
+import shutil
+import uuid
+from typing import Any
+
+from tfx.types import artifact
+from tfx.utils import json_utils
+
+from tfx_perf import errors
+from tfx_perf.components.optimized_trainer import job as jobs
+from tfx_perf.components.optimized_trainer.cluster.worker import Worker
+from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
+from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
+
+_RESULT_FILE = "result.json"
+_FAILURE_PREFIX = "failure-"
+_OUTPUTS = "outputs"
+# Says what trials would find; there are none.
+_UNUSED_INPUTS = {"previous_metrics"}
+_CODE_KEYS = ("module_file", "module_path")
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+
+
+class Exchange:
+    """What goes to the workers, and what comes back.
+
+    Attributes:
+        folder: of one job, in the shared folder.
+    """
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        """Touches nothing."""
+        self.folder = folder
+
+    def prepare(self, job: jobs.TrainingJob) -> None:
+        """Puts there what the workers need, in the place of what was there.
+
+        Inputs and code that are not in the shared folder are copied, but for remote ones, which
+        the workers read themselves.
+
+        Raises:
+            UserError: the shared folder is not there, or cannot be written to.
+        """
+        shared = self.folder.parent
+        for left in shared.glob(f".{self.folder.name}-*"):  # of an attempt that was killed
+            shutil.rmtree(left, ignore_errors=True)
+        draft = shared / f".{self.folder.name}-{uuid.uuid4().hex[:8]}"
+        try:
+            draft.mkdir()
+        except OSError as error:
+            raise errors.UserError(
+                "Expected a folder that OptimizedTrainer and the workers mount and can write to. "
+                f"Received: distribution.job.shared_folder={shared} ({error})."
+            ) from error
+        try:
+            self._fill(draft, job)
+            self.remove()
+            draft.rename(self.folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+
+    @property
+    def is_prepared(self) -> bool:
+        """Whether workers find what they need."""
+        return (self.folder / jobs.FILE_NAME).exists()
+
+    @property
+    def job(self) -> jobs.TrainingJob:
+        """What the workers train.
+
+        Raises:
+            UserError: it is not there.
+        """
+        return jobs.TrainingJob.read(self.folder / jobs.FILE_NAME)
+
+    def outputs_folder(self, worker: Worker) -> pathlib.Path:
+        """Returns where a worker saves; the chief's outlives the job."""
+        return self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
+
+    def report(self, result: WorkerResult) -> None:
+        """Leaves what the chief measured, when its outputs are complete."""
+        result.replace(self.folder / _RESULT_FILE)
+
+    def report_failure(self, failure: WorkerFailure) -> None:
+        """Leaves why a worker ended."""
+        failure.replace(self.folder / f"{_FAILURE_PREFIX}{failure.worker}.json")
+
+    @property
+    def result(self) -> WorkerResult | None:
+        """What the chief reported; None if it has not come so far."""
+        path = self.folder / _RESULT_FILE
+        return WorkerResult.read(path) if path.exists() else None
+
+    @property
+    def first_failure(self) -> WorkerFailure | None:
+        """What was reported first: those that come later mostly follow from it."""
+        paths = self.folder.glob(f"{_FAILURE_PREFIX}*.json")
+        found = (WorkerFailure.read(path) for path in paths)
+        return min(found, key=lambda failure: failure.seconds, default=None)
+
+    def collect(self, output_dict: _Artifacts) -> None:
+        """Moves what the chief saved to where the artifacts are."""
+        for source in sorted((self.folder / _OUTPUTS).iterdir()):
+            target = pathlib.Path(output_dict[source.name][0].uri)
+            target.mkdir(parents=True, exist_ok=True)
+            for each in sorted(source.iterdir()):
+                _move(each, target / each.name)
+
+    def remove(self) -> None:
+        """Removes all of it."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _fill(self, draft: pathlib.Path, job: jobs.TrainingJob) -> None:
+        inputs = {
+            key: items for key, items in job.input_dict.items() if key not in _UNUSED_INPUTS
+        }
+        for key, items in inputs.items():
+            for number, item in enumerate(items):
+                item.uri = self._shared(item.uri, draft, f"inputs/{key}-{number}")
+        properties: dict[str, Any] = dict(job.exec_properties)
+        for key in _CODE_KEYS:
+            if properties.get(key):
+                # TFX writes a packaged module as `module@path`.
+                name, at, path = properties[key].rpartition("@")
+                copied = self._shared(path, draft, f"code/{pathlib.Path(path).name}")
+                properties[key] = f"{name}{at}{copied}"
+        job.model_copy(
+            update={"inputs": json_utils.dumps(inputs), "exec_properties": properties}
+        ).write(draft / jobs.FILE_NAME)
+
+    def _shared(self, uri: str, draft: pathlib.Path, place: str) -> str:
+        """Returns where workers find a file or folder, copied into the draft if need be."""
+        path = pathlib.Path(uri)
+        if "://" in uri or path.is_relative_to(self.folder.parent):
+            return uri
+        target = draft / place
+        target.parent.mkdir(exist_ok=True)
+        if path.is_dir():
+            shutil.copytree(path, target)
+        else:
+            shutil.copy2(path, target)
+        return str(self.folder / place)
+
+
+def _move(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Moves a file or folder, also where an attempt before was killed in doing so."""
+    try:
+        source.rename(target)
+    except OSError:  # another file system, or the target is there
+        if source.is_dir():
+            shutil.copytree(source, target, dirs_exist_ok=True)
+        else:
+            shutil.copy2(source, target)

@@ -1,0 +1,159 @@
+"""The Kubernetes API as far as a job needs it: tried again where that helps, errors in one line."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfx_perf import errors
+from tfx_perf.components.optimized_trainer.cluster import cluster_access
+from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
+from tfx_perf.components.optimized_trainer.cluster.pod import Pod
+
+_ATTEMPTS = 10
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 30.0
+_CALL_SECONDS = 30.0
+_REFUSED = (401, 403)
+_NOT_FOUND = 404
+_CONFLICT = 409
+_PASSING = (429, 500, 502, 503, 504)
+
+
+class JobApi:
+    """Creates, finds and deletes jobs of one kind in a namespace.
+
+    Args:
+        kind: of the jobs.
+        namespace: None for that of this pod, or of the kube config.
+
+    Attributes:
+        pause: called with seconds between two attempts; what it raises ends the call.
+
+    Raises:
+        UserError: the library `kubernetes` is not installed, or there is no cluster.
+    """
+
+    def __init__(self, kind: JobKind, *, namespace: str | None = None) -> None:
+        cluster, own_namespace = cluster_access.connected()
+        from kubernetes import client
+        from urllib3 import exceptions
+
+        self._kind = kind
+        self._namespace = namespace or own_namespace
+        self.pause: Callable[[float], None] = time.sleep
+        self._jobs, self._core = client.CustomObjectsApi(cluster), client.CoreV1Api(cluster)
+        self._api_error, self._http_error = client.ApiException, exceptions.HTTPError
+        self._place = {
+            "group": kind.group,
+            "version": kind.version,
+            "namespace": self._namespace,
+            "plural": kind.plural,
+        }
+
+    def get(self, name: str) -> dict[str, Any] | None:
+        """Returns a job, None if there is none of this name."""
+        return self._call(
+            self._jobs.get_namespaced_custom_object, name=name, **self._place, missing=True
+        )
+
+    def create(self, manifest: dict[str, Any]) -> dict[str, Any] | None:
+        """Creates a job and returns it; None if the name is taken.
+
+        After an answer that was lost, that may be by the same job.
+
+        Raises:
+            UserError: the cluster refuses it, or does not know such jobs.
+        """
+        create = self._jobs.create_namespaced_custom_object
+        try:
+            return self._call(create, body=manifest, **self._place)
+        except errors.UserError as error:
+            if getattr(error.__cause__, "status", None) == _CONFLICT:
+                return None
+            raise
+
+    def delete(self, name: str) -> None:
+        """Deletes a job, if it is there, and its pods before it."""
+        self._call(
+            self._jobs.delete_namespaced_custom_object,
+            name=name,
+            propagation_policy="Foreground",
+            **self._place,
+            missing=True,
+        )
+
+    def pods(self, name: str) -> list[Pod]:
+        """Returns a job's pods, by the workers' indices."""
+        found = self._call(
+            self._core.list_namespaced_pod,
+            namespace=self._namespace,
+            label_selector=f"{self._kind.job_label}={name}",
+        )
+        pods = [Pod.of(item, index_label=self._kind.index_label) for item in found.items]
+        return sorted(pods, key=lambda pod: pod.worker)
+
+    def log(self, pod: Pod, *, line_count: int) -> str:
+        """Returns the last lines of what a worker has written."""
+        return self._call(
+            self._core.read_namespaced_pod_log,
+            name=pod.name,
+            namespace=self._namespace,
+            container=self._kind.container,
+            tail_lines=line_count,
+        )
+
+    def _call(self, function: Callable[..., Any], *, missing: bool = False, **keywords: Any) -> Any:
+        """Calls a function of the client.
+
+        Args:
+            function: may be called twice without harm.
+            missing: whether None is the answer where there is nothing; else that is an error.
+            **keywords: of the function.
+
+        Raises:
+            UserError: it was refused.
+            MeasurementError: nothing answers, or only with errors of the server's.
+        """
+        reason = ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                seconds = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
+                self.pause(min(seconds, _LONGEST_PAUSE_SECONDS))
+            try:
+                return function(**keywords, _request_timeout=_CALL_SECONDS)
+            except self._api_error as error:
+                if missing and error.status == _NOT_FOUND:
+                    return None
+                if error.status not in _PASSING:
+                    raise errors.UserError(self._explained(error)) from error
+                reason = f"{error.status} {_message(error)}"
+            except self._http_error as error:
+                reason = " ".join(str(getattr(error, "reason", error)).split())
+        raise errors.MeasurementError(
+            f"Expected the Kubernetes API to answer. Received: {reason}, {_ATTEMPTS} times."
+        )
+
+    def _explained(self, error: Any) -> str:
+        what = f"{self._kind.plural}.{self._kind.group}"
+        message = _message(error)
+        if error.status in _REFUSED:
+            return (
+                f"Expected the right to handle {what}, pods and their logs in the namespace "
+                f"{self._namespace}. Received: {error.status} ({message}). "
+                "See kubeflow/manifests/training/access.yaml."
+            )
+        if error.status == _NOT_FOUND:
+            return (
+                f"Expected a cluster that knows {what}, with {self._kind.operator}, and the "
+                f"namespace {self._namespace}. Received: {error.status} ({message})."
+            )
+        return f"Expected the cluster to accept the job. Received: {error.status} ({message})."
+
+
+def _message(error: Any) -> str:
+    try:
+        text = json.loads(error.body)["message"]
+    except (KeyError, TypeError, ValueError):
+        text = error.body or error.reason or "no reason given"
+    return " ".join(str(text).split())[:500].rstrip(".")

@@ -1,0 +1,58 @@
+"""What distinguishes the two kinds of jobs for the one who submits them."""
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class JobKind:
+    """A kind of custom resource.
+
+    Attributes:
+        name: as in a manifest.
+        group: of the API.
+        version: of the API.
+        plural: as in the API's paths.
+        container: the name that the operator demands of the container that trains.
+        job_label: label of the pods with the job's name.
+        index_label: label of the pods with the worker's index.
+        succeeded: type of the condition that says so.
+        operator: what must be installed, in words.
+    """
+
+    name: str
+    group: str
+    version: str
+    plural: str
+    container: str
+    job_label: str
+    index_label: str
+    succeeded: str
+    operator: str
+
+
+_KINDS = (
+    JobKind(
+        name="TFJob",
+        group="kubeflow.org",
+        version="v1",
+        plural="tfjobs",
+        container="tensorflow",
+        job_label="training.kubeflow.org/job-name",
+        index_label="training.kubeflow.org/replica-index",
+        succeeded="Succeeded",
+        operator="Kubeflow's Training Operator v1",
+    ),
+    JobKind(
+        name="TrainJob",
+        group="trainer.kubeflow.org",
+        version="v1alpha1",
+        plural="trainjobs",
+        container="node",
+        job_label="jobset.sigs.k8s.io/jobset-name",
+        index_label="batch.kubernetes.io/job-completion-index",
+        succeeded="Complete",
+        operator="Kubeflow Trainer v2",
+    ),
+)
+
+KINDS = {kind.name: kind for kind in _KINDS}

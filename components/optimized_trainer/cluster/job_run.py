@@ -1,0 +1,205 @@
+"""A job from its creation to its deletion."""
+
+import logging
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tfx_perf import errors
+from tfx_perf.components.optimized_trainer.cluster import manifests
+from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
+from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
+from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.components.optimized_trainer.cluster.pod import Pod
+from tfx_perf.settings.cluster_job import ClusterJob
+
+_LOG_LINES = 10_000
+_QUOTED_LINES = 20
+# So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
+# minute, and this one the same.
+_END_SECONDS = 20.0
+_END_POLL_SECONDS = 0.5
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class JobRun:
+    """Runs one job; where this process was ended before, it goes on with the one that is there.
+
+    Args:
+        api: to the cluster.
+        settings: how long, and how often to look.
+        manifest: of the job.
+        exchange: its folder.
+        log_folder: where the workers' output goes.
+    """
+
+    def __init__(
+        self,
+        api: JobApi,
+        settings: ClusterJob,
+        *,
+        manifest: dict[str, Any],
+        exchange: Exchange,
+        log_folder: pathlib.Path,
+    ) -> None:
+        self._api, self._settings, self._manifest = api, settings, manifest
+        self._exchange, self._log_folder = exchange, log_folder
+        self._kind = KINDS[settings.kind]
+        self._name = manifest["metadata"]["name"]
+        self._title = f"{settings.kind} {self._name}"
+        self._is_begun = False
+
+    def run(self, *, prepare: Callable[[], None], collect: Callable[[], None]) -> None:
+        """Has the job run to its end. However that comes, there is no such job afterwards.
+
+        Args:
+            prepare: fills the exchange; called before a job is created.
+            collect: takes the results out of it; called before the job is deleted, so that it is
+                found by another attempt if this one is killed on the way.
+
+        Raises:
+            UserError: the cluster refuses the job, or a worker has found something wrong.
+            MeasurementError: a worker failed, the job was deleted, or the time is over.
+        """
+        try:
+            self._wait(self._start(prepare))
+            self._keep_logs()
+            collect()
+        finally:
+            self._api.pause = time.sleep  # whatever ends the wait must not end this
+            if self._is_begun and self._delete():
+                self._exchange.remove()
+
+    def _start(self, prepare: Callable[[], None]) -> str:
+        """Returns the identifier of the job that runs now."""
+        found = self._api.get(self._name)
+        if found is not None and not self._is_ours(found):
+            raise errors.UserError(
+                f"Expected a name that is not taken. Received: {self._title} of another training "
+                "is there. Delete it."
+            )
+        self._is_begun = True
+        if found is not None and self._can_be_used(found):
+            _LOGGER.info("%s is there from an attempt before; waiting for it.", self._title)
+            return found["metadata"]["uid"]
+        if found is not None:
+            _LOGGER.info("%s of an attempt before is of no use and deleted.", self._title)
+            self._delete()
+        prepare()
+        found = self._api.create(self._manifest) or self._api.get(self._name)
+        if found is None:
+            self._raise_gone()
+        _LOGGER.info("%s is created.", self._title)
+        return found["metadata"]["uid"]
+
+    def _can_be_used(self, found: dict[str, Any]) -> bool:
+        if "deletionTimestamp" in found["metadata"] or not self._exchange.is_prepared:
+            return False
+        state, _ = self._state(found)
+        if state == self._kind.succeeded:
+            return self._exchange.result is not None
+        return state != "Failed"
+
+    def _is_ours(self, found: dict[str, Any]) -> bool:
+        own = self._manifest["metadata"]["labels"][manifests.DIGEST_LABEL]
+        return found["metadata"].get("labels", {}).get(manifests.DIGEST_LABEL) == own
+
+    def _wait(self, uid: str) -> None:
+        deadline = time.monotonic() + self._settings.timeout_seconds
+        shown = None
+        while True:
+            found = self._api.get(self._name)
+            if found is None or found["metadata"]["uid"] != uid:
+                self._raise_gone()
+            state, message = self._state(found)
+            if state != shown:
+                _LOGGER.info("%s: %s", self._title, " ".join(f"{state}. {message}".split()))
+                shown = state
+            if state == self._kind.succeeded:
+                return
+            if state == "Failed":
+                self._raise_failed(message)
+            if time.monotonic() > deadline:
+                self._raise_late(state)
+            self._api.pause(self._settings.poll_seconds)
+
+    def _state(self, found: dict[str, Any]) -> tuple[str, str]:
+        """Returns the type of the condition that holds now, and its message."""
+        conditions = found.get("status", {}).get("conditions") or []
+        holding = [each for each in conditions if each.get("status") == "True"]
+        for each in holding:
+            if each["type"] in ("Failed", self._kind.succeeded):
+                return each["type"], each.get("message") or each.get("reason") or ""
+        if not holding:
+            return "Pending", ""
+        return holding[-1]["type"], holding[-1].get("message") or ""
+
+    def _raise_gone(self) -> None:
+        raise errors.MeasurementError(
+            f"Expected {self._title} to run to its end. Received: it is gone; somebody has "
+            "deleted it."
+        )
+
+    def _raise_late(self, state: str) -> None:
+        pods = ", ".join(f"{pod.name} {pod.state}" for pod in self._pods()) or "none"
+        raise errors.MeasurementError(
+            f"Expected {self._title} to end within distribution.job.timeout_seconds="
+            f"{self._settings.timeout_seconds}. Received: state={state}, pods: {pods}."
+        )
+
+    def _raise_failed(self, message: str) -> None:
+        logs = self._keep_logs()
+        failure = self._exchange.first_failure
+        if failure and failure.is_users:
+            raise errors.UserError(failure.message)
+        if failure:
+            worker, cause = failure.worker, failure.message
+        else:  # it was killed, or never came so far
+            failed = [pod for pod in self._pods() if pod.has_failed]
+            worker = failed[0].worker if failed else 0
+            cause = " ".join([message, *(f"{pod.name} {pod.state}." for pod in failed)])
+        lines = "\n".join(logs.get(worker, "It is not there.").splitlines()[-_QUOTED_LINES:])
+        raise errors.MeasurementError(
+            f"Expected the workers of {self._title} to succeed. Received: worker {worker}: "
+            f"{cause.rstrip('.')}. The end of its log:\n{lines}"
+        )
+
+    def _pods(self) -> list[Pod]:
+        """Returns the pods; none where they cannot be had, since they only explain."""
+        try:
+            return self._api.pods(self._name)
+        except (errors.UserError, errors.MeasurementError) as error:
+            _LOGGER.warning("The pods of %s cannot be listed. %s", self._title, error)
+            return []
+
+    def _keep_logs(self) -> dict[int, str]:
+        """Writes the workers' output beside the figures, as far as it can be had; returns it."""
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        logs = {}
+        for pod in self._pods():
+            try:
+                text = self._api.log(pod, line_count=_LOG_LINES)
+            except (errors.UserError, errors.MeasurementError) as error:
+                _LOGGER.warning("The log of %s cannot be read. %s", pod.name, error)
+                continue
+            logs[pod.worker] = text
+            path = self._log_folder / f"worker-{pod.worker}.log"
+            path.write_text(text, encoding="utf-8")
+        return logs
+
+    def _delete(self) -> bool:
+        """Deletes the job and waits a little for its end; returns whether it is deleted."""
+        deadline = time.monotonic() + _END_SECONDS
+        try:
+            self._api.delete(self._name)
+            while self._api.get(self._name) is not None:
+                if time.monotonic() > deadline:
+                    _LOGGER.warning("%s is deleted, but its pods have not ended.", self._title)
+                    break
+                self._api.pause(_END_POLL_SECONDS)
+        except (errors.UserError, errors.MeasurementError) as error:
+            _LOGGER.warning("%s could not be deleted; please do it. %s", self._title, error)
+            return False
+        return True

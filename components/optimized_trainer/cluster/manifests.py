@@ -1,0 +1,155 @@
+"""The job as Kubernetes gets it."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from tfx_perf.components.optimized_trainer.cluster import tf_config
+from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.settings.cluster_job import ClusterJob
+
+DIGEST_LABEL = "tfx-perf/training"
+
+# As in kubeflow/Dockerfile.
+_USER = 1000
+_PORT = 2222
+# If OptimizedTrainer's pod is killed, it is tried again before that.
+_KEPT_SECONDS = 3600
+
+
+def manifest(
+    settings: ClusterJob, *, name: str, digest: str, command: Sequence[str]
+) -> dict[str, Any]:
+    """Returns the custom resource.
+
+    Args:
+        settings: which kind, and how its workers run.
+        name: of the job; a DNS label.
+        digest: of what is trained, to tell the job of another training with this name.
+        command: what each worker runs.
+    """
+    make = _tf_job_spec if settings.kind == "TFJob" else _train_job_spec
+    kind = KINDS[settings.kind]
+    return {
+        "apiVersion": f"{kind.group}/{kind.version}",
+        "kind": kind.name,
+        "metadata": {"name": name, "labels": _labels(digest)},
+        "spec": make(settings, name=name, digest=digest, command=list(command)),
+    }
+
+
+def _tf_job_spec(
+    settings: ClusterJob, *, name: str, digest: str, command: list[str]
+) -> dict[str, Any]:
+    del name
+    return {
+        "runPolicy": {
+            "cleanPodPolicy": "Running",  # what has ended stays until its log has been read
+            "backoffLimit": 0,
+            "activeDeadlineSeconds": settings.timeout_seconds,
+            "ttlSecondsAfterFinished": _KEPT_SECONDS,
+        },
+        # Else the others are killed when the first one ends.
+        "successPolicy": "AllWorkers",
+        "tfReplicaSpecs": {
+            "Worker": {
+                "replicas": settings.worker_count,
+                "restartPolicy": "Never",  # alone, a worker cannot begin anew
+                "template": {
+                    "metadata": {
+                        "labels": _labels(digest),
+                        "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
+                    },
+                    "spec": _pod(settings, command),
+                },
+            }
+        },
+    }
+
+
+def _train_job_spec(
+    settings: ClusterJob, *, name: str, digest: str, command: list[str]
+) -> dict[str, Any]:
+    del digest
+    kind = KINDS[settings.kind]
+    # The names that JobSet gives the pods of the runtime's job `node`.
+    hosts = [f"{name}-node-0-{index}.{name}:{_PORT}" for index in range(settings.worker_count)]
+    trainer = {
+        "numNodes": settings.worker_count,
+        "command": command,
+        "env": [{"name": tf_config.HOSTS_VARIABLE, "value": ",".join(hosts)}, *_env(settings)],
+        "resourcesPerNode": _resources(settings),
+    }
+    if settings.image:
+        trainer["image"] = settings.image
+    return {
+        "runtimeRef": {
+            "apiGroup": kind.group,
+            "kind": "TrainingRuntime",
+            "name": settings.runtime,
+        },
+        "trainer": trainer,
+    }
+
+
+def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
+    names = dict.fromkeys(settings.volumes.values())  # each once, though it may be mounted twice
+    claims = {claim: f"volume-{number}" for number, claim in enumerate(names)}
+    container = {
+        "name": KINDS[settings.kind].container,
+        "image": settings.image,
+        "command": command,
+        "env": _env(settings),
+        "ports": [{"name": "tfjob-port", "containerPort": _PORT}],
+        "resources": _resources(settings),
+        "volumeMounts": [
+            {"name": claims[claim], "mountPath": folder}
+            for folder, claim in settings.volumes.items()
+        ],
+    }
+    pod: dict[str, Any] = {
+        "containers": [container],
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "fsGroup": _USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+        },
+        "volumes": [
+            {"name": volume, "persistentVolumeClaim": {"claimName": claim}}
+            for claim, volume in claims.items()
+        ],
+    }
+    if settings.service_account:
+        pod["serviceAccountName"] = settings.service_account
+    else:
+        pod["automountServiceAccountToken"] = False
+    if settings.node_selector:
+        pod["nodeSelector"] = dict(settings.node_selector)
+    if settings.tolerations:
+        pod["tolerations"] = [dict(each) for each in settings.tolerations]
+    return pod
+
+
+def _env(settings: ClusterJob) -> list[dict[str, Any]]:
+    plain = [{"name": name, "value": value} for name, value in settings.environment.items()]
+    secret = []
+    for name, source in settings.secret_environment.items():
+        holder, _, key = source.partition("/")
+        reference = {"secretKeyRef": {"name": holder, "key": key}}
+        secret.append({"name": name, "valueFrom": reference})
+    return [*plain, *secret]
+
+
+def _resources(settings: ClusterJob) -> dict[str, dict[str, str]]:
+    requests = {"cpu": settings.cpu, "memory": settings.memory}
+    limits: dict[str, str | None] = {"memory": settings.memory}
+    if settings.accelerator:
+        limits[settings.accelerator] = str(settings.accelerator_count)
+    return {
+        "requests": {key: value for key, value in requests.items() if value},
+        "limits": {key: value for key, value in limits.items() if value},
+    }
+
+
+def _labels(digest: str) -> dict[str, str]:
+    return {"app.kubernetes.io/managed-by": "tfx-perf", DIGEST_LABEL: digest}

@@ -1,0 +1,74 @@
+"""What a worker of a job runs: `python -m tfx_perf.components.optimized_trainer.worker`."""
+
+import argparse
+import logging
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+
+from tfx_perf import errors
+from tfx_perf.components.optimized_trainer.cluster import tf_config
+
+_EXIT_FAILURE = 1
+_EXIT_USER_ERROR = 2
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Trains as one of the workers of a job; returns the exit code.
+
+    Args:
+        arguments: `--job FOLDER`, which OptimizedTrainer has prepared; None: those of the
+            command line.
+    """
+    parser = argparse.ArgumentParser(
+        prog="tfx_perf.components.optimized_trainer.worker", allow_abbrev=False
+    )
+    parser.add_argument("--job", required=True, type=pathlib.Path, metavar="FOLDER")
+    folder = parser.parse_args(arguments).job
+    logging.basicConfig(level=logging.INFO)
+    try:
+        worker = tf_config.worker_of(os.environ)
+    except errors.UserError as error:
+        return _said(error)
+    _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
+    # Imported here, after TF_CONFIG is set, and because they take long.
+    from tfx_perf.components.optimized_trainer.cluster import startup, worker_training
+    from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
+
+    exchange = worker_training.Exchange(folder)
+    if not exchange.is_prepared:
+        return _said(
+            errors.UserError(
+                f"Expected a folder that OptimizedTrainer prepared for its job. Received: "
+                f"job={folder}. Is the volume with distribution.job.shared_folder mounted?"
+            )
+        )
+    try:
+        startup.connect()
+        worker_training.train(exchange, worker)
+    except Exception as error:  # reported, whatever it is
+        is_users = isinstance(error, errors.UserError)
+        message = str(error) if is_users else worker_training.in_one_line(error)
+        exchange.report_failure(
+            WorkerFailure(
+                worker=worker.index, seconds=time.time(), message=message, is_users=is_users
+            )
+        )
+        if is_users:
+            return _said(error)
+        _LOGGER.exception("The training failed.")
+        return _EXIT_FAILURE
+    return 0
+
+
+def _said(error: errors.UserError) -> int:
+    print(f"tfx-perf: {error}", file=sys.stderr)
+    return _EXIT_USER_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

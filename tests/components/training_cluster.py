@@ -1,0 +1,397 @@
+"""A loopback stand-in for a cluster with Kubeflow's training operators.
+
+It refuses what the API server and the operators refuse, starts each worker as a process of this
+machine with the manifest's own command, and sets the job's status by how these end.
+"""
+
+import contextlib
+import datetime
+import http.server
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import uuid
+
+import yaml
+from kubernetes_types import problems
+from ports import free_port
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
+_LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
+_KINDS = {
+    ("kubeflow.org", "v1", "tfjobs"): "TFJob",
+    ("trainer.kubeflow.org", "v1alpha1", "trainjobs"): "TrainJob",
+}
+_RUN_POLICY = {
+    "cleanPodPolicy", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
+    "schedulingPolicy", "suspend", "managedBy",
+}  # fmt: skip
+_GRACE_SECONDS = 5
+
+
+class Refused(Exception):
+    def __init__(self, status, message):
+        super().__init__(message)
+        self.status = status
+
+
+class Job:
+    """A job and the processes of its workers."""
+
+    def __init__(self, manifest, processes, logs):
+        self.manifest, self.processes, self.logs = manifest, processes, logs
+        self.kind, self.name = manifest["kind"], manifest["metadata"]["name"]
+        self.outcome = None
+        self.deleted = None
+        self.uid = str(uuid.uuid4())
+        self.began = time.monotonic()
+
+    @property
+    def codes(self):
+        return [process.poll() for process in self.processes]
+
+    def reconcile(self):
+        """Sets the status as the operator does, with all workers' success as its policy."""
+        if self.deleted and time.monotonic() > self.deleted + _GRACE_SECONDS:
+            self.signal(signal.SIGKILL)
+        if self.outcome or self.deleted:
+            return
+        deadline = self.manifest["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
+        if any(self.codes):
+            failed = sum(bool(code) for code in self.codes)
+            self.outcome = "Failed", f"{self.kind} {self.name} has failed: {failed} of the workers."
+        elif all(code == 0 for code in self.codes):
+            self.outcome = "Succeeded", f"{self.kind} {self.name} successfully completed."
+        elif deadline and time.monotonic() > self.began + deadline:
+            self.outcome = "Failed", "it was active longer than specified deadline"
+        if self.outcome:
+            self.signal(signal.SIGTERM)  # cleanPodPolicy
+
+    def signal(self, number):
+        for process in self.processes:
+            if process.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+
+    def document(self):
+        types = [("Created", ""), ("Running", f"{self.kind} {self.name} is running.")]
+        if self.kind == "TrainJob":
+            types = []
+        if self.outcome:
+            name, message = self.outcome
+            if self.kind == "TrainJob" and name == "Succeeded":
+                name = "Complete"
+            types.append((name, message))
+        conditions = [
+            {
+                "type": name, "status": "True", "reason": f"{self.kind}{name}", "message": message,
+                "lastTransitionTime": _now(),
+            }
+            for name, message in types
+        ]  # fmt: skip
+        metadata = {**self.manifest["metadata"], "uid": self.uid, "namespace": "team"}
+        if self.deleted:
+            metadata["deletionTimestamp"] = _now()
+        return {**self.manifest, "metadata": metadata, "status": {"conditions": conditions}}
+
+    def pods(self):
+        for index, code in enumerate(self.codes):
+            if self.kind == "TFJob":
+                name = f"{self.name}-worker-{index}"
+                labels = {
+                    "training.kubeflow.org/job-name": self.name,
+                    "training.kubeflow.org/replica-index": str(index),
+                }
+            else:
+                name = f"{self.name}-node-0-{index}-abcde"
+                labels = {
+                    "jobset.sigs.k8s.io/jobset-name": self.name,
+                    "batch.kubernetes.io/job-completion-index": str(index),
+                }
+            phase = "Running" if code is None else "Failed" if code else "Succeeded"
+            state = {"running": {}}
+            if code is not None:
+                reason = "OOMKilled" if code == -signal.SIGKILL else "Error"
+                state = {"terminated": {"exitCode": abs(code), "reason": reason}}
+            status = {
+                "name": "tensorflow", "image": "", "imageID": "", "ready": False,
+                "restartCount": 0, "state": state,
+            }  # fmt: skip
+            yield {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"containers": [{"name": "tensorflow"}]},
+                "status": {"phase": phase, "containerStatuses": [status]},
+            }
+
+
+class TrainingCluster:
+    """The cluster.
+
+    Attributes:
+        failures: status codes of the next answers.
+        forbidden: resources that the service account may not touch.
+        installed: the operators' resources.
+        stand_ins: worker's index to Python code that runs in the place of its command.
+        requests: method and path of all that came.
+        jobs: those that are there, by name.
+        made: all jobs that ever were.
+    """
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.failures, self.forbidden, self.requests = [], set(), []
+        self.installed = {"tfjobs", "trainjobs"}
+        self.stand_ins, self.jobs, self.made = {}, {}, []
+        self.lock = threading.RLock()
+        runtime = _ROOT / "kubeflow" / "manifests" / "training" / "training_runtime.yaml"
+        self.runtimes = {
+            each["metadata"]["name"]: each for each in yaml.safe_load_all(runtime.read_text())
+        }
+
+    @contextlib.contextmanager
+    def running(self):
+        """Serves on a free port; yields the path of a kube config."""
+
+        class Handler(_Handler):
+            cluster = self
+
+        server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
+        thread.start()
+        config = {
+            "apiVersion": "v1", "kind": "Config", "current-context": "here",
+            "clusters": [
+                {"name": "here", "cluster": {"server": f"http://127.0.0.1:{server.server_port}"}}
+            ],
+            "users": [{"name": "me", "user": {"token": "secret"}}],
+            "contexts": [
+                {"name": "here", "context": {"cluster": "here", "user": "me", "namespace": "team"}}
+            ],
+        }  # fmt: skip
+        path = self.folder / "kube.yaml"
+        path.write_text(yaml.safe_dump(config))
+        try:
+            yield path
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+            for job in self.made:
+                job.signal(signal.SIGKILL)
+
+    def reconcile(self):
+        with self.lock:
+            for name, job in list(self.jobs.items()):
+                job.reconcile()
+                if job.deleted and None not in job.codes:
+                    del self.jobs[name]
+
+    def create(self, kind, manifest):
+        _check_metadata(kind, manifest)
+        name = manifest["metadata"]["name"]
+        if name in self.jobs:
+            raise Refused(409, f'{kind.lower()}s "{name}" already exists')
+        containers = self._tf_job(manifest) if kind == "TFJob" else self._train_job(manifest)
+        job = Job(manifest, *self._started(name, containers))
+        self.jobs[name] = job
+        self.made.append(job)
+        return job
+
+    def _tf_job(self, manifest):
+        """Returns container and environment of each worker, as the controller makes them."""
+        spec = manifest["spec"]
+        _only(spec, {"runPolicy", "successPolicy", "tfReplicaSpecs", "enableDynamicWorker"}, "spec")
+        _only(spec["runPolicy"], _RUN_POLICY, "spec.runPolicy")
+        _among(spec["runPolicy"].get("cleanPodPolicy"), {None, "All", "Running", "None"})
+        _among(spec.get("successPolicy", ""), {"", "AllWorkers"})
+        _only(spec["tfReplicaSpecs"], {"Chief", "Worker", "PS", "Evaluator"}, "tfReplicaSpecs")
+        replica = spec["tfReplicaSpecs"]["Worker"]
+        _only(replica, {"replicas", "restartPolicy", "template"}, "Worker")
+        _among(replica["restartPolicy"], {"Always", "OnFailure", "Never", "ExitCode"})
+        found = list(problems(replica["template"], "V1PodTemplateSpec", "template"))
+        if found:
+            raise Refused(422, f"TFJob is invalid: {found}")
+        containers = replica["template"]["spec"]["containers"]
+        named = [each for each in containers if each["name"] == "tensorflow"]
+        if not named or not all(each.get("image") for each in containers):
+            raise Refused(422, "there must be a container named tensorflow, and images")
+        ports = [free_port() for _ in range(replica["replicas"])]
+        cluster = {"worker": [f"localhost:{port}" for port in ports]}
+        for index in range(len(ports)):
+            config = {
+                "cluster": cluster, "task": {"type": "worker", "index": index},
+                "environment": "cloud",
+            }  # fmt: skip
+            yield named[0], {"TF_CONFIG": json.dumps(config)}
+
+    def _train_job(self, manifest):
+        spec, name = manifest["spec"], manifest["metadata"]["name"]
+        _only(spec, {"runtimeRef", "trainer", "initializer", "suspend", "managedBy"}, "spec")
+        _only(spec["runtimeRef"], {"apiGroup", "kind", "name"}, "spec.runtimeRef")
+        trainer = spec["trainer"]
+        allowed = {"image", "command", "args", "env", "numNodes", "resourcesPerNode"}
+        _only(trainer, allowed, "spec.trainer")
+        found = [
+            *problems(trainer["env"], "list[V1EnvVar]", "env"),
+            *problems(trainer["resourcesPerNode"], "V1ResourceRequirements", "resourcesPerNode"),
+        ]
+        if found:
+            raise Refused(422, f"TrainJob is invalid: {found}")
+        runtime = self.runtimes.get(spec["runtimeRef"]["name"])
+        if runtime is None or spec["runtimeRef"]["kind"] != runtime["kind"]:
+            raise Refused(403, "admission webhook denied: the training runtime does not exist")
+        (job,) = runtime["spec"]["template"]["spec"]["replicatedJobs"]
+        (container,) = job["template"]["spec"]["template"]["spec"]["containers"]
+        assert (job["name"], container["name"]) == ("node", "node")
+        (hosts,) = [each for each in trainer["env"] if each["name"] == "TFX_PERF_WORKER_HOSTS"]
+        count = trainer["numNodes"]
+        wanted = [f"{name}-node-0-{index}.{name}:2222" for index in range(count)]
+        assert hosts["value"] == ",".join(wanted)
+        here = ",".join(f"localhost:{free_port()}" for _ in range(count))
+        merged = {**container, "command": trainer["command"], "env": trainer["env"]}
+        for index in range(count):
+            yield merged, {"JOB_COMPLETION_INDEX": str(index), "TFX_PERF_WORKER_HOSTS": here}
+
+    def _started(self, name, containers):
+        processes, logs = [], []
+        for index, (container, added) in enumerate(containers):
+            given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
+            command = container["command"]
+            if index in self.stand_ins:
+                folder = command[command.index("--job") + 1]
+                command = ["python", "-c", self.stand_ins[index], folder]
+            logs.append(self.folder / f"{name}-{len(self.made)}-{index}.log")
+            with logs[-1].open("wb") as log:
+                processes.append(
+                    subprocess.Popen(
+                        command,
+                        env={**_environment(), **given, **added},
+                        cwd=self.folder,
+                        stdout=log,
+                        stderr=subprocess.STDOUT,
+                        start_new_session=True,
+                    )
+                )
+        return processes, logs
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    cluster = None
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *_):
+        """Says nothing."""
+
+    def _answer(self):
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        url = urllib.parse.urlparse(self.path)
+        query = {key: values[0] for key, values in urllib.parse.parse_qs(url.query).items()}
+        self.cluster.requests.append(f"{self.command} {url.path}")
+        try:
+            with self.cluster.lock:
+                status, document = 200, self._result(url.path, query, body)
+        except Refused as refused:
+            status = refused.status
+            document = {"kind": "Status", "code": status, "message": str(refused)}
+        is_text = isinstance(document, str)
+        content = document.encode() if is_text else json.dumps(document).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "text/plain" if is_text else "application/json")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    do_GET = do_POST = do_DELETE = _answer  # noqa: N815
+
+    def _result(self, path, query, body):
+        cluster = self.cluster
+        if cluster.failures:
+            raise Refused(cluster.failures.pop(0), "etcdserver: request timed out")
+        if self.headers.get("Authorization") != "Bearer secret":
+            raise Refused(401, "Unauthorized")
+        cluster.reconcile()
+        parts = path.strip("/").split("/")
+        if parts[:4] == ["api", "v1", "namespaces", "team"] and parts[4] == "pods":
+            return self._pods(parts[5:], query)
+        _, group, version, _, namespace, plural, *name = parts
+        kind = _KINDS.get((group, version, plural))
+        if kind is None or plural not in cluster.installed:
+            raise Refused(404, "404 page not found")
+        if plural in cluster.forbidden:
+            raise Refused(403, f"{plural}.{group} is forbidden: User cannot touch them")
+        assert namespace == "team"
+        if self.command == "POST":
+            return cluster.create(kind, json.loads(body)).document()
+        job = cluster.jobs.get(name[0])
+        if job is None or job.kind != kind:
+            raise Refused(404, f'{plural}.{group} "{name[0]}" not found')
+        if self.command == "DELETE":
+            assert query["propagationPolicy"] == "Foreground"
+            job.deleted = job.deleted or time.monotonic()
+            job.signal(signal.SIGTERM)
+        return job.document()
+
+    def _pods(self, rest, query):
+        if "pods" in self.cluster.forbidden:
+            raise Refused(403, "pods is forbidden")
+        pods = [
+            (pod, job, number)
+            for job in self.cluster.jobs.values()
+            for number, pod in enumerate(job.pods())
+        ]
+        if rest:
+            name, what = rest
+            assert what == "log"
+            found = [(job, number) for pod, job, number in pods if pod["metadata"]["name"] == name]
+            if not found:
+                raise Refused(404, f"pods {name} not found")
+            ((job, number),) = found
+            assert query["container"] == {"TFJob": "tensorflow", "TrainJob": "node"}[job.kind]
+            lines = job.logs[number].read_text(errors="replace").splitlines(keepends=True)
+            return "".join(lines[-int(query["tailLines"]) :])
+        key, _, value = query["labelSelector"].partition("=")
+        items = [pod for pod, _, _ in pods if pod["metadata"]["labels"].get(key) == value]
+        return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+
+def _environment():
+    """Returns what the image gives: the program `python`, and the packages."""
+    programs = str(pathlib.Path(sys.executable).parent)
+    kept = {key: os.environ[key] for key in ("HOME", "LANG", "PYTHONPATH") if key in os.environ}
+    return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"}
+
+
+def _check_metadata(kind, manifest):
+    _only(manifest, {"apiVersion", "kind", "metadata", "spec"}, "job")
+    found = list(problems(manifest["metadata"], "V1ObjectMeta", "metadata"))
+    name, labels = manifest["metadata"]["name"], manifest["metadata"].get("labels", {})
+    # The operators' pods and services must have names, too.
+    longest = f"{name}-worker-999" if kind == "TFJob" else f"{name}-node-0-999-abcde"
+    if not _NAME.fullmatch(name) or not _NAME.fullmatch(longest):
+        found.append(f"metadata.name: {name} must be a DNS label")
+    found += [f"label {value}" for value in labels.values() if not _LABEL.fullmatch(value)]
+    if manifest["kind"] != kind or found:
+        raise Refused(422, f"{kind} is invalid: {found}")
+
+
+def _only(value, allowed, where):
+    unknown = value.keys() - allowed
+    if unknown:
+        raise Refused(422, f"unknown field {where}.{sorted(unknown)}")
+
+
+def _among(value, allowed):
+    if value not in allowed:
+        raise Refused(422, f"Unsupported value: {value}, supported: {sorted(map(str, allowed))}")
+
+
+def _now():
+    return datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,92 @@
+"""The workers that a training is handed to on Kubernetes."""
+
+import pathlib
+from typing import Annotated, Any, Literal
+
+import pydantic
+
+from tfx_perf.settings.kubernetes_values import Mounts, Quantity, SecretVariables
+from tfx_perf.settings.section import Section
+
+# What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
+# every version of the trainer.
+_OF_THE_RUNTIME = ("volumes", "service_account", "node_selector", "tolerations")
+
+
+class ClusterJob(Section):
+    """A job of Kubeflow's training operator, one container for each worker.
+
+    Attributes:
+        kind: `TFJob` (Training Operator v1) or `TrainJob` (Kubeflow Trainer v2).
+        worker_count: how many workers train, the one that saves the model included.
+        shared_folder: absolute folder that OptimizedTrainer's container and every worker see
+            under this name, on a volume that all may write to (ReadWriteMany).
+        image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
+        namespace: None: that of OptimizedTrainer's pod, or of the kube config.
+        runtime: name of the TrainingRuntime in the namespace, for a TrainJob.
+        cpu: cores that a worker asks for, e.g. `"500m"` or `2`.
+        memory: bytes that a worker gets, e.g. `"8Gi"`; one that takes more is killed.
+        accelerator: resource name, e.g. `nvidia.com/gpu`.
+        accelerator_count: how many a worker gets.
+        volumes: folder to the PersistentVolumeClaim that is mounted there.
+        environment: variables.
+        secret_environment: variable to `secret/key`.
+        service_account: of the workers' pods; None: the namespace's default.
+        node_selector: labels that the machines must have.
+        tolerations: taints that the pods tolerate, with Kubernetes' fields `key`, `operator`,
+            `value`, `effect`.
+        timeout_seconds: after this the job is deleted and the training has failed.
+        poll_seconds: between two looks at the job.
+    """
+
+    kind: Literal["TFJob", "TrainJob"] = "TFJob"
+    worker_count: Annotated[int, pydantic.Field(ge=2)]
+    shared_folder: str
+    image: Annotated[str, pydantic.Field(min_length=1)] | None = None
+    namespace: str | None = None
+    runtime: str | None = None
+    cpu: Quantity | None = None
+    memory: Quantity | None = None
+    accelerator: str | None = None
+    accelerator_count: Annotated[int, pydantic.Field(ge=1)] | None = None
+    volumes: Mounts = pydantic.Field(default_factory=dict)
+    environment: dict[str, str] = pydantic.Field(default_factory=dict)
+    secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
+    service_account: str | None = None
+    node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
+    tolerations: tuple[dict[str, Any], ...] = ()
+    timeout_seconds: Annotated[int, pydantic.Field(gt=0)] = 86_400
+    poll_seconds: Annotated[float, pydantic.Field(gt=0)] = 10.0
+
+    @pydantic.field_validator("shared_folder")
+    @classmethod
+    def _absolute(cls, folder: str) -> str:
+        if not folder.startswith("/"):
+            raise ValueError("an absolute folder on a volume that all workers mount")
+        return folder
+
+    @pydantic.model_validator(mode="after")
+    def _complete(self) -> "ClusterJob":
+        if bool(self.accelerator) != bool(self.accelerator_count):
+            raise ValueError("accelerator and accelerator_count belong together")
+        if self.kind == "TFJob":
+            self._check_tf_job()
+        else:
+            self._check_train_job()
+        return self
+
+    def _check_tf_job(self) -> None:
+        if self.image is None:
+            raise ValueError("a TFJob needs an image")
+        if self.runtime is not None:
+            raise ValueError("a runtime is for a TrainJob")
+        shared = pathlib.PurePosixPath(self.shared_folder)
+        if not any(shared.is_relative_to(folder) for folder in self.volumes):
+            raise ValueError("shared_folder must be in one of the volumes that the workers mount")
+
+    def _check_train_job(self) -> None:
+        if self.runtime is None:
+            raise ValueError("a TrainJob needs the name of a TrainingRuntime, in runtime")
+        given = [name for name in _OF_THE_RUNTIME if getattr(self, name)]
+        if given:
+            raise ValueError(f"for a TrainJob the TrainingRuntime says {', '.join(given)}")

@@ -1,0 +1,43 @@
+"""Values that settings share where they describe containers on Kubernetes."""
+
+import decimal
+import re
+from typing import Annotated, Any
+
+import pydantic
+
+# https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
+_QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
+
+
+def _checked_quantity(text: Any) -> str:
+    text = str(text)  # YAML makes a number of 2
+    match = _QUANTITY.fullmatch(text)
+    if not match:
+        raise ValueError('a Kubernetes quantity, e.g. "500m", "2" or "8Gi"')
+    if not decimal.Decimal(match[1]):
+        raise ValueError("a quantity above 0")
+    return text
+
+
+def _checked_sources(variables: dict[str, str]) -> dict[str, str]:
+    for source in variables.values():
+        secret, _, key = source.partition("/")
+        if not (secret and key):
+            raise ValueError("secret/key for each variable")
+    return variables
+
+
+def _checked_mounts(mounts: dict[str, str]) -> dict[str, str]:
+    for folder in mounts:
+        if not folder.startswith("/"):
+            raise ValueError(f"absolute folders to mount at, not {folder!r}")
+    return mounts
+
+
+# Cores or bytes as Kubernetes writes them, above 0.
+Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
+# Variable to `secret/key`.
+SecretVariables = Annotated[dict[str, str], pydantic.AfterValidator(_checked_sources)]
+# Absolute folder to the name of what is mounted there.
+Mounts = Annotated[dict[str, str], pydantic.AfterValidator(_checked_mounts)]
