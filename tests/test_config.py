@@ -42,6 +42,21 @@ def test_yaml(tmp_path):
     assert PerfConfig.from_yaml(path) == PerfConfig()
 
 
+def _job(**changes):
+    own = {
+        "worker_count": 2, "image": "i", "shared_folder": "/a/b", "volumes": {"/a": "claim"}
+    }  # fmt: skip
+    return {"distribution": {"job": {**own, **changes}}}
+
+
+def test_a_job_on_a_cluster():
+    job = PerfConfig.from_dict(_job(cpu=2)).distribution.job
+    assert (job.kind, job.worker_count, job.cpu) == ("TFJob", 2, "2")
+    train_job = {"kind": "TrainJob", "runtime": "tfx-perf", "volumes": {}}
+    config = PerfConfig.from_dict(_job(**train_job, tolerations=[], memory="1.5Gi"))
+    assert PerfConfig.from_json(config.to_json("distribution")) == config
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
@@ -63,6 +78,19 @@ def test_yaml(tmp_path):
         ({"monitoring": {"metrics_port": 65536}}, ["65535", "monitoring.metrics_port=65536"]),
         ({"monitoring": {"metrics_port": True}}, ["integer", "monitoring.metrics_port=True"]),
         ({"monitoring": {"metrics_host": ""}}, ["monitoring.metrics_host=''"]),
+        ({"distribution": {"job": {"kind": "TFJob"}}}, ["Field required", "job.worker_count"]),
+        ({"distribution": {"job": {"shared": 1}}}, ["worker_count", "Received: distribution.job"]),
+        (_job(worker_count=1), ["greater than or equal to 2", "job.worker_count=1"]),
+        (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
+        (_job(shared_folder="/elsewhere"), ["in one of the volumes"]),
+        (_job(memory="8 GB"), ['"8Gi"', "job.memory='8 GB'"]),
+        (_job(cpu="0m"), ["above 0", "job.cpu='0m'"]),
+        (_job(image=None), ["a TFJob needs an image"]),
+        (_job(runtime="x"), ["a runtime is for a TrainJob"]),
+        (_job(kind="TrainJob"), ["needs the name of a TrainingRuntime"]),
+        (_job(kind="TrainJob", runtime="x"), ["the TrainingRuntime says volumes"]),
+        (_job(accelerator="nvidia.com/gpu"), ["accelerator_count belong together"]),
+        (_job(secret_environment={"A": "b"}), ["secret/key for each variable"]),
         (["a list"], ["Received: settings=['a list']"]),
     ],
 )

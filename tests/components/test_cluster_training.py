@@ -1,14 +1,22 @@
 """OptimizedTrainer hands its training to workers: the real executor, the real processes."""
 
+import json
 import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
 
 import pytest
 import tensorflow as tf
 import training_cases
+from tfx.utils import json_utils
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 
+from tfx_perf import errors  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import job_api, job_run  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
@@ -84,3 +92,289 @@ def test_two_workers_train_as_one_would(kind, trainer, cluster, tmp_path):
     assert len(together) == len(variables(trainer)) > 0
     for one, other in zip(together, variables(trainer), strict=True):
         tf.debugging.assert_near(one, other, atol=1e-5)
+
+
+RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+        raise RuntimeError("planned")
+    model.fit(train, steps_per_epoch=2, verbose=0)"""
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (
+            {"beginning": "import json, os", "train": RAISES},
+            r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$",
+        ),
+        pytest.param(
+            {"template": training_cases.MODULE},
+            "scope of tf.distribute.MultiWorkerMirroredStrategy.*Received: MirroredStrategy, with",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"template": training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")},
+            "MultiWorkerMirroredStrategy.*Received: _DefaultDistributionStrategy, with",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"line": "keras", "train": training_cases.FIT},
+            r"a model of tf_keras: .* Received: keras\.",
+            marks=pytest.mark.slow,
+        ),
+    ],
+    ids=["raises", "mirrored", "none", "keras"],
+)
+def test_what_goes_wrong_in_a_worker(module, expected, trainer, cluster, tmp_path):
+    kind = errors.MeasurementError if "planned" in expected else errors.UserError
+    with pytest.raises(kind, match=expected):
+        trainer.run(module={**MODULE, **module}, distribution=job_settings(tmp_path))
+    assert is_clean(cluster, tmp_path)
+
+
+# What stands in for a worker's command, where no training is needed.
+SUCCEEDS = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+(folder / "outputs/model/Format-Serving").mkdir(parents=True)
+(folder / "outputs/model/Format-Serving/saved_model.pb").write_text("the model")
+result = {"schema": "tfx_perf.worker_result/1", "record": None}
+(folder / "result.json").write_text(json.dumps(result))
+"""
+ENDS = "print('I end well')"
+FAILS = "print('before'); raise SystemExit('I fail on purpose')"
+WAITS = "import time; print('I wait', flush=True); time.sleep(600)"
+WAITS_FOR_FILE = """
+import os, time
+while not os.path.exists("go_on"):
+    time.sleep(0.05)
+"""
+
+
+def run(trainer, tmp_path, **settings):
+    trainer.run(module=MODULE, distribution=job_settings(tmp_path, **settings))
+
+
+def is_clean(cluster, tmp_path):
+    """Whether neither a job nor a file nor a process is left."""
+    cluster.reconcile()
+    codes = [code for job in cluster.made for code in job.codes]
+    return not cluster.jobs and not list((tmp_path / "shared").iterdir()) and None not in codes
+
+
+def test_a_training_that_is_not_measured_is_published(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+    run(trainer, tmp_path)
+    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+    assert "did not call fit" in trainer.perf_metrics.get_string_custom_property("plan")
+    log = pathlib.Path(trainer.perf_metrics.uri) / "worker-1.log"
+    assert log.read_text() == "I end well\n"
+    assert is_clean(cluster, tmp_path)
+
+
+def test_what_the_workers_are_given(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+    run(
+        trainer, tmp_path, secret_environment={"KEY": "s3-key/secret"}, environment={"A": "b"},
+        accelerator="nvidia.com/gpu", accelerator_count=2, node_selector={"pool": "gpu"},
+        tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], service_account="trainer",
+    )  # fmt: skip
+    (job,) = cluster.made
+    replica = job.manifest["spec"]["tfReplicaSpecs"]["Worker"]
+    pod = replica["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (replica["replicas"], replica["restartPolicy"]) == (2, "Never")
+    assert container["env"] == [
+        {"name": "A", "value": "b"},
+        {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}},
+    ]
+    assert container["resources"] == {
+        "requests": {"cpu": "1", "memory": "2Gi"},
+        "limits": {"memory": "2Gi", "nvidia.com/gpu": "2"},
+    }
+    assert container["volumeMounts"] == [
+        {"name": "volume-0", "mountPath": str(tmp_path / "shared")}
+    ]
+    assert pod["volumes"][0]["persistentVolumeClaim"] == {"claimName": "tfx-perf-shared"}
+    assert pod["nodeSelector"] == {"pool": "gpu"}
+    assert pod["tolerations"] == [{"key": "nvidia.com/gpu", "operator": "Exists"}]
+    assert pod["serviceAccountName"] == "trainer"
+    assert pod["securityContext"]["runAsNonRoot"]
+
+
+def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS, 1: FAILS}
+    with pytest.raises(errors.MeasurementError) as caught:
+        run(trainer, tmp_path)
+    message = str(caught.value)
+    assert "worker 1: TFJob" in message
+    assert "worker-1 Failed (Error)" in message
+    assert message.endswith("before\nI fail on purpose")
+    assert not (pathlib.Path(trainer.perf_metrics.uri) / "metrics.json").exists()
+    assert is_clean(cluster, tmp_path)
+
+
+def test_logs_that_may_not_be_read_cost_nothing_else(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS, 1: FAILS}
+    cluster.forbidden = {"pods"}
+    with pytest.raises(errors.MeasurementError, match="1 of the workers"):
+        run(trainer, tmp_path)
+    assert is_clean(cluster, tmp_path)
+
+
+def test_passing_failures_of_the_api_are_waited_for(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+    cluster.failures = [500, 429, 503, 504]
+    run(trainer, tmp_path)
+    assert len(cluster.made) == 1
+    assert cluster.failures == []
+
+
+def test_an_api_that_stays_away_is_given_up(trainer, cluster, tmp_path):
+    cluster.failures = [500] * 100
+    with pytest.raises(errors.MeasurementError, match="500 etcdserver.*10 times"):
+        run(trainer, tmp_path)
+    assert len(cluster.failures) == 90
+
+
+def test_a_lost_answer_to_the_creation_makes_no_second_job(trainer, cluster, tmp_path, monkeypatch):
+    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+    create = cluster.create
+
+    def created_but_not_said(kind, manifest):
+        if not cluster.made:
+            create(kind, manifest)
+            cluster.failures = [500]
+        return create(kind, manifest)
+
+    monkeypatch.setattr(cluster, "create", created_but_not_said)
+    run(trainer, tmp_path)
+    assert len(cluster.made) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"forbidden": {"tfjobs"}}, "Expected the right.*403.*training/access.yaml"),
+        ({"installed": set()}, "knows tfjobs.kubeflow.org, with Kubeflow's Training Operator v1"),
+    ],
+)
+def test_what_the_cluster_refuses_is_said_in_one_line(change, words, trainer, cluster, tmp_path):
+    for name, value in change.items():
+        setattr(cluster, name, value)
+    with pytest.raises(errors.UserError, match=words) as caught:
+        run(trainer, tmp_path)
+    assert "\n" not in str(caught.value)
+    assert is_clean(cluster, tmp_path)
+
+
+def test_a_runtime_that_is_not_there(trainer, cluster, tmp_path):
+    with pytest.raises(errors.UserError, match="training runtime does not exist"):
+        run(trainer, tmp_path, kind="TrainJob", runtime="torch-distributed")
+    assert is_clean(cluster, tmp_path)
+
+
+def test_a_job_that_is_deleted_from_outside(trainer, cluster, tmp_path):
+    def delete_it():
+        cluster.jobs.clear()
+
+    cluster.stand_ins = {0: WAITS, 1: WAITS}
+    _when_it_runs(cluster, delete_it)
+    with pytest.raises(errors.MeasurementError, match="it is gone; somebody has deleted it"):
+        run(trainer, tmp_path)
+
+
+def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS, 1: WAITS}
+    words = "timeout_seconds=1. Received: state=Pending, pods: .*-node-0-0-abcde Running"
+    with pytest.raises(errors.MeasurementError, match=words):
+        run(trainer, tmp_path, kind="TrainJob", timeout_seconds=1)
+    assert is_clean(cluster, tmp_path)
+
+
+def test_a_shared_folder_that_is_not_mounted(trainer, cluster, tmp_path):
+    (tmp_path / "shared").rmdir()
+    with pytest.raises(errors.UserError, match="shared_folder=.*/shared"):
+        run(trainer, tmp_path)
+    assert not cluster.made
+
+
+def test_without_a_cluster(trainer, tmp_path, monkeypatch):
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    with pytest.raises(errors.UserError, match="Expected a cluster for distribution.job"):
+        run(trainer, tmp_path)
+
+
+def _when_it_runs(cluster, act):
+    """Calls a function when both workers of a job are running."""
+    create = cluster.create
+
+    def then(kind, manifest):
+        job = create(kind, manifest)
+        threading.Timer(0.5, act).start()
+        return job
+
+    cluster.create = then
+
+
+SCRIPT = """
+import json, sys
+from tfx.utils import json_utils
+from tfx_perf.components.optimized_trainer import executor
+
+inputs, outputs, properties = json.loads(sys.argv[1])
+executor.Executor().Do(json_utils.loads(inputs), json_utils.loads(outputs), properties)
+"""
+
+
+def start(trainer, tmp_path):
+    """Returns a process that runs the executor as `run` does."""
+    module = trainer.write_module(**MODULE)
+    given = trainer.given(module, distribution=job_settings(tmp_path))
+    inputs, outputs, properties = given
+    arguments = [json_utils.dumps(inputs), json_utils.dumps(outputs), properties]
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, json.dumps(arguments)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_job(cluster, process):
+    deadline = time.monotonic() + 120
+    while not cluster.jobs and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert cluster.jobs, process.stderr.read()[-2000:]
+
+
+def test_sigterm_deletes_the_job(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS, 1: WAITS}
+    process = start(trainer, tmp_path)
+    wait_for_job(cluster, process)
+    time.sleep(0.5)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
+    assert is_clean(cluster, tmp_path)
+
+
+def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
+    process = start(trainer, tmp_path)
+    wait_for_job(cluster, process)
+    process.kill()
+    process.wait()
+    (cluster.folder / "go_on").touch()
+    run(trainer, tmp_path)
+    assert len(cluster.made) == 1
+    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+    assert is_clean(cluster, tmp_path)
+
+
+def test_a_job_of_an_attempt_that_failed_is_made_anew(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: FAILS, 1: ENDS}
+    process = start(trainer, tmp_path)
+    wait_for_job(cluster, process)
+    process.kill()
+    process.wait()
+    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+    run(trainer, tmp_path)
+    assert len(cluster.made) == 2
+    assert is_clean(cluster, tmp_path)

@@ -88,25 +88,29 @@ class Trainer:
         )
         return module
 
-    def run(
+    def run(self, *, inputs=None, module=None, **settings):
+        """Trains; see `given` for the settings."""
+        module = self.write_module(**(module or {}))
+        executor.Executor().Do(*self.given(module, inputs=inputs, **settings))
+
+    def given(
         self,
+        module,
         *,
         inputs=None,
-        module=None,
         compilation=None,
         distribution=None,
         monitoring=None,
         **training,
     ):
-        """Trains; what is not named is of the settings' section `training`."""
-        module = self.write_module(**(module or {}))
+        """Returns what `Do` gets; what is not named is of the settings' section `training`."""
         settings = {
             "training": {"trial_budget_seconds": 15, **training},
             "compilation": compilation or {},
             "distribution": distribution or {},
             "monitoring": monitoring or {},
         }
-        executor.Executor().Do(
+        return (
             {"examples": [self.examples], "schema": [self.schema], **(inputs or {})},
             {
                 "model": [self.model],

@@ -30,6 +30,10 @@ _KINDS = {
     ("kubeflow.org", "v1", "tfjobs"): "TFJob",
     ("trainer.kubeflow.org", "v1alpha1", "trainjobs"): "TrainJob",
 }
+_INDEX = {
+    "TFJob": "training.kubeflow.org/replica-index",
+    "TrainJob": "batch.kubernetes.io/job-completion-index",
+}
 _RUN_POLICY = {
     "cleanPodPolicy", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
     "schedulingPolicy", "suspend", "managedBy",
@@ -50,7 +54,7 @@ class Job:
         self.manifest, self.processes, self.logs = manifest, processes, logs
         self.kind, self.name = manifest["kind"], manifest["metadata"]["name"]
         self.outcome = None
-        self.deleted = None
+        self.deleted, self.cleaned = None, set()
         self.uid = str(uuid.uuid4())
         self.began = time.monotonic()
 
@@ -72,8 +76,9 @@ class Job:
             self.outcome = "Succeeded", f"{self.kind} {self.name} successfully completed."
         elif deadline and time.monotonic() > self.began + deadline:
             self.outcome = "Failed", "it was active longer than specified deadline"
-        if self.outcome:
-            self.signal(signal.SIGTERM)  # cleanPodPolicy
+        if self.outcome:  # cleanPodPolicy: what still runs is deleted
+            self.cleaned = {index for index, code in enumerate(self.codes) if code is None}
+            self.signal(signal.SIGTERM)
 
     def signal(self, number):
         for process in self.processes:
@@ -104,6 +109,8 @@ class Job:
 
     def pods(self):
         for index, code in enumerate(self.codes):
+            if index in self.cleaned:
+                continue
             if self.kind == "TFJob":
                 name = f"{self.name}-worker-{index}"
                 labels = {
@@ -343,9 +350,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if "pods" in self.cluster.forbidden:
             raise Refused(403, "pods is forbidden")
         pods = [
-            (pod, job, number)
+            (pod, job, int(pod["metadata"]["labels"][_INDEX[job.kind]]))
             for job in self.cluster.jobs.values()
-            for number, pod in enumerate(job.pods())
+            for pod in job.pods()
         ]
         if rest:
             name, what = rest

@@ -9,11 +9,13 @@ import pytest
 import yaml
 from ports import free_port
 
+from tfx_perf.components.optimized_trainer.cluster import job_kind
 from tfx_perf.input import dispatcher
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from kubernetes_types import problems  # noqa: E402 (which needs it)
 
+KINDS = job_kind.KINDS.values()
 FOLDER = pathlib.Path(__file__).parents[2] / "kubeflow" / "manifests"
 DOCUMENTS = list(yaml.safe_load_all((FOLDER / "tf_data_service.yaml").read_text()))
 PODS = {
@@ -54,6 +56,62 @@ def test_names_agree():
     images = {pod["spec"]["containers"][0]["image"] for pod in PODS.values()}
     assert images == {image["name"] for image in kustomization["images"]}
     assert all((FOLDER / name).exists() for name in kustomization["resources"])
+
+
+TRAINING = FOLDER / "training"
+ACCESS = list(yaml.safe_load_all((TRAINING / "access.yaml").read_text()))
+VOLUME = yaml.safe_load((TRAINING / "shared_volume.yaml").read_text())
+RUNTIME = yaml.safe_load((TRAINING / "training_runtime.yaml").read_text())
+(NODE,) = RUNTIME["spec"]["template"]["spec"]["replicatedJobs"]
+
+
+@pytest.mark.parametrize("document", [*ACCESS, VOLUME], ids=lambda each: each["kind"])
+def test_kubernetes_knows_what_several_workers_need(document):
+    types = {"Role": "V1Role", "RoleBinding": "V1RoleBinding"}
+    type_name = types.get(document["kind"], "V1PersistentVolumeClaim")
+    if type_name == "V1RoleBinding":  # whose subjects have a type of another name in each version
+        document = {key: value for key, value in document.items() if key != "subjects"}
+    assert list(problems(document, type_name)) == []
+
+
+def test_a_training_runtime_is_a_job_set_of_one_job():
+    assert (RUNTIME["apiVersion"], RUNTIME["kind"]) == (
+        "trainer.kubeflow.org/v1alpha1", "TrainingRuntime"
+    )  # fmt: skip
+    assert RUNTIME["spec"].keys() <= {"mlPolicy", "podGroupPolicy", "template"}
+    assert NODE.keys() <= {"name", "template", "replicas", "groupName", "dependsOn"}
+    assert list(problems(NODE["template"], "V1JobTemplateSpec")) == []
+    step = NODE["template"]["metadata"]["labels"]["trainer.kubeflow.org/trainjob-ancestor-step"]
+    assert step == "trainer"
+    kind = job_kind.KINDS["TrainJob"]
+    assert (kind.group, kind.version) == tuple(RUNTIME["apiVersion"].split("/"))
+    (container,) = NODE["template"]["spec"]["template"]["spec"]["containers"]
+    assert NODE["name"] == container["name"] == kind.container
+
+
+def test_what_several_workers_need_fits_together():
+    role, binding = ACCESS
+    assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) == ("Role", "tfx-perf-training")
+    assert role["metadata"]["name"] == binding["roleRef"]["name"]
+    allowed = {
+        (group, resource): set(rule["verbs"])
+        for rule in role["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+    }
+    assert allowed == {
+        **{(kind.group, kind.plural): {"create", "get", "delete"} for kind in KINDS},
+        ("", "pods"): {"list"},
+        ("", "pods/log"): {"get"},
+    }
+    pod = NODE["template"]["spec"]["template"]["spec"]
+    (volume,) = pod["volumes"]
+    assert volume["persistentVolumeClaim"]["claimName"] == VOLUME["metadata"]["name"]
+    assert pod["containers"][0]["volumeMounts"][0]["name"] == volume["name"]
+    kustomization = yaml.safe_load((TRAINING / "kustomization.yaml").read_text())
+    names = {path.name for path in TRAINING.glob("*.yaml")} - {"kustomization.yaml"}
+    assert set(kustomization["resources"]) == names
+    assert kustomization["images"][0]["name"] == pod["containers"][0]["image"]
 
 
 def test_the_commands_serve(tmp_path):

@@ -1,24 +1,18 @@
 """One worker's part of a training on several."""
 
 import shutil
-from collections.abc import Callable
-from typing import Any
 
 from tfx_perf import errors
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import training
-from tfx_perf.components.optimized_trainer.cluster import division
+from tfx_perf.components.optimized_trainer.cluster import division, strategy_check
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
-from tfx_perf.interception import FitCall
-from tfx_perf.training import strategies
 from tfx_perf.training.trials import choice
 from tfx_perf.training.trials.equivalence import in_one_line
 
 __all__ = ["Exchange", "in_one_line", "train"]
-
-_Fit = Callable[[FitCall], Any]
 
 
 def train(exchange: Exchange, worker: Worker) -> None:
@@ -52,41 +46,16 @@ def train(exchange: Exchange, worker: Worker) -> None:
         arguments.data_accessor = division.by_rows_if_few_files(
             arguments.data_accessor, worker_count=worker.count
         )
-    record = training.run(
-        job,
-        run_fn=run_fn,
-        arguments=arguments,
-        given=choice.plain(f"{worker.count} workers train together"),
-        checkpoint_folder=None,
-        around=lambda fit: _checked(fit, worker.count),
-    )
+    with strategy_check.refusing_mirrored(worker.count):
+        record = training.run(
+            job,
+            run_fn=run_fn,
+            arguments=arguments,
+            given=choice.plain(f"{worker.count} workers train together"),
+            checkpoint_folder=None,
+            around=lambda fit: strategy_check.checked(fit, worker.count),
+        )
     if worker.is_chief:
         exchange.report(WorkerResult(record=record))
     else:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _checked(fit: _Fit, worker_count: int) -> _Fit:
-    """Returns `fit` with a check that the workers do not train each for itself."""
-
-    def carry_out(call: FitCall) -> Any:
-        strategy = call.model.distribute_strategy
-        if strategies.worker_count(strategy) != worker_count:
-            raise errors.UserError(
-                f"Expected run_fn to build its model in the scope of "
-                f"tf.distribute.MultiWorkerMirroredStrategy(), for {worker_count} workers. "
-                f"Received: {strategies.name(strategy)}, with which each would train alone."
-            )
-        try:
-            return fit(call)
-        except (TypeError, ValueError) as error:
-            if "PerReplica" not in str(error):
-                raise
-            raise errors.UserError(
-                "Expected a model of tf_keras: the fit of Keras 3 does not work with "
-                f"MultiWorkerMirroredStrategy. Received: {type(call.model).__module__} "
-                f"({type(error).__name__}). Import tf_keras, or set TF_USE_LEGACY_KERAS=1 in "
-                "distribution.job.environment if the module uses tf.keras."
-            ) from error
-
-    return carry_out

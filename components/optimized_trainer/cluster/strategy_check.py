@@ -1,0 +1,72 @@
+"""Whether the workers really train together, and what stands in their way."""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.interception import FitCall
+from tfx_perf.training import strategies
+
+_Fit = Callable[[FitCall], Any]
+
+
+@contextlib.contextmanager
+def refusing_mirrored(worker_count: int) -> Iterator[None]:
+    """Refuses to make a `MirroredStrategy` while the context lasts.
+
+    It would take the other workers' devices for its own, and end the process.
+
+    Args:
+        worker_count: how many train together.
+    """
+    made = tf.distribute.MirroredStrategy.__init__
+
+    def refuse(self: Any, *_: Any, **__: Any) -> None:
+        raise errors.UserError(_expected(worker_count, "MirroredStrategy"))
+
+    tf.distribute.MirroredStrategy.__init__ = refuse
+    try:
+        yield
+    finally:
+        tf.distribute.MirroredStrategy.__init__ = made
+
+
+def checked(fit: _Fit, worker_count: int) -> _Fit:
+    """Returns `fit` with checks of the model.
+
+    What it returns raises a `UserError` if the model was not built for all the workers, or if
+    Keras cannot train it so.
+
+    Args:
+        fit: what trains.
+        worker_count: how many train together.
+    """
+
+    def carry_out(call: FitCall) -> Any:
+        strategy = call.model.distribute_strategy
+        if strategies.worker_count(strategy) != worker_count:
+            raise errors.UserError(_expected(worker_count, strategies.name(strategy)))
+        try:
+            return fit(call)
+        except (TypeError, ValueError) as error:
+            if "PerReplica" not in str(error):
+                raise
+            raise errors.UserError(
+                "Expected a model of tf_keras: the fit of Keras 3 does not work with "
+                f"MultiWorkerMirroredStrategy. Received: {type(call.model).__module__} "
+                f"({type(error).__name__}). Import tf_keras, or set TF_USE_LEGACY_KERAS=1 in "
+                "distribution.job.environment if the module uses tf.keras."
+            ) from error
+
+    return carry_out
+
+
+def _expected(worker_count: int, received: str) -> str:
+    return (
+        "Expected run_fn to build its model in the scope of "
+        f"tf.distribute.MultiWorkerMirroredStrategy(), for {worker_count} workers. Received: "
+        f"{received}, with which each would train alone."
+    )
