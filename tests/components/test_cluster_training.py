@@ -17,7 +17,11 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 
 from tfx_perf import errors  # noqa: E402
-from tfx_perf.components.optimized_trainer.cluster import job_api, job_run  # noqa: E402
+from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
+    cluster_training,
+    job_api,
+    job_run,
+)
 
 # Without the conversion of tf_keras itself, which takes half a minute.
 MODULE = {
@@ -291,6 +295,25 @@ def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
     assert is_clean(cluster, tmp_path)
 
 
+def test_workers_that_leave_nothing(trainer, cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(cluster_training, "_VISIBLE_SECONDS", 0.1)
+    cluster.stand_ins = {0: ENDS, 1: ENDS}
+    with pytest.raises(errors.MeasurementError, match="leave its results in .* the same volume"):
+        run(trainer, tmp_path)
+    assert is_clean(cluster, tmp_path)
+
+
+def test_results_may_take_their_time_to_be_seen(trainer, cluster, tmp_path):
+    late = "import time; time.sleep(0.5)"
+    cluster.stand_ins = {
+        0: f"import subprocess, sys\nsubprocess.Popen([sys.executable, '-c', {late + SUCCEEDS!r}, "
+        "sys.argv[1]])",
+        1: ENDS,
+    }
+    run(trainer, tmp_path)
+    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+
+
 def test_a_shared_folder_that_is_not_mounted(trainer, cluster, tmp_path):
     (tmp_path / "shared").rmdir()
     with pytest.raises(errors.UserError, match="shared_folder=.*/shared"):
@@ -369,11 +392,12 @@ def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, t
 
 
 def test_a_job_of_an_attempt_that_failed_is_made_anew(trainer, cluster, tmp_path):
-    cluster.stand_ins = {0: FAILS, 1: ENDS}
+    cluster.stand_ins = {0: WAITS, 1: WAITS}
     process = start(trainer, tmp_path)
     wait_for_job(cluster, process)
     process.kill()
     process.wait()
+    cluster.made[0].signal(signal.SIGTERM)
     cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
     run(trainer, tmp_path)
     assert len(cluster.made) == 2

@@ -373,7 +373,8 @@ def _environment():
     """Returns what the image gives: the program `python`, and the packages."""
     programs = str(pathlib.Path(sys.executable).parent)
     kept = {key: os.environ[key] for key in ("HOME", "LANG", "PYTHONPATH") if key in os.environ}
-    return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    path = f"{programs}:{os.environ['PATH']}"
+    return {**kept, "PATH": path, "PYTHONUNBUFFERED": "1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 
 
 def _check_metadata(kind, manifest):

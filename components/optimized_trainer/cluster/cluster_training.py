@@ -20,6 +20,8 @@ from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
+# NFS may show a folder as it was up to a minute ago.
+_VISIBLE_SECONDS = 90.0
 _DEFAULT_WORDS = ("optimized-trainer",)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
@@ -61,7 +63,9 @@ def train(
     model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
 
     def collect() -> None:
-        result = exchange.result
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while (result := exchange.result) is None and time.monotonic() < deadline:
+            api.pause(_POLL_SECONDS)
         if result is None:
             raise errors.MeasurementError(
                 f"Expected the first worker to leave its results in {exchange.folder}. Received: "

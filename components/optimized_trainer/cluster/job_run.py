@@ -7,14 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 from tfx_perf import errors
-from tfx_perf.components.optimized_trainer.cluster import manifests
+from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
-from tfx_perf.components.optimized_trainer.cluster.pod import Pod
 from tfx_perf.settings.cluster_job import ClusterJob
 
-_LOG_LINES = 10_000
 _QUOTED_LINES = 20
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
 # minute, and this one the same.
@@ -65,7 +63,7 @@ class JobRun:
         """
         try:
             self._wait(self._start(prepare))
-            self._keep_logs()
+            worker_logs.keep(self._api, self._name, folder=self._log_folder)
             collect()
         finally:
             self._api.pause = time.sleep  # whatever ends the wait must not end this
@@ -143,21 +141,23 @@ class JobRun:
         )
 
     def _raise_late(self, state: str) -> None:
-        pods = ", ".join(f"{pod.name} {pod.state}" for pod in self._pods()) or "none"
+        found = worker_logs.pods(self._api, self._name)
+        pods = ", ".join(f"{pod.name} {pod.state}" for pod in found) or "none"
         raise errors.MeasurementError(
             f"Expected {self._title} to end within distribution.job.timeout_seconds="
             f"{self._settings.timeout_seconds}. Received: state={state}, pods: {pods}."
         )
 
     def _raise_failed(self, message: str) -> None:
-        logs = self._keep_logs()
+        logs = worker_logs.keep(self._api, self._name, folder=self._log_folder)
         failure = self._exchange.first_failure
         if failure and failure.is_users:
             raise errors.UserError(failure.message)
         if failure:
             worker, cause = failure.worker, failure.message
         else:  # it was killed, or never came so far
-            failed = [pod for pod in self._pods() if pod.has_failed]
+            pods = worker_logs.pods(self._api, self._name)
+            failed = [pod for pod in pods if pod.has_failed]
             worker = failed[0].worker if failed else 0
             cause = " ".join([message, *(f"{pod.name} {pod.state}." for pod in failed)])
         lines = "\n".join(logs.get(worker, "It is not there.").splitlines()[-_QUOTED_LINES:])
@@ -165,29 +165,6 @@ class JobRun:
             f"Expected the workers of {self._title} to succeed. Received: worker {worker}: "
             f"{cause.rstrip('.')}. The end of its log:\n{lines}"
         )
-
-    def _pods(self) -> list[Pod]:
-        """Returns the pods; none where they cannot be had, since they only explain."""
-        try:
-            return self._api.pods(self._name)
-        except (errors.UserError, errors.MeasurementError) as error:
-            _LOGGER.warning("The pods of %s cannot be listed. %s", self._title, error)
-            return []
-
-    def _keep_logs(self) -> dict[int, str]:
-        """Writes the workers' output beside the figures, as far as it can be had; returns it."""
-        self._log_folder.mkdir(parents=True, exist_ok=True)
-        logs = {}
-        for pod in self._pods():
-            try:
-                text = self._api.log(pod, line_count=_LOG_LINES)
-            except (errors.UserError, errors.MeasurementError) as error:
-                _LOGGER.warning("The log of %s cannot be read. %s", pod.name, error)
-                continue
-            logs[pod.worker] = text
-            path = self._log_folder / f"worker-{pod.worker}.log"
-            path.write_text(text, encoding="utf-8")
-        return logs
 
     def _delete(self) -> bool:
         """Deletes the job and waits a little for its end; returns whether it is deleted."""
