@@ -23,6 +23,9 @@ def short_window(monkeypatch):
     """Lets trainings of a few seconds tell."""
     monkeypatch.setattr(growth, "_FEWEST_SECONDS", 1.0)
     monkeypatch.setattr(memory_watch, "_SAMPLING_SECONDS", 0.01)
+    monkeypatch.setattr(memory_watch, "_RETURN_SECONDS", 0.05)
+    monkeypatch.setattr(memory_watch, "_RETURN_SHARE", 0.0)
+    monkeypatch.setattr(memory_watch, "_RETURN_RATIO", 2)
 
 
 def trained(keras, *, kept_bytes, cached=False):
@@ -81,3 +84,12 @@ def test_a_long_watch_keeps_few_samples(monkeypatch):
     assert seconds == sorted(seconds)
     assert seconds[-1] - seconds[0] > 0.3
     assert all(size > held.nbytes for _, size in watch.samples)
+
+
+def test_memory_is_returned_seldom(monkeypatch):
+    monkeypatch.setattr(memory_watch, "_SAMPLING_SECONDS", 0.001)
+    monkeypatch.setattr(memory_watch, "_RETURN_SECONDS", 0.1)
+    with memory_watch.watching() as watch:
+        time.sleep(0.5)
+    assert 1 <= len(watch.settled) <= 5
+    assert set(watch.settled) < set(watch.samples)

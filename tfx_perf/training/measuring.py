@@ -129,10 +129,11 @@ def measured(
 def _memory_along(memory: MemoryWatch, timer: StepTimer, *, data: Any) -> dict[str, Any]:
     """Returns the fields on memory along the training, from the end of its first call on."""
     begin = timer.first_call_end
-    samples = [sample for sample in memory.samples if begin is not None and sample[0] >= begin]
-    if not samples:
+    if begin is None:
         return {}
-    times, sizes = zip(*samples, strict=True)
+    samples = [sample for sample in memory.samples if sample[0] >= begin]
+    settled = [sample for sample in memory.settled if sample[0] >= begin]
+    times, sizes = zip(*settled, strict=True) if settled else ((), ())
     grown = growth.growth_of(times, timer.steps_at(times), sizes)
     if grown and grown.is_leak and datasets.operations(data) & _CACHES:
         grown = None  # what the input keeps, and the first pass over it may not be at its end

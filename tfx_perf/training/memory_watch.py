@@ -9,24 +9,29 @@ from tfx_perf.hardware import host
 
 _SAMPLING_SECONDS = 0.1
 _MOST_SAMPLES = 2000
-# Between two times that freed memory is returned: so many times as long as that takes, and no less.
-_RETURN_RATIO, _LEAST_RETURN_SECONDS = 1000, 1.0
+# Between two times that freed memory is returned: so long, so much of the time that has passed, and
+# so many times as long as the last one took.
+_RETURN_SECONDS, _RETURN_SHARE, _RETURN_RATIO = 2.0, 0.04, 200
+
+Sample = tuple[float, int]
 
 
 class MemoryWatch:
     """Samples this process's memory in a thread of its own, so that no step pays for it.
 
-    A long training is sampled more rarely, so that the samples stay few. Now and then the allocator
-    has to return what was freed: what it keeps, in pieces that are of use to nobody, grows in many
-    a training, and is no leak.
+    Now and then the allocator has to return what was freed: what it keeps, in pieces that are of
+    use to nobody, grows in many a training, and is no leak.
 
     Attributes:
-        samples: (when, on `time.perf_counter`'s clock, and bytes).
+        samples: (when, on `time.perf_counter`'s clock, and bytes); taken more rarely in a long
+            training, so that they stay few.
+        settled: the same, only those without freed memory.
     """
 
     def __init__(self) -> None:
         """Prepares to watch."""
-        self.samples: list[tuple[float, int]] = []
+        self.samples: list[Sample] = []
+        self.settled: list[Sample] = []
         self._interval_seconds = _SAMPLING_SECONDS
         self._ended = threading.Event()
 
@@ -36,15 +41,19 @@ class MemoryWatch:
 
     def run(self) -> None:
         """Samples until `stop` is called."""
-        return_time = 0.0
+        began = return_time = time.perf_counter()
         while not self._ended.wait(self._interval_seconds):
-            began = time.perf_counter()
-            if began >= return_time:
+            now = time.perf_counter()
+            is_settled = now >= return_time
+            if is_settled:
                 host.return_freed_memory()
-                ended = time.perf_counter()
-                pause_seconds = _RETURN_RATIO * (ended - began)
-                return_time = ended + max(_LEAST_RETURN_SECONDS, pause_seconds)
-            self.samples.append((time.perf_counter(), host.anonymous_memory_bytes()))
+                took = time.perf_counter() - now
+                pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - began), _RETURN_RATIO * took
+                return_time = now + max(pauses)
+            sample = time.perf_counter(), host.anonymous_memory_bytes()
+            self.samples.append(sample)
+            if is_settled:
+                self.settled.append(sample)
             if len(self.samples) >= _MOST_SAMPLES:
                 del self.samples[1::2]
                 self._interval_seconds *= 2
