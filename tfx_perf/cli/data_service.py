@@ -128,5 +128,5 @@ def _serve(kind: str, server: Any, *, address: str, as_json: bool) -> None:
     else:
         terminal.show(f"{kind} at {address}")
     sys.stdout.flush()
-    while server:
-        signal.pause()
+    while server:  # not signal.pause(), which misses a signal that comes right before it
+        time.sleep(_POLL_SECONDS)
