@@ -66,6 +66,14 @@ def test_noise_is_none():
         assert not judged(lambda share: 0 * share, noise=50 * MIB, seed=seed).is_leak
 
 
+@pytest.mark.parametrize(("gap", "is_leak"), [(0.1, True), (0.3, None)])
+def test_some_time_may_be_without_samples(gap, is_leak):
+    times = np.arange(0, 120, 0.2)
+    times = times[(times < 60) | (times > 60 + gap * 120)]
+    found = growth_of(times, times, START + MIB * times)
+    assert (found and found.is_leak) is is_leak
+
+
 def test_a_short_training_tells_nothing():
     assert judged(lambda share: 500 * MIB * share, seconds=10) is None
     assert growth_of([], [], []) is None

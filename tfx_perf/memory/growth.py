@@ -16,7 +16,7 @@ from scipy import stats
 from tfx_perf import records, statistics
 
 _SETTLING_SHARE = 1 / 3
-_BLOCKS = 10
+_BLOCKS, _FEWEST_BLOCKS = 10, 8  # some may be without a sample
 _FEWEST_SECONDS = 10.0  # of what counts
 _LEVEL = 0.01
 # Of the memory at the beginning of what counts: less is what allocators do.
@@ -60,19 +60,18 @@ def growth_of(
     edges = np.linspace(begin, done[-1], _BLOCKS + 1)
     places = np.searchsorted(edges[1:-1], done, side="right")
     counts = done >= begin
-    blocks = [sizes[(places == index) & counts] for index in range(_BLOCKS)]
+    known = np.unique(places[counts])
     window_seconds = float(np.ptp(np.asarray(seconds, dtype=float)[counts]))
-    if window_seconds < _FEWEST_SECONDS or not all(block.size for block in blocks):
+    if window_seconds < _FEWEST_SECONDS or len(known) < _FEWEST_BLOCKS:
         return None
-    least = np.array([block.min() for block in blocks])
-    middles = (edges[:-1] + edges[1:]) / 2
+    least = np.array([sizes[(places == index) & counts].min() for index in known])
+    middles = ((edges[:-1] + edges[1:]) / 2)[known]
     slope, _, low, high = stats.theilslopes(least, middles)
     chance = stats.kendalltau(middles, least, alternative="greater").pvalue
-    halves = (
-        stats.theilslopes(own_sizes, own_times)[0]
-        for own_sizes, own_times in zip(np.split(least, 2), np.split(middles, 2), strict=True)
+    first, second = (
+        stats.theilslopes(least[half], middles[half])[0]
+        for half in (known < _BLOCKS // 2, known >= _BLOCKS // 2)
     )
-    first, second = halves
     is_leak = (
         chance <= _LEVEL
         and low * (done[-1] - begin) > _SMALLEST_SHARE * least[0]

@@ -10,7 +10,7 @@ from tfx_perf.hardware import host
 _SAMPLING_SECONDS = 0.1
 _MOST_SAMPLES = 2000
 # Between two times that freed memory is returned: so long, so much of the time that has passed, and
-# so many times as long as the last one took.
+# so many times the processor's time that the last one took.
 _RETURN_SECONDS, _RETURN_SHARE, _RETURN_RATIO = 2.0, 0.04, 200
 
 Sample = tuple[float, int]
@@ -46,8 +46,9 @@ class MemoryWatch:
             now = time.perf_counter()
             is_settled = now >= return_time
             if is_settled:
+                spent = time.thread_time()
                 host.return_freed_memory()
-                took = time.perf_counter() - now
+                took = time.thread_time() - spent  # on a busy machine it may wait for long
                 pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - began), _RETURN_RATIO * took
                 return_time = now + max(pauses)
             sample = time.perf_counter(), host.anonymous_memory_bytes()
