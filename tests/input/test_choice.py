@@ -54,6 +54,8 @@ def test_none_is_surely_faster():
         (final(1.02, 2, 3), "default"),
         (final(0.5, 0.9, 1.1), "default"),
         (final(1.5, 2, 3, rounds=2), "default"),
+        (final(39, 45, 51, rounds=2), "columns"),
+        (final(45, 45, 45, rounds=1), "default"),
     ],
 )
 def test_the_default_stays_unless_the_whole_interval_is_above(found, chosen):

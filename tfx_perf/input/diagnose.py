@@ -10,7 +10,6 @@ from tfx_perf.input import source as source_lib
 from tfx_perf.input import train_step as train_step_lib
 
 _FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed
-_BEYOND_DOUBT = 2.0  # what a free input would bring, if even one round is proof
 _RATES_SHARE = 0.6  # of the time; the stages get what is left
 _VIEW_SHARE = 0.1
 _VIEW_SECONDS = 1.0  # autotune settles within it
@@ -95,7 +94,7 @@ def _bound(rates: Mapping[str, Sequence[float]]) -> diagnosis_lib.Bound:
         return "unknown"
     headroom = statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER])
     few = len(rates[_TRAIN]) < measure.MIN_ROUNDS
-    if few and headroom.low < _BEYOND_DOUBT:
+    if few and headroom.low < measure.BEYOND_DOUBT:
         return "unknown"
     if headroom.high <= _FED_RATIO:
         return "compute"

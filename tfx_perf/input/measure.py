@@ -8,6 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 import tensorflow as tf
 
 MIN_ROUNDS = 3
+BEYOND_DOUBT = 2.0
+"""A ratio of which fewer rounds are proof, if none of them is below it."""
+
 _MAX_ROUNDS = 9
 _BLOCK_SECONDS = 0.3
 _WARM_UP_SECONDS = 0.15
