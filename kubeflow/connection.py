@@ -1,6 +1,5 @@
 """Talks to a server through `kfp.Client`: address, retries, errors in one line."""
 
-import json
 import logging
 import os
 import pathlib
@@ -11,7 +10,7 @@ from typing import Any
 
 import urllib3.exceptions
 
-from tfx_perf import errors
+from tfx_perf import api_errors, errors
 
 ENDPOINT_VARIABLE = "KF_PIPELINES_ENDPOINT"
 
@@ -117,7 +116,7 @@ class Connection:
         raise AssertionError("attempts is at least 1")
 
     def _explained(self, error: Any) -> str:
-        message = _message(error)
+        message = api_errors.message(error)
         where = f"host={self._host or 'of the kube config'}"
         if error.status in _UNAUTHORIZED:
             return (
@@ -153,12 +152,3 @@ def _is_refused(error: urllib3.exceptions.HTTPError) -> bool:
     return isinstance(
         reason, (urllib3.exceptions.NewConnectionError, urllib3.exceptions.ConnectTimeoutError)
     )
-
-
-def _message(error: Any) -> str:
-    try:
-        document = json.loads(error.body)
-        text = document.get("message") or document.get("error") or error.reason
-    except (AttributeError, TypeError, ValueError):
-        text = error.body or error.reason or "no reason given"
-    return " ".join(str(text).split())[:500].rstrip(".")

@@ -37,9 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
     # Imported here, after TF_CONFIG is set, and because they take long.
     from tfx_perf.components.optimized_trainer.cluster import startup, worker_training
+    from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
     from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
+    from tfx_perf.training.trials.equivalence import in_one_line
 
-    exchange = worker_training.Exchange(folder)
+    exchange = Exchange(folder)
     if not exchange.is_prepared:
         return _said(
             errors.UserError(
@@ -52,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worker_training.train(exchange, worker)
     except Exception as error:  # reported, whatever it is
         is_users = isinstance(error, errors.UserError)
-        message = str(error) if is_users else worker_training.in_one_line(error)
+        message = str(error) if is_users else in_one_line(error)
         exchange.report_failure(
             WorkerFailure(
                 worker=worker.index, seconds=time.time(), message=message, is_users=is_users

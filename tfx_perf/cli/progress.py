@@ -3,11 +3,12 @@
 import contextlib
 import pathlib
 import re
-import threading
 import time
 from collections.abc import Iterator
 
 from rich import console, status
+
+from tfx_perf import periodic
 
 # What TFX's local runner logs for every node.
 _NODE_LINE = re.compile(r"Component (\S+) is (running|finished)\.")
@@ -50,19 +51,10 @@ def following(log_path: pathlib.Path) -> Iterator[None]:
         log_path: the log of the process that runs the pipeline; need not exist yet.
     """
     out = console.Console(stderr=True, highlight=False)
-    done = threading.Event()
     with out.status("  starting") as spinner:
         follower = _Follower(log_path, spinner, out)
-
-        def watch() -> None:
-            while not done.wait(_POLL_SECONDS):
-                follower.read()
-
-        thread = threading.Thread(target=watch, daemon=True)
-        thread.start()
         try:
-            yield
+            with periodic.calling(follower.read, seconds=_POLL_SECONDS):
+                yield
         finally:
-            done.set()
-            thread.join()
             follower.read()

@@ -9,11 +9,10 @@ import contextlib
 import importlib
 import pathlib
 import re
-import threading
 from collections.abc import Iterator
 from typing import Protocol
 
-from tfx_perf import errors
+from tfx_perf import errors, periodic
 
 _POWERCAP = pathlib.Path("/sys/class/powercap")
 # RAPL's counters begin anew after some ten minutes at full load.
@@ -111,28 +110,25 @@ def counted() -> Iterator[Energy]:
             counters.append(kind())
         except errors.MeasurementError as error:
             reasons.append(str(error))
-    energy, ended = Energy(), threading.Event()
+    energy = Energy()
     energy.reason = "; ".join(reasons)
-    sampler = threading.Thread(target=_sample, args=(counters, ended), daemon=True)
-    if counters:
-        sampler.start()
-    try:
+    if not counters:
         yield energy
+        return
+    try:
+        with periodic.calling(lambda: _read(counters), seconds=_SAMPLING_SECONDS):
+            yield energy
     finally:
-        ended.set()
-        if counters:
-            sampler.join()
-            try:
-                energy.joules = sum(counter.joules() for counter in counters)
-            except Exception as error:  # a driver may go; the training must not
-                energy.reason = f"a counter failed: {error}"
+        try:
+            energy.joules = sum(counter.joules() for counter in counters)
+        except Exception as error:  # a driver may go; the training must not
+            energy.reason = f"a counter failed: {error}"
 
 
-def _sample(counters: list[EnergyCounter], ended: threading.Event) -> None:
-    while not ended.wait(_SAMPLING_SECONDS):
-        for counter in counters:
-            with contextlib.suppress(Exception):  # told at the end
-                counter.joules()
+def _read(counters: list[EnergyCounter]) -> None:
+    for counter in counters:
+        with contextlib.suppress(Exception):  # told at the end
+            counter.joules()
 
 
 def _counts(zone: pathlib.Path) -> bool:

@@ -1,9 +1,9 @@
 """How much memory a piece of work really takes."""
 
 import gc
-import threading
 from types import TracebackType
 
+from tfx_perf import periodic
 from tfx_perf.hardware import host
 
 _SAMPLING_SECONDS = 0.02
@@ -23,9 +23,8 @@ class MemoryMeter:
         host.return_freed_memory()
         self._before_bytes = host.anonymous_memory_bytes()
         self._peak_bytes = self._before_bytes
-        self._ended = threading.Event()
-        self._sampler = threading.Thread(target=self._sample, daemon=True)
-        self._sampler.start()
+        self._sampling = periodic.calling(self.growth_bytes, seconds=_SAMPLING_SECONDS)
+        self._sampling.__enter__()
         return self
 
     def __exit__(
@@ -34,8 +33,7 @@ class MemoryMeter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._ended.set()
-        self._sampler.join()
+        self._sampling.__exit__(kind, error, traceback)
 
     def growth_bytes(self) -> int:
         """Returns how much more memory the process has now than at the start."""
@@ -52,7 +50,3 @@ class MemoryMeter:
     def peak_growth_bytes(self) -> int:
         """The largest growth seen."""
         return self._peak_bytes - self._before_bytes
-
-    def _sample(self) -> None:
-        while not self._ended.wait(_SAMPLING_SECONDS):
-            self.growth_bytes()

@@ -62,7 +62,7 @@ def report_on(record: ProfileRecord) -> page.Report:
             ("gradients", formatting.format_bytes(record.state.gradients_bytes)),
             ("module's batch size", f"{record.module_batch_size:,}"),
             (
-                "fragmentation at the peak",
+                f"fragmentation at the peak of batch {record.module_batch_size:,}",
                 formatting.format_value("fragmentation_ratio", record.fragmentation_ratio)
                 if record.fragmentation_ratio is not None
                 else f"not measured: {record.fragmentation_gap or 'the step did not fit'}",

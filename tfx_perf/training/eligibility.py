@@ -29,13 +29,9 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         loop: the loop that would run it.
     """
     model, arguments = call.model, call.arguments
-    if not isinstance(arguments["x"], tf.data.Dataset):
-        return f"x is a {type(arguments['x']).__name__}, not a tf.data.Dataset"
-    strategy = model.distribute_strategy
-    if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
-        return f"{strategies.name(strategy)} is not supported yet"
     return (
-        _model_obstacle(model, loop)
+        _kind_obstacle(call)
+        or _model_obstacle(model, loop)
         or _data_obstacle(arguments, loop)
         or _callback_obstacle(arguments["callbacks"], loop.line.callbacks)
     )
@@ -49,10 +45,9 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
         loop: the loop that would run it.
     """
     arguments, strategy = call.arguments, call.model.distribute_strategy
-    if not isinstance(arguments["x"], tf.data.Dataset):
-        return f"x is a {type(arguments['x']).__name__}, not a tf.data.Dataset"
-    if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
-        return f"{strategies.name(strategy)} is not supported yet"
+    found = _kind_obstacle(call)
+    if found:
+        return found
     if strategy.num_replicas_in_sync > 1:
         return f"{strategy.num_replicas_in_sync} replicas are not supported yet"
     resuming = getattr(loop.line.callbacks, "BackupAndRestore", ())
@@ -64,6 +59,15 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     if counts and (loop.users_steps_per_call > 1 or batches % steps):
         return "the data may end in the middle of an epoch"
     return _model_obstacle(call.model, loop)
+
+
+def _kind_obstacle(call: FitCall) -> str | None:
+    data, strategy = call.arguments["x"], call.model.distribute_strategy
+    if not isinstance(data, tf.data.Dataset):
+        return f"x is a {type(data).__name__}, not a tf.data.Dataset"
+    if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
+        return f"{strategies.name(strategy)} is not supported yet"
+    return None
 
 
 def _model_obstacle(model: Any, loop: Loop) -> str | None:

@@ -1,10 +1,10 @@
 """MemoryWatch: how much memory a training takes, all along."""
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterator
 
+from tfx_perf import periodic
 from tfx_perf.hardware import host
 
 _SAMPLING_SECONDS = 0.1
@@ -29,45 +29,37 @@ class MemoryWatch:
     """
 
     def __init__(self) -> None:
-        """Prepares to watch."""
+        """Begins."""
         self.samples: list[Sample] = []
         self.settled: list[Sample] = []
-        self._interval_seconds = _SAMPLING_SECONDS
-        self._ended = threading.Event()
+        self._interval_seconds = 0.0
+        self._began = self._sample_time = self._return_time = time.perf_counter()
 
-    def stop(self) -> None:
-        """Ends the watch."""
-        self._ended.set()
-
-    def run(self) -> None:
-        """Samples until `stop` is called."""
-        began = return_time = time.perf_counter()
-        while not self._ended.wait(self._interval_seconds):
-            now = time.perf_counter()
-            is_settled = now >= return_time
-            if is_settled:
-                spent = time.thread_time()
-                host.return_freed_memory()
-                took = time.thread_time() - spent  # on a busy machine it may wait for long
-                pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - began), _RETURN_RATIO * took
-                return_time = now + max(pauses)
-            sample = time.perf_counter(), host.anonymous_memory_bytes()
-            self.samples.append(sample)
-            if is_settled:
-                self.settled.append(sample)
-            if len(self.samples) >= _MOST_SAMPLES:
-                del self.samples[1::2]
-                self._interval_seconds *= 2
+    def look(self) -> None:
+        """Takes a sample if it is time for one."""
+        now = time.perf_counter()
+        if now < self._sample_time:
+            return
+        self._sample_time = now + self._interval_seconds
+        is_settled = now >= self._return_time
+        if is_settled:
+            spent = time.thread_time()
+            host.return_freed_memory()
+            took = time.thread_time() - spent  # on a busy machine it may wait for long
+            pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - self._began), _RETURN_RATIO * took
+            self._return_time = now + max(pauses)
+        sample = time.perf_counter(), host.anonymous_memory_bytes()
+        self.samples.append(sample)
+        if is_settled:
+            self.settled.append(sample)
+        if len(self.samples) >= _MOST_SAMPLES:
+            del self.samples[1::2]
+            self._interval_seconds = 2 * max(self._interval_seconds, _SAMPLING_SECONDS)
 
 
 @contextlib.contextmanager
 def watching() -> Iterator[MemoryWatch]:
     """Watches this process's memory inside a `with` block."""
     watch = MemoryWatch()
-    thread = threading.Thread(target=watch.run, name="memory watch", daemon=True)
-    thread.start()
-    try:
+    with periodic.calling(watch.look, seconds=_SAMPLING_SECONDS):
         yield watch
-    finally:
-        watch.stop()
-        thread.join()

@@ -1,11 +1,10 @@
 """The Kubernetes API as far as a job needs it: tried again where that helps, errors in one line."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf import api_errors, errors
 from tfx_perf.components.optimized_trainer.cluster import cluster_access
 from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
 from tfx_perf.components.optimized_trainer.cluster.pod import Pod
@@ -127,7 +126,7 @@ class JobApi:
                     return None
                 if error.status not in _PASSING:
                     raise errors.UserError(self._explained(error)) from error
-                reason = f"{error.status} {_message(error)}"
+                reason = f"{error.status} {api_errors.message(error)}"
             except self._http_error as error:
                 reason = " ".join(str(getattr(error, "reason", error)).split())
         raise errors.MeasurementError(
@@ -136,7 +135,7 @@ class JobApi:
 
     def _explained(self, error: Any) -> str:
         what = f"{self._kind.plural}.{self._kind.group}"
-        message = _message(error)
+        message = api_errors.message(error)
         if error.status in _REFUSED:
             return (
                 f"Expected the right to handle {what}, pods and their logs in the namespace "
@@ -149,11 +148,3 @@ class JobApi:
                 f"namespace {self._namespace}. Received: {error.status} ({message})."
             )
         return f"Expected the cluster to accept the job. Received: {error.status} ({message})."
-
-
-def _message(error: Any) -> str:
-    try:
-        text = json.loads(error.body)["message"]
-    except (KeyError, TypeError, ValueError):
-        text = error.body or error.reason or "no reason given"
-    return " ".join(str(text).split())[:500].rstrip(".")

@@ -10,9 +10,6 @@ from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
 from tfx_perf.training.trials import choice
-from tfx_perf.training.trials.equivalence import in_one_line
-
-__all__ = ["Exchange", "in_one_line", "train"]
 
 
 def train(exchange: Exchange, worker: Worker) -> None:

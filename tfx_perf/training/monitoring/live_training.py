@@ -9,7 +9,7 @@ import numpy as np
 
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, limit
-from tfx_perf.training import meters, precision
+from tfx_perf.training import meters, precision, strategies
 from tfx_perf.training.collector import Pauses
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery.recovery import Recovery
@@ -122,7 +122,7 @@ class LiveTraining:
             "plan": str(self._loop.plan if self._loop.timer else self._chosen.plan),
             "precision": precision.of(model),
             "model": model.name,
-            "strategy": type(model.distribute_strategy).__name__,
+            "strategy": strategies.name(model.distribute_strategy),
             "keras": self._loop.line.package,
         }
 

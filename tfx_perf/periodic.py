@@ -1,0 +1,28 @@
+"""Something done again and again beside something else."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+
+@contextlib.contextmanager
+def calling(work: Callable[[], None], *, seconds: float) -> Iterator[None]:
+    """Has a thread call `work` at intervals while the context lasts; it has returned afterwards.
+
+    Args:
+        work: what it raises ends the calls, not the context.
+        seconds: before the first call, and between two.
+    """
+    ended = threading.Event()
+
+    def call() -> None:
+        while not ended.wait(seconds):
+            work()
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
