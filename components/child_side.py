@@ -27,14 +27,16 @@ def carry_out(request_path: str, response_path: str, *, parent: int) -> None:
     """Carries out a request of `child.run_in_child`.
 
     Args:
-        request_path: JSON with `target` and `arguments`.
+        request_path: JSON with `target`, `arguments` and `is_expendable`: whether the kernel had
+            better kill this process than its parent.
         response_path: where the result goes, or the error.
         parent: the process that started this one, with which it ends.
     """
     request = json.loads(pathlib.Path(request_path).read_text())
     end_with(parent)
-    with contextlib.suppress(OSError):  # if memory runs out, it shall not be the parent's end
-        pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+    if request["is_expendable"]:  # if memory runs out, it shall not be the parent's end
+        with contextlib.suppress(OSError):
+            pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     module, _, name = request["target"].partition(":")
     try:
         function = getattr(importlib.import_module(module), name)

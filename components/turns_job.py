@@ -15,7 +15,6 @@ import tensorflow as tf
 from tfx_perf import datasets, errors, interception
 from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer.job import TrainingJob
-from tfx_perf.memory import batches
 from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
@@ -87,7 +86,7 @@ class _Start:
     """Weights and batches that several processes begin with."""
 
     def __init__(self, call: interception.FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
-        loop.line.build(call.model, batches.first_batch(call.arguments["x"]))
+        loop.prepare()
         self._variables = loop.line.state(call.model)
         self._loop = loop
         self._weights, self._data = folder / "weights.npz", str(folder / "batches")

@@ -1,6 +1,8 @@
 """Taking over `Model.fit`, in both Keras lines, and giving it back."""
 
+import functools
 import importlib
+import inspect
 
 import numpy as np
 import pytest
@@ -147,3 +149,62 @@ def test_code_that_never_calls_fit_is_refused():
 def test_the_users_own_error_is_not_hidden():
     with pytest.raises(KeyError):
         interception.capture_fit(lambda: {}["missing"])
+
+
+@pytest.mark.parametrize("is_wrapped", [True, False])
+@pytest.mark.parametrize(
+    "called", [lambda m: m.fit(X, Y, 3, 2), lambda m: m.fit(x=X, y=Y, epochs=2)]
+)
+def test_a_fit_that_others_replaced_before_is_taken_over(keras, monkeypatch, is_wrapped, called):
+    """As experiment trackers do, with `functools.wraps` and without."""
+    seen, own = [], keras.Model.fit
+
+    def tracked(self, *args, **kwargs):
+        seen.append(kwargs)
+        return own(self, *args, **kwargs)
+
+    tracked = functools.wraps(own)(tracked) if is_wrapped else tracked
+    monkeypatch.setattr(keras.Model, "fit", tracked)
+    calls = []
+
+    def handler(call):
+        calls.append(call.arguments)
+        return call.proceed(verbose=0)
+
+    with interception.intercepting_fit(handler):
+        history = called(model_of(keras))
+    assert history.epoch == [0, 1]
+    assert calls[0]["x"] is X
+    assert calls[0]["steps_per_epoch"] is None
+    assert calls[0]["callbacks"] is None
+    assert len(seen) == 1
+
+
+def test_a_fit_with_other_names_for_the_rest_is_taken_over(keras, monkeypatch):
+    own = keras.Model.fit
+
+    def tracked(model, x=None, *more, **others):
+        return own(model, x, *more, **others)
+
+    monkeypatch.setattr(keras.Model, "fit", tracked)
+    with interception.intercepting_fit(lambda call: call.proceed(verbose=0, epochs=3)):
+        assert model_of(keras).fit(X, Y).epoch == [0, 1, 2]
+
+
+def test_the_arguments_of_fit_are_those_of_keras(keras):
+    found = list(inspect.signature(keras.Model.fit).parameters.values())[1:]
+    shared = list(interception._SHARED.items())
+    assert [(p.name, p.default) for p in found[: len(shared)]] == shared
+
+
+def test_a_keras_that_cannot_be_imported_is_left_out(monkeypatch):
+    own = importlib.import_module
+
+    def failing(name):
+        if name == "keras":
+            raise ValueError("Unable to import backend : jax")
+        return own(name)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(importlib, "import_module", failing)
+        assert interception.model_classes() == [own("tf_keras").Model]

@@ -82,7 +82,9 @@ class TrainingConfig(_Section):
         trial_budget_seconds: wall time of the trials that choose the plan, beside the start
             of their processes; 0 trains with plain `fit` and only measures.
         steps_per_call: the numbers of steps per call from Python that are tried.
-        loss_tolerance: relative difference of the loss to plain `fit` that a plan may show.
+        loss_tolerance: relative difference of the loss to plain `fit`'s that a plan may show
+            where only the loss can be compared: in another precision, with oneDNN's kernels, and
+            in models whose random numbers nobody can repeat.
         margin: how much faster than plain `fit` a plan must be, beyond its interval.
         seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
         precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto`

@@ -16,6 +16,33 @@ from typing import Any
 from tfx_perf import errors
 
 _KERAS_PACKAGES = ("keras", "tf_keras")
+# The arguments of `fit` that both Keras lines have, in their order, with what they default to.
+_SHARED = {
+    "x": None,
+    "y": None,
+    "batch_size": None,
+    "epochs": 1,
+    "verbose": "auto",
+    "callbacks": None,
+    "validation_split": 0.0,
+    "validation_data": None,
+    "shuffle": True,
+    "class_weight": None,
+    "sample_weight": None,
+    "initial_epoch": 0,
+    "steps_per_epoch": None,
+    "validation_steps": None,
+    "validation_batch_size": None,
+    "validation_freq": 1,
+}
+_NAMED = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_KNOWN = inspect.Signature(
+    [
+        inspect.Parameter("self", _NAMED),
+        *(inspect.Parameter(name, _NAMED, default=value) for name, value in _SHARED.items()),
+        inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+    ]
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +64,37 @@ class FitCall:
         return self.original(self.model, **{**self.arguments, **overrides})
 
 
-def _model_classes() -> list[type]:
+def model_classes() -> list[type]:
+    """Returns `Model` of every Keras line that can be imported."""
     classes = []
     for name in _KERAS_PACKAGES:
         try:
             classes.append(importlib.import_module(name).Model)
-        except ImportError:  # only one of the two Keras lines is installed
+        except Exception:  # not installed, or its backend is not
             continue
     return classes
+
+
+@contextlib.contextmanager
+def replacing(
+    cls: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+) -> Iterator[None]:
+    """Replaces a method of a class for as long as the context lasts.
+
+    Args:
+        cls: the class; subclasses that override the method reach ours through `super()`.
+        name: of the method.
+        make: from the method as it was to the one in its place.
+    """
+    own = vars(cls).get(name)
+    setattr(cls, name, make(getattr(cls, name)))
+    try:
+        yield
+    finally:
+        if own is None:  # inherited: removing ours uncovers it again
+            delattr(cls, name)
+        else:
+            setattr(cls, name, own)
 
 
 @contextlib.contextmanager
@@ -60,18 +110,14 @@ def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
     busy = False
 
     def replacement_for(original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = inspect.signature(original)
+        signature = _signature(original)
 
         @functools.wraps(original)
         def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal busy
             if busy:
                 return original(self, *args, **kwargs)
-            bound = signature.bind(self, *args, **kwargs)
-            bound.apply_defaults()
-            arguments = dict(bound.arguments)
-            arguments.pop("self")
-            arguments.update(arguments.pop("kwargs", {}))
+            arguments = _named(signature.bind(self, *args, **kwargs))
             busy = True
             try:
                 return handler(FitCall(self, arguments, original))
@@ -81,13 +127,28 @@ def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
         return fit
 
     with contextlib.ExitStack() as undo:
-        for cls in _model_classes():
-            if "fit" in vars(cls):
-                undo.callback(setattr, cls, "fit", vars(cls)["fit"])
-            else:  # inherited: removing ours uncovers it again
-                undo.callback(delattr, cls, "fit")
-            cls.fit = replacement_for(cls.fit)
+        for cls in model_classes():
+            undo.enter_context(replacing(cls, "fit", replacement_for))
         yield
+
+
+def _named(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Returns the arguments by name, defaults filled in, without the model."""
+    bound.apply_defaults()
+    (model, *_), named = bound.signature.parameters, dict(bound.arguments)
+    del named[model]
+    for name, parameter in bound.signature.parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            named.update(named.pop(name))
+        elif parameter.kind is parameter.VAR_POSITIONAL:
+            del named[name]  # behind all that `fit` has
+    return named
+
+
+def _signature(original: Callable[..., Any]) -> inspect.Signature:
+    """Returns the signature of `fit`, also if others have replaced it by one without names."""
+    found = inspect.signature(original)
+    return found if _SHARED.keys() <= found.parameters.keys() else _KNOWN
 
 
 class _CapturedError(BaseException):

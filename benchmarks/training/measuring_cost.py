@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from tfx_perf import formatting, interception, statistics
 from tfx_perf.hardware import energy
-from tfx_perf.memory import batches
 from tfx_perf.training import collector
 from tfx_perf.training.lines.base_line import Function
 from tfx_perf.training.loop import Loop
@@ -49,7 +48,7 @@ def _turns(steps_per_call: int, steps: int, rounds: int) -> tuple[list[float], l
     epochs: list[float] = []
     call = _fit_call(steps, epochs)
     loop = Loop(call)
-    loop.line.build(call.model, batches.first_batch(call.arguments["x"]))
+    loop.prepare()
     seconds: tuple[list[float], list[float]] = [], []
     kinds = [(seconds[0], True), (seconds[1], False)]
     for index in range(rounds + 1):

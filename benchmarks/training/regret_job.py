@@ -12,7 +12,6 @@ from benchmarks.training.artifacts import Artifacts
 from benchmarks.training.workloads import WORKLOADS
 from tfx_perf import config, interception, statistics
 from tfx_perf.components import trainer_args
-from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import compiled_call, fused_update
@@ -60,7 +59,7 @@ def _regret(
     call: interception.FitCall, loop: Loop, chosen: TrainingPlan, *, rounds: int
 ) -> results.Regret:
     data = call.arguments["x"]
-    loop.line.build(call.model, batches.first_batch(data))
+    loop.prepare()
     blocks: dict[TrainingPlan, list[float]] = {}
 
     def schedule() -> Schedule:

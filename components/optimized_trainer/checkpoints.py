@@ -1,14 +1,21 @@
 """Where OptimizedTrainer keeps the checkpoints of a training that may be interrupted."""
 
+import contextlib
 import json
+import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import fingerprint
+from tfx_perf import errors, fingerprint
+from tfx_perf.training.trials.choice import PlanChoice
 
+_LOGGER = logging.getLogger(__name__)
+
+_CHOICE = "choice.json"
 _FOLDER = "training_checkpoints"
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
@@ -49,3 +56,41 @@ def folder_for(
     name = fingerprint.digest(given.encode())
     # <node>/.system/stateful_working_dir/<execution's index>
     return str(pathlib.Path(working).parents[1] / _FOLDER / name)
+
+
+def keep_choice(folder: str | None, found: PlanChoice) -> None:
+    """Leaves a choice beside the checkpoints, so that a training that is interrupted has no trials.
+
+    Args:
+        folder: where the checkpoints go; None if there are none.
+        found: with its key.
+    """
+    if folder is None:
+        return
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        found.replace(pathlib.Path(folder, _CHOICE))
+    except OSError as error:  # it costs trials, not the training
+        _LOGGER.warning("The plan could not be kept in %s: %s", folder, error)
+
+
+def kept_choice(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
+    """Returns the choice that `keep_choice` left, None if there is none with this key."""
+    if folder is None:
+        return None
+    try:
+        found = PlanChoice.read(pathlib.Path(folder, _CHOICE))
+    except errors.UserError:  # none, or one of another version
+        return None
+    if found.key != key:
+        return None
+    _LOGGER.info("The plan of a training that was interrupted is used again: %s.", found.plan)
+    return found.model_copy(update={"trial_time_seconds": 0.0})
+
+
+def forget_choice(folder: str | None) -> None:
+    """Removes the choice, once what was trained with it is safe."""
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            pathlib.Path(folder, _CHOICE).unlink()
+            pathlib.Path(folder).rmdir()  # unless there is something else in it

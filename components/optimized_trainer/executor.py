@@ -11,8 +11,7 @@ from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.hardware import onednn
-from tfx_perf.training import session
-from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.trials import choice
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -52,12 +51,13 @@ class Executor(base_executor.BaseExecutor):
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
-        given, plan = None, session.interrupted_plan(folder)
-        if plan is None and job.settings.training.trial_budget_seconds:
+        given = choice.plain("trials are off")
+        if job.settings.training.trial_budget_seconds:
             # Before this process touches a device or reads data: the child has all of them.
-            given = plans.plan_for(job, log_folder=pathlib.Path(target.uri))
-            plan = given.plan
-        job = job.with_plan(plan or PLAIN_FIT)
+            given = plans.plan_for(
+                job, log_folder=pathlib.Path(target.uri), checkpoint_folder=folder
+            )
+        job = job.with_plan(given.plan)
         if job.plan.onednn and not onednn.is_on():
             training.train_in_child(job, output_dict, given=given, checkpoint_folder=folder)
         else:

@@ -9,7 +9,7 @@ from tfx.utils import io_utils
 from tfx_perf import errors, fingerprint
 from tfx_perf.components import trainer_args
 from tfx_perf.components.input_tuner import sources
-from tfx_perf.components.optimized_trainer import onednn_trial, previous
+from tfx_perf.components.optimized_trainer import checkpoints, onednn_trial, previous
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
@@ -17,12 +17,16 @@ from tfx_perf.training.trials.choice import PlanChoice
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-def plan_for(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
+def plan_for(
+    job: TrainingJob, *, log_folder: pathlib.Path, checkpoint_folder: str | None
+) -> PlanChoice:
     """Returns the choice, with its key.
 
     Args:
         job: the training, with plain `fit`.
         log_folder: where the logs of trials go.
+        checkpoint_folder: where a training that was interrupted has left its choice, and where
+            this one leaves its own; None if nothing outlives the process.
 
     Raises:
         UserError: the module, the splits or the examples are not there.
@@ -36,10 +40,15 @@ def plan_for(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
         data=_schema_digest(input_dict),
         input_candidate=tuned.chosen if tuned else "",
     )
+    found = checkpoints.kept_choice(checkpoint_folder, key)
+    if found is not None:
+        return found
     found = previous.find(input_dict.get("previous_metrics") or (), key)
     if found is None:
         found = onednn_trial.choose_plan(job, log_folder=log_folder)
-    return found.model_copy(update={"key": key})
+    found = found.model_copy(update={"key": key})
+    checkpoints.keep_choice(checkpoint_folder, found)
+    return found
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:

@@ -12,6 +12,7 @@ from tfx.utils import json_utils
 
 from tfx_perf import errors, interception
 from tfx_perf.components import artifacts, child, trainer_args
+from tfx_perf.components.optimized_trainer import checkpoints
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.hardware import onednn
 from tfx_perf.report import training_report
@@ -31,7 +32,7 @@ def train(
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
     target: artifact.Artifact,
-    given: PlanChoice | None,
+    given: PlanChoice,
     checkpoint_folder: str | None,
 ) -> None:
     """Trains in this process, and publishes what was measured.
@@ -41,8 +42,7 @@ def train(
         run_fn: the user's.
         arguments: for it.
         target: the artifact `perf_metrics`.
-        given: the choice that the plan is of; None for one that goes on from a checkpoint, and
-            if trials are off.
+        given: the choice that the plan is of.
         checkpoint_folder: see `TrainingConfig`.
 
     Raises:
@@ -63,7 +63,7 @@ def run(
     *,
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
-    given: PlanChoice | None,
+    given: PlanChoice,
     checkpoint_folder: str | None,
     around: Callable[[_Fit], _Fit] = lambda fit: fit,
 ) -> record.TrainingRecord | None:
@@ -94,6 +94,7 @@ def run(
             f"serving_model_dir={arguments.serving_model_dir}."
         )
     training.close()
+    checkpoints.forget_choice(checkpoint_folder)
     return training.record
 
 
@@ -134,7 +135,7 @@ def train_in_child(
     job: jobs.TrainingJob,
     output_dict: _Artifacts,
     *,
-    given: PlanChoice | None,
+    given: PlanChoice,
     checkpoint_folder: str | None,
 ) -> None:
     """Trains as `train`, in a process that uses oneDNN and stands for this one.
@@ -154,7 +155,7 @@ def train_in_child(
         {
             "job": job.model_dump(mode="json"),
             "outputs": json_utils.dumps(output_dict),
-            "given": given and given.model_dump(mode="json"),
+            "given": given.model_dump(mode="json"),
             "checkpoint_folder": checkpoint_folder,
         },
         timeout_seconds=None,
@@ -170,7 +171,7 @@ def carry_out(
     *,
     job: dict[str, Any],
     outputs: str,
-    given: dict[str, Any] | None,
+    given: dict[str, Any],
     checkpoint_folder: str | None,
 ) -> str:
     """Is the child's side of `train_in_child`; returns the outputs with their properties."""
@@ -182,7 +183,7 @@ def carry_out(
         run_fn=trainer_args.load_run_fn(properties),
         arguments=trainer_args.fn_args(training.input_dict, output_dict, properties),
         target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
-        given=given and PlanChoice.model_validate(given),
+        given=PlanChoice.model_validate(given),
         checkpoint_folder=checkpoint_folder,
     )
     return json_utils.dumps(output_dict)

@@ -50,6 +50,9 @@ def user_error():
 def bug():
     raise KeyError("the key")
 
+def oom_score_adj():
+    return int(open("/proc/self/oom_score_adj").read())
+
 def numbers():
     import random
     import numpy
@@ -264,3 +267,12 @@ def test_a_child_that_stands_for_its_parent(tmp_path):
     assert output.splitlines() == ["adding", "saving"]
     assert parent.returncode == -signal.SIGTERM
     wait_for_the_end_of(pid_file.read_text())
+
+
+def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run, tmp_path):
+    own = int(pathlib.Path("/proc/self/oom_score_adj").read_text())
+    assert run("oom_score_adj") == 1000
+    found = child.run_in_child(
+        "child_cases:oom_score_adj", {}, timeout_seconds=60, log_path=None
+    )
+    assert found == own

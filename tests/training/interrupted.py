@@ -64,17 +64,18 @@ class Trainings:
         self._process.wait(10)
 
 
-def _model(keras: Any, *, is_random: bool) -> Any:
+def _model(keras: Any, *, is_random: bool, is_late: bool) -> Any:
     layers = keras.layers
     dropout = [layers.Dropout(0.3)] if is_random else []
+    inputs = [] if is_late else [layers.Input((4,))]
     model = keras.Sequential(
-        [layers.Input((4,)), layers.Dense(8, activation="relu"), *dropout, layers.Dense(1)]
+        [*inputs, layers.Dense(8, activation="relu"), *dropout, layers.Dense(1)]
     )
     model.compile(optimizer=keras.optimizers.Adam(0.01), loss="mse", metrics=["mae"])
     return model
 
 
-def _data(*, is_stateful: bool) -> Any:
+def _data(*, is_stateful: bool, prefetch: int) -> Any:
     import tensorflow as tf
 
     numbers = np.random.default_rng(0).normal(size=(LENGTH * 8, 5)).astype("float32")
@@ -84,7 +85,7 @@ def _data(*, is_stateful: bool) -> Any:
     data = data.map(lambda row: (tf.ensure_shape(row[:4], [4]), tf.ensure_shape(row[4:], [1])))
     options = tf.data.Options()
     options.autotune.enabled = False  # its thread can delay the end of every fit
-    return data.batch(8).prefetch(2).with_options(options)
+    return data.batch(8).prefetch(prefetch).with_options(options)
 
 
 def _train(
@@ -100,6 +101,9 @@ def _train(
     is_stateful: bool = False,
     steps_per_epoch: int | None = None,
     csv: str | None = None,
+    checkpoint_steps: int = 4,
+    prefetch: int = 2,
+    is_late: bool = False,
 ) -> dict[str, Any]:
     """Trains with a plan and a checkpoint every 4 steps.
 
@@ -115,6 +119,9 @@ def _train(
         is_stateful: the data have a state that cannot be saved.
         steps_per_epoch: of endless data.
         csv: file of a CSVLogger.
+        checkpoint_steps: see `TrainingConfig`.
+        prefetch: batches read ahead.
+        is_late: the model learns of its inputs only in the training.
 
     Returns:
         Everything that must be as if the training had not been interrupted, and how it went.
@@ -127,17 +134,17 @@ def _train(
     from tfx_perf.config import PerfConfig
     from tfx_perf.training import meters
     from tfx_perf.training.plan import TrainingPlan
-    from tfx_perf.training.recovery import saver
+    from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.trials.choice import PlanChoice
 
-    saver._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
+    save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     meters.count_flops = lambda model, batch: meters.Flops(None, None, None)  # takes a second
     keras = importlib.import_module(package)
     keras.utils.set_random_seed(3)
     scope = tf.distribute.MirroredStrategy(["CPU:0"]).scope() if has_strategy else None
     with scope or contextlib.nullcontext():
-        model = _model(keras, is_random=is_random)
+        model = _model(keras, is_random=is_random, is_late=is_late)
 
     def after_call(batch: int, logs: Any = None) -> None:
         step = int(model.optimizer.iterations.numpy())
@@ -153,11 +160,11 @@ def _train(
         stopping,
         *([keras.callbacks.CSVLogger(csv)] if csv else []),
     ]
-    training = {"checkpoint_folder": folder, "checkpoint_steps": 4}
+    training = {"checkpoint_folder": folder, "checkpoint_steps": checkpoint_steps}
     session = TrainingSession(PerfConfig.from_dict({"training": training}))
     plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=xla_call)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    data = _data(is_stateful=is_stateful)
+    data = _data(is_stateful=is_stateful, prefetch=prefetch)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
     with interception.intercepting_fit(session.fit):
         history = model.fit(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfx_perf import interception
 from tfx_perf.interception import FitCall
 from tfx_perf.training.lines import keras_line
+from tfx_perf.training.loop import Loop
 
 BATCHES, BATCH_SIZE = 10, 8
 
@@ -146,15 +147,20 @@ def subclass(keras: Any) -> Any:
     return model
 
 
+def descend(model: Any, data: Any) -> tf.Tensor:
+    """Runs a step as a user's `train_step` may; returns the mean absolute error, scalar."""
+    x, y = data
+    with tf.GradientTape() as tape:
+        error = tf.reduce_mean(tf.abs(model(x, training=True) - y))
+    gradients = tape.gradient(error, model.trainable_variables)
+    model.optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+    return error
+
+
 def custom_train_step(keras: Any) -> Any:
     class Custom(keras.Model):
         def train_step(self, data):
-            x, y = data
-            with tf.GradientTape() as tape:
-                error = tf.reduce_mean(tf.abs(self(x, training=True) - y))
-            gradients = tape.gradient(error, self.trainable_variables)
-            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
-            return {"loss": error, "share": tf.reduce_mean(y)}
+            return {"loss": descend(self, data), "share": tf.reduce_mean(data[1])}
 
     inputs = keras.Input((4,))
     model = Custom(inputs, keras.layers.Dense(1)(inputs))
@@ -186,8 +192,12 @@ def captured(model: Any, data: Any, **arguments: Any) -> FitCall:
     """Returns the call of `fit`, not carried out, with the model's variables created."""
     arguments = {"epochs": 2, "verbose": 0, **arguments}
     call = interception.capture_fit(lambda: model.fit(data, **arguments))
-    batch = next(iter(data)) if isinstance(data, tf.data.Dataset) else (data[:BATCH_SIZE],)
-    keras_line.line_of(model).build(model, batch)
+    batches = data
+    if not isinstance(data, tf.data.Dataset):
+        batches = tf.data.Dataset.from_tensor_slices((data, arguments["y"])).batch(BATCH_SIZE)
+    same = {**call.arguments, "x": batches, "y": None}
+    Loop(dataclasses.replace(call, arguments=same)).prepare()
+    model.train_function = model.test_function = None
     return call
 
 
@@ -201,6 +211,13 @@ class Snapshot:
     def restore(self) -> None:
         for variable, value in zip(self._variables, self.values, strict=True):
             variable.assign(value)
+
+
+def copy_weights(source: Snapshot, model: Any) -> None:
+    """Gives a model of the same code the state of a snapshot."""
+    state = keras_line.line_of(model).state(model)
+    for variable, value in zip(state, source.values, strict=True):
+        variable.assign(value)
 
 
 def assert_same(found: Snapshot, expected: Snapshot, *, rtol: float = 1e-5) -> None:

@@ -16,6 +16,7 @@ from tfx_perf.config import TrainingConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.recovery import Recovery
+from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.step.oom_guard import OomGuard
 
 ROWS, BATCHES, MIB = 2048, 12, 2**20
@@ -75,7 +76,9 @@ def main(package: str, steps: int, scenario: str) -> None:
     found = {}
     try:
         if scenario == "plain fit":
-            recovery = Recovery(call, loop, settings=TrainingConfig(), folder=None)
+            recovery = Recovery(
+                call, loop, settings=TrainingConfig(), folder=None, clock=SaveClock()
+            )
             outcome = recovery.fit(PLAIN_FIT)
             history, timer, found["notes"] = outcome.history, outcome.timer, outcome.notes
         else:

@@ -12,7 +12,7 @@ from model_cases import captured
 
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery.random_layers import saveable_random_layers
+from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 
 ROWS, WIDTH, DEPTH, STEPS = 2048, 256, 16, 3
 
@@ -36,7 +36,7 @@ def main(package: str, plan: str) -> None:
     x = np.random.default_rng(0).normal(size=(ROWS, 32)).astype("float32")
     data = tf.data.Dataset.from_tensors((x, x[:, :1])).repeat()
     loop = Loop(captured(model, data, epochs=1, steps_per_epoch=STEPS))
-    with saveable_random_layers(model):
+    with SaveableRandomLayers(model).installed():
         loop.fit(TrainingPlan.model_validate_json(plan))
         before = tf.config.experimental.get_memory_info("CPU:0")["current"]
         tf.config.experimental.reset_memory_stats("CPU:0")

@@ -10,7 +10,7 @@ from tfx_perf.config import MonitoringConfig, PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, equivalence, plan_key, turns
+from tfx_perf.training.trials import choosing, plan_key, short_trainings, turns
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
@@ -59,13 +59,12 @@ def test_another_fit_is_not_trained_with_a_given_plan(keras):
     call = small(keras)
     session = TrainingSession(settings_with(), given=choice_for(call))
     session.fit(call)
-    session.fit(small(keras, model=call.model, batch_size=16))
-    first, second = session._records
-    assert first.plan == FIVE
-    assert second.plan.is_plain_fit
-    assert second.plan_reason == "the plan is for another fit: batch_size was 8, is 16"
-    assert second.trial_time_seconds == 0.0  # they are counted once
-    assert not second.is_settled
+    assert session.record.plan == FIVE
+    session.fit(small(keras, model=call.model, batch_size=16, steps=60))
+    assert session.record.plan.is_plain_fit
+    assert session.record.plan_reason == "the plan is for another fit: batch_size was 8, is 16"
+    assert session.record.trial_time_seconds == 0.0  # they are counted once
+    assert not session.record.is_settled
 
 
 def test_a_given_plan_yields_to_what_forbids_plans(keras):
@@ -154,7 +153,7 @@ def test_trials_without_enough_time_are_not_settled(keras):
 
 
 def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
-    monkeypatch.setattr(equivalence, "_STEPS", 40)
+    monkeypatch.setattr(short_trainings, "_STEPS", 40)
     ten, delays = TrainingPlan(steps_per_call=10, fused_update=True), []
 
     class Slow(keras.layers.Layer):

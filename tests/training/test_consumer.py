@@ -124,7 +124,7 @@ def test_a_mirrored_model(keras):
 def test_arrays_cannot_be_exchanged(keras):
     data = model_cases.features(4)
     with pytest.raises(errors.UserError, match="Received: x=ndarray"):
-        make(model_cases.dense(keras), data)
+        make(model_cases.dense(keras), data, y=model_cases.features(1))
 
 
 def test_features_that_no_step_reads(keras):

@@ -15,7 +15,7 @@ def trainings(request, tmp_path_factory):
 
 
 def newest(folder):
-    return max(pathlib.Path(folder, "fit-0").glob("checkpoint-*"))
+    return max(pathlib.Path(folder, "fit-0").glob("*/checkpoint-*"))
 
 
 def ended_by(result, number):
@@ -54,6 +54,29 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     assert last["outcome"] == expected["outcome"]
     assert last["step_count"] == 6
     assert pathlib.Path(logs[0]).read_text() == pathlib.Path(logs[1]).read_text()
+
+
+@pytest.mark.parametrize("steps_per_call", [None, 4])
+def test_a_kill_before_the_first_checkpoint_loses_nothing_but_time(
+    trainings, tmp_path, steps_per_call
+):
+    options = {"steps_per_call": steps_per_call, "checkpoint_steps": 100}
+    expected = ended(trainings.run(folder=None, is_random=False, **options))
+    options.update(folder=str(tmp_path / "checkpoints"), is_random=False)
+    ended_by(trainings.run(kill_at=12, **options), signal.SIGKILL)
+    last = ended(trainings.run(**options))
+    assert last["outcome"] == expected["outcome"]
+    assert last["step_count"] == 30
+
+
+@pytest.mark.parametrize("kill_at", [3, 10, 18])
+def test_data_that_are_read_far_ahead_come_in_their_order(trainings, tmp_path, kill_at):
+    options = {"steps_per_call": 2, "prefetch": 50, "checkpoint_steps": 2, "is_late": True}
+    expected = ended(trainings.run(folder=None, **options))
+    options["folder"] = str(tmp_path / "checkpoints")
+    ended_by(trainings.run(kill_at=kill_at, **options), signal.SIGKILL)
+    last = ended(trainings.run(**options))
+    assert last["outcome"] == expected["outcome"]
 
 
 @pytest.mark.slow_where("tf_keras-strategy", "keras-compiled")

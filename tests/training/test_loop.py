@@ -146,10 +146,12 @@ def test_the_model_is_left_as_keras_leaves_it(keras, plan, tmp_path):
     model = model_cases.dense(keras)
     data = model_cases.regression()
     call = captured(model, data, validation_data=data)
-    history, _ = Loop(call).fit(plan)
+    loop = Loop(call)
+    history, _ = loop.fit(plan)
     assert model.history is history
-    assert model.train_function is None
-    assert model.test_function is None
+    train, test = loop.functions.keras
+    assert model.train_function is train.own
+    assert model.test_function is test.own
     assert Loop(call).users_steps_per_call == 1
     loss = model.evaluate(data, verbose=0)[0]
     assert loss == pytest.approx(history.history["val_loss"][-1], rel=1e-5)

@@ -14,7 +14,7 @@ from model_cases import Snapshot, captured
 
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery.random_layers import saveable_random_layers
+from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step import recompute, segments
 from tfx_perf.training.step.segments import Activation
 
@@ -46,7 +46,7 @@ def trained(keras, plan):
     keras.utils.set_random_seed(3)
     model, data = dropout(keras)
     call = captured(model, data, epochs=1)
-    with saveable_random_layers(model):  # else plain fit of tf_keras draws other masks
+    with SaveableRandomLayers(model).installed():  # else plain fit of tf_keras draws other masks
         Loop(call).fit(plan)
     return Snapshot(model)
 
@@ -65,7 +65,7 @@ def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small)
     layer, scale = keras.layers.Dropout(0.5), tf.Variable(tf.ones([64, 64]))
     x = tf.random.normal([64, 64])
     layer(x)
-    with saveable_random_layers(keras.Sequential([layer])):
+    with SaveableRandomLayers(keras.Sequential([layer])).installed():
 
         @tf.function
         def step():

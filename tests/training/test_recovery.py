@@ -8,13 +8,13 @@ import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
-from model_cases import Snapshot, assert_same, captured
+from model_cases import Snapshot, assert_same, assert_same_history, captured
 
-from tfx_perf import errors
+from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery import saver
+from tfx_perf.training.recovery import attempts, checkpoint_store, logs_file, save_clock
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
@@ -25,7 +25,7 @@ PLAN = TrainingPlan(steps_per_call=4)
 
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch):
-    monkeypatch.setattr(saver, "_SAVE_SHARE", 0)
+    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
     flops = meters.Flops(None, None, None)
     monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
 
@@ -147,8 +147,8 @@ def test_training_goes_on_without_room_for_checkpoints(keras, tmp_path, caplog):
         history = session.fit(call)
     assert history.epoch == [0, 1]
     assert caplog.text.count("could not be written") == 1
-    kept = sorted(path.name[:23] for path in (tmp_path / "fit-0").iterdir())
-    assert kept == [f"checkpoint-{step:012d}" for step in (0, 4, 8)]
+    kept = sorted(path.name[:23] for path in (tmp_path / "fit-0").glob("*/checkpoint-*"))
+    assert kept == [f"checkpoint-{step:012d}" for step in (4, 8)]
     assert any("could not be written" in note for note in session.record.notes)
 
 
@@ -201,8 +201,10 @@ def test_what_has_ended_is_not_trained_again(keras, tmp_path):
     """The process was killed between the end of fit and the export."""
     call = captured(model_of_two(keras), numbers())
     history = session_with(checkpoint_folder=str(tmp_path)).fit(call)
-    _, checkpoint = CheckpointStore(tmp_path / "fit-0").latest()
-    assert checkpoint.logs["loss"] == pytest.approx(history.history["loss"][-1])
+    (folder,) = (tmp_path / "fit-0").iterdir()
+    found, checkpoint = CheckpointStore(folder).latest()
+    assert (checkpoint.step, checkpoint.epoch) == (20, 1)
+    assert float(logs_file.read(found)["loss"]) == pytest.approx(history.history["loss"][-1])
     again = captured(model_of_two(keras), numbers())
     session = session_with(checkpoint_folder=str(tmp_path))
     assert session.fit(again).history == history.history
@@ -216,3 +218,164 @@ def test_what_cannot_be_saved_trains_without(keras, tmp_path):
     session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
     session.fit(call)
     assert session.record.notes[0] == "no checkpoints: x is a ndarray, not a tf.data.Dataset"
+
+
+def without_cause():
+    """Returns what raises as a step would that its plan has broken."""
+    raise tf.errors.InternalError(None, None, "planted")
+
+
+def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
+    expected = captured(model_of_two(keras), numbers())
+    start = Snapshot(expected.model)
+    history = expected.proceed()
+    call = captured(model_of_two(keras), numbers())
+    model_cases.copy_weights(start, call.model)
+    own, calls = steps.MultiStep.run, []
+
+    def run(self, iterator, count):
+        calls.append(count)
+        return own(self, iterator, count) if len(calls) < 4 else without_cause()
+
+    monkeypatch.setattr(steps.MultiStep, "run", run)
+    session = session_with(checkpoint_folder=str(tmp_path))
+    found = session.fit(call)
+    assert_same_history(found, history)
+    assert_same(Snapshot(call.model), Snapshot(expected.model))
+    assert session.record.plan == PLAIN_FIT
+    assert "InternalError: planted with 4 steps per call: went back" in session.record.notes[0]
+
+
+def test_what_plain_fit_raises_too_is_raised(keras):
+    """Not a word of a plan that is innocent, and no training for ever."""
+    x, y = model_cases.features(4), model_cases.features(1)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+    def checked(x, y):
+        tf.debugging.assert_less(x, 1.5, message="too large")
+        return x, y
+
+    data = data.map(checked)
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    with pytest.raises(tf.errors.InvalidArgumentError, match="too large"):
+        session_with().fit(captured(model, without_autotune(data)))
+
+
+def test_what_a_callback_raises_is_raised_at_once(keras, tmp_path):
+    """A full disk under a callback is no lack of memory for a step."""
+    epochs = []
+
+    def fill(epoch, logs=None):
+        epochs.append(epoch)
+        raise tf.errors.ResourceExhaustedError(None, None, "disk quota exceeded")
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=fill)]
+    call = captured(model_of_two(keras), numbers(), callbacks=callbacks)
+    with pytest.raises(tf.errors.ResourceExhaustedError, match="quota"):
+        session_with(checkpoint_folder=str(tmp_path)).fit(call)
+    assert epochs == [0]
+
+
+def test_a_plan_that_ends_its_process_again_and_again_is_left(keras, tmp_path):
+    call = captured(model_of_two(keras), numbers())
+    for _ in range(attempts.MOST):  # a process that is killed leaves just this
+        session = session_with(checkpoint_folder=str(tmp_path))
+        recovery, _ = session._recovery(call, session._loop_for(call))
+        assert attempts.begin(recovery._store.folder, PLAN, step=0)
+    session = session_with(checkpoint_folder=str(tmp_path))
+    session.fit(call)
+    assert session.record.plan == PLAIN_FIT
+    assert "had ended its process 2 times" in session.record.notes[0]
+    # It ended well, so that the plan may be used again.
+    session = session_with(checkpoint_folder=str(tmp_path / "other"))
+    session.fit(captured(model_of_two(keras), numbers()))
+    assert session.record.plan == PLAN
+
+
+def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
+    call = captured(model_of_two(keras), numbers())
+    spoiled = []
+
+    def spoil(batch, logs=None):
+        if int(call.model.optimizer.iterations) == 7 and not spoiled:
+            spoiled.append(batch)
+            call.model.trainable_variables[0].assign(
+                np.full(call.model.trainable_variables[0].shape, np.nan, "float32")
+            )
+
+    callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=spoil)]
+    call = captured(call.model, numbers(), callbacks=callbacks)
+    session = session_with(PLAIN_FIT)
+    history = session.fit(call)
+    assert np.all(np.isfinite(history.history["loss"]))
+    assert history.epoch == [0, 1]
+    assert any("it did not come again" in note for note in session.record.notes)
+
+
+def test_a_checkpoint_that_cannot_be_read_just_now_is_kept(keras, tmp_path, monkeypatch):
+    def fail_late(epoch, logs=None):
+        if epoch == 1:
+            raise RuntimeError("planted")
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=fail_late)]
+    kept = {"checkpoint_folder": str(tmp_path)}
+    with pytest.raises(RuntimeError, match="planted"):
+        session_with(**kept).fit(captured(model_of_two(keras), numbers(), callbacks=callbacks))
+    newest = max((tmp_path / "fit-0").glob("*/checkpoint-*"))
+    own = checkpoint_store._digest
+
+    def digest(path):
+        if path.parent == newest:
+            raise OSError(5, "Input/output error")
+        return own(path)
+
+    monkeypatch.setattr(checkpoint_store, "_digest", digest)
+    session = session_with(**kept)
+    with pytest.raises(RuntimeError, match="planted"):
+        session.fit(captured(model_of_two(keras), numbers(), callbacks=callbacks))
+    assert newest.exists()
+    monkeypatch.undo()
+    session = session_with(**kept)
+    session.fit(captured(model_of_two(keras), numbers()))
+    assert session.record.resumed_step == 8
+
+
+def test_edited_code_begins_anew_and_code_changed_back_goes_on(keras, tmp_path, caplog):
+    def trained(loss, epochs_until_failure=9):
+        def fail(epoch, logs=None):
+            if epoch == epochs_until_failure:
+                raise RuntimeError("planted")
+
+        model = model_of_two(keras)
+        model.compile(optimizer=keras.optimizers.SGD(0.01), loss=loss)
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_begin=fail)]
+        session = session_with(checkpoint_folder=str(tmp_path))
+        session.fit(captured(model, numbers(), epochs=3, callbacks=callbacks))
+        return session.record
+
+    with pytest.raises(RuntimeError, match="planted"):
+        trained("mse", epochs_until_failure=2)
+    with caplog.at_level(logging.WARNING), pytest.raises(RuntimeError, match="planted"):
+        trained("mae", epochs_until_failure=0)
+    assert "is of another training and is not used" in caplog.text
+    record = trained("mse")
+    assert record.resumed_step == 18
+    assert record.train_step_count == 12
+
+
+def test_fits_in_a_loop_trace_once_and_leave_no_folders(keras, tmp_path, monkeypatch):
+    monkeypatch.undo()  # of `_SAVE_SHARE`: these trainings are as short as they are
+    model = model_of_two(keras)
+    session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
+    traced = []
+    own = model.train_step
+    model.train_step = lambda data: (traced.append(data), own(data))[1]
+    for epoch in range(5):
+        call = interception.capture_fit(
+            lambda e=epoch: model.fit(numbers(), initial_epoch=e, epochs=e + 1, verbose=0)
+        )
+        assert session.fit(call).epoch == [epoch]
+    assert len(traced) <= 2
+    assert not list(tmp_path.rglob("checkpoint-*"))

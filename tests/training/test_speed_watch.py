@@ -64,10 +64,10 @@ def test_a_plan_stays_where_plain_steps_are_no_faster(loop_and_weights):
     assert_same(Snapshot(model), expected, rtol=1e-4)
 
 
-def test_a_kept_promise_costs_no_plain_step(loop_and_weights):
+def test_a_kept_promise_costs_no_plain_step(loop_and_weights, monkeypatch):
     loop, model, expected = loop_and_weights
     plain_steps = []
-    loop._functions.keras = (plain_steps.append, None)
+    monkeypatch.setattr(loop.functions, "plain_step", lambda: plain_steps.append)
     loop.fit(TrainingPlan(steps_per_call=1), promise=Promise(step_seconds=60.0, margin=0.02))
     assert not plain_steps
     assert_same(Snapshot(model), expected, rtol=1e-4)

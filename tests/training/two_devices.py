@@ -32,7 +32,7 @@ def main(package: str) -> None:
     assert timer.step_count == 20
     assert_same(Snapshot(model), trained)
     assert_same_history(history, expected)
-    settings = PerfConfig.from_dict({"training": {"trial_budget_seconds": 10}})
+    settings = PerfConfig.from_dict({"training": {"trial_budget_seconds": 60}})
     session = TrainingSession(settings)
     session.fit(captured(model, case.data().repeat(), steps_per_epoch=50, epochs=1))
     assert session.record.train_step_count == 50

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import errors, interception
+from tfx_perf import datasets, errors, independent, interception
 
 _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 
@@ -49,11 +49,13 @@ def first_batch(dataset: tf.data.Dataset) -> Any:
 def peek(call: interception.FitCall) -> Any:
     """Returns a batch as `train_step` gets it, None if the data are of an unusual kind.
 
-    Unlike `dataset_of`, it copies no more than the batch.
+    Unlike `dataset_of`, it copies no more than the batch, and the data stay as they are: nothing
+    is taken from them.
     """
     arguments = call.arguments
     if isinstance(arguments["x"], tf.data.Dataset):
-        return first_batch(arguments["x"])
+        like = independent.independent(arguments["x"], without=independent.UNORDERED)
+        return None if like is None else first_batch(like)
     arrays = [arguments["x"], arguments["y"], arguments["sample_weight"]]
     while arrays and arrays[-1] is None:
         arrays.pop()
@@ -81,12 +83,13 @@ def batch_size_of(batch: Any) -> int:
 def declared_batch_size(call: interception.FitCall) -> int | None:
     """Returns the number of examples in a batch as far as `fit`'s data tell without being read.
 
-    None if they are of an unusual kind, and for a dataset that may have a smaller batch.
+    The last batch may be smaller. None if they are of an unusual kind.
     """
     data, given = call.arguments["x"], call.arguments["batch_size"]
     if isinstance(data, tf.data.Dataset):
         shape = getattr(tf.nest.flatten(data.element_spec)[0], "shape", None)
-        return shape[0] if shape is not None and shape.rank else None
+        known = shape[0] if shape is not None and shape.rank else None
+        return known or datasets.batch_size(data)
     return (given or _KERAS_BATCH_SIZE) if hasattr(data, "shape") else None
 
 

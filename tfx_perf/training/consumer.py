@@ -71,7 +71,7 @@ class TrainConsumer:
         self._loop = Loop(call)
         self._is_taken_over = eligibility.obstacle(call, self._loop) is None
         if self._is_taken_over:
-            self._loop.line.build(self._model, self._batch)
+            self._loop.prepare()
         else:  # so that a step is a step
             self._loop.line.set_steps_per_execution(self._model, 1)
         self._loop.try_out(

@@ -30,7 +30,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
     """
     model, arguments = call.model, call.arguments
     return (
-        _kind_obstacle(call)
+        _kind_obstacle(call, loop)
         or _model_obstacle(model, loop)
         or _data_obstacle(arguments, loop)
         or _callback_obstacle(arguments["callbacks"], loop.line.callbacks)
@@ -44,10 +44,11 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
         call: the user's `fit`.
         loop: the loop that would run it.
     """
-    arguments, strategy = call.arguments, call.model.distribute_strategy
-    found = _kind_obstacle(call)
+    arguments = call.arguments
+    found = _kind_obstacle(call, loop)
     if found:
         return found
+    strategy = call.model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         return f"{strategy.num_replicas_in_sync} replicas are not supported yet"
     resuming = getattr(loop.line.callbacks, "BackupAndRestore", ())
@@ -61,11 +62,16 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     return _model_obstacle(call.model, loop)
 
 
-def _kind_obstacle(call: FitCall) -> str | None:
+def _kind_obstacle(call: FitCall, loop: Loop) -> str | None:
+    backend = loop.line.backend
+    if backend != "tensorflow":
+        return f"Keras trains with {backend}, not with TensorFlow"
     data, strategy = call.arguments["x"], call.model.distribute_strategy
     if not isinstance(data, tf.data.Dataset):
         return f"x is a {type(data).__name__}, not a tf.data.Dataset"
-    if not (strategy is tf.distribute.get_strategy() or isinstance(strategy, _STRATEGIES)):
+    # Inside the scope of a strategy, `get_strategy` returns that one, whatever it is.
+    is_default = strategy is tf.distribute.get_strategy() and not tf.distribute.has_strategy()
+    if not (is_default or isinstance(strategy, _STRATEGIES)):
         return f"{strategies.name(strategy)} is not supported yet"
     return None
 
@@ -73,6 +79,8 @@ def _kind_obstacle(call: FitCall) -> str | None:
 def _model_obstacle(model: Any, loop: Loop) -> str | None:
     if getattr(model, "optimizer", None) is None:
         return "the model is not compiled with an optimizer"
+    if not hasattr(model.optimizer, "iterations"):  # it may be a list of them
+        return f"the model is compiled with a {type(model.optimizer).__name__} as its optimizer"
     if model.run_eagerly:
         return "the model runs eagerly"
     if getattr(model, "autotune_steps_per_execution", False):
@@ -90,9 +98,15 @@ def _data_obstacle(arguments: dict[str, Any], loop: Loop) -> str | None:
     if length == 0:
         return "there are no training data"
     batches = length_of(arguments["x"], None)
-    ends_between = batches and batches % length and batches < length * arguments["epochs"]
-    if ends_between and loop.line.overcounts:
-        return "the data end in the middle of an epoch"
+    per_call = loop.users_steps_per_call
+    if loop.line.overcounts and arguments["steps_per_epoch"] and length % per_call:
+        return f"Keras runs more steps than steps_per_epoch={length}, in calls of {per_call}"
+    if arguments["steps_per_epoch"] and batches:
+        epochs = arguments["epochs"] - arguments["initial_epoch"]
+        # Keras 3 begins the data anew where they end with an epoch.
+        goes_on = loop.line.overcounts and not batches % length
+        if batches < length * epochs and not goes_on:
+            return "the data end before the training does"
     return None
 
 
@@ -103,9 +117,10 @@ def _callback_obstacle(callbacks: Any, module: Any) -> str | None:
         if isinstance(getattr(callback, "save_freq", "epoch"), int):
             return f"the callback {name} saves after a number of batches"
         own = getattr(module, name, None) is type(callback)
-        is_lambda = isinstance(callback, module.LambdaCallback)
         for hook in _BATCH_HOOKS:
-            overridden = getattr(type(callback), hook, None) is not getattr(module.Callback, hook)
-            if (overridden and not own) or (is_lambda and hook in vars(callback)):
+            # As Keras calls it: it may be the instance's, and come from anywhere.
+            found = getattr(callback, hook, None)
+            is_keras_nothing = getattr(found, "__func__", None) is getattr(module.Callback, hook)
+            if not is_keras_nothing and not (own and hook not in vars(callback)):
                 return f"the callback {name} acts on every batch"
     return None

@@ -71,6 +71,11 @@ class Epochs:
         first._supports_tf_logs = last._supports_tf_logs = True
         return first, last
 
+    def retrace(self) -> None:
+        """Has the test function be traced anew, for the model was compiled anew."""
+        if self._test is not None:
+            self._test.retrace(self._model.test_step)
+
     def _test_function(self, steps_per_call: int) -> steps.MultiStep:
         if self._test is None:
             self._test = steps.MultiStep(

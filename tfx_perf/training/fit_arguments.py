@@ -1,5 +1,8 @@
 """How `fit`'s arguments are to be read."""
 
+import contextlib
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -17,5 +20,36 @@ def length_of(data: Any, step_count: int | None) -> int | None:
 
 def callback_list(callbacks: Any) -> list[Any]:
     """Returns what the user may have given to `fit` (None, one, several) as a new list."""
-    callbacks = getattr(callbacks, "callbacks", callbacks)  # a CallbackList
+    if is_container(callbacks):
+        return list(callbacks.callbacks)
     return [] if callbacks is None else list(tf.nest.flatten(callbacks))
+
+
+def is_container(callbacks: Any) -> bool:
+    """Whether `callbacks` is a Keras `CallbackList`, which `fit` calls as it is."""
+    packages = [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
+    return isinstance(callbacks, tuple(one.callbacks.CallbackList for one in packages))
+
+
+@contextlib.contextmanager
+def in_given(given: Any, callbacks: list[Any], *, model: Any) -> Iterator[Any]:
+    """Yields what to give to `fit` so that it calls `callbacks`.
+
+    Args:
+        given: what the user gave. A `CallbackList` is used as it is: with it, `fit` makes no
+            History and no progress bar.
+        callbacks: those in it, and others before and behind them.
+        model: the one that `fit` trains.
+    """
+    if not is_container(given) or not all(any(a is b for b in callbacks) for a in given.callbacks):
+        yield callbacks
+        return
+    own, given.callbacks = given.callbacks, callbacks
+    for callback in callbacks:
+        if not any(callback is one for one in own):
+            callback.set_params(getattr(given, "params", None) or {})
+            callback.set_model(model)
+    try:
+        yield given
+    finally:
+        given.callbacks = own

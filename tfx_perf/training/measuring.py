@@ -1,6 +1,6 @@
 """Makes the record of a training that has ended."""
 
-import time
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,7 +27,102 @@ _PLOTTED_STEPS = 400
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
 
 
-def measured(
+@dataclasses.dataclass(frozen=True)
+class EndedTraining:
+    """A training that has ended, with what could only be measured right then.
+
+    Attributes:
+        call: the `fit`.
+        result: the choice of the plan that was used in the end.
+        outcome: how the training ended.
+        loop: the loop that ran it.
+        is_traced: whether the trials were made in this process, so that `fit` did not trace.
+        started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
+        known: fields of the record that somebody else measured, or that were measured at the end.
+    """
+
+    call: FitCall
+    result: PlanChoice
+    outcome: Outcome
+    loop: Loop
+    is_traced: bool
+    started: float
+    known: dict[str, Any]
+
+    @property
+    def step_count(self) -> int:
+        """Steps that were trained."""
+        return self.outcome.timer.step_count
+
+    def record(self) -> TrainingRecord:
+        """Returns the record, with advice.
+
+        The model's step is counted and compiled once more, which takes a second or more.
+        """
+        call, result, outcome, loop = self.call, self.result, self.outcome, self.loop
+        timer, known = outcome.timer, dict(self.known)
+        steady = timer.steady_seconds()
+        first = known.pop("first_batch")
+        batch = batches.peek(call) if first is None else first
+        mean_seconds = float(np.mean(steady)) if len(steady) else None
+        flops = meters.count_flops(call.model, batch)
+        xla = xla_reading.account_of(call.model, loop, outcome.plan, batch)
+        again = (xla and xla.executed_flops) or 0
+        executed = flops.per_step and max(flops.per_step, again)
+        flops = flops.held_against(executed, mean_seconds)
+        imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
+        parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
+        batch_size = None if batch is None else batches.batch_size_of(batch)
+        worker_count = strategies.worker_count(call.model.distribute_strategy)
+        if worker_count > 1:  # no process knows what the others' hosts took
+            gap = "the other workers' hosts are not counted"
+            known |= {"energy_joules": None, "energy_gap": gap}
+        record = TrainingRecord(
+            **dict(result),
+            jit_compile=bool(getattr(call.model, "jit_compile", False)),
+            environment={
+                **devices.describe(),
+                "precision": precision.of(call.model),
+                "strategy": strategies.name(call.model.distribute_strategy),
+                **({"worker_count": str(worker_count)} if worker_count > 1 else {}),
+                "global_batch_size": str(batch_size),
+                "parameter_count": str(parameters),
+                "flops_per_step": str(flops.per_step),
+                "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
+            },
+            step_time=statistics.median_interval(steady) if len(steady) else None,
+            mean_step_time_seconds=mean_seconds,
+            step_time_p90_seconds=percentile(steady, 90),
+            step_time_p99_seconds=percentile(steady, 99),
+            host_share_ratio=timer.host_share(),
+            step_times=tuple(timer.series(_PLOTTED_STEPS)),
+            worker_count=worker_count,
+            global_batch_size=batch_size,
+            parameter_count=parameters,
+            train_step_count=timer.step_count,
+            time_to_first_step_seconds=(
+                timer.first_call_end - self.started if timer.first_call_end else None
+            ),
+            compile_time_seconds=_compile_seconds(
+                result.trials if self.is_traced else (), result.plan, timer
+            ),
+            device_memory_bytes=limit.device_memory_bytes(),
+            flops_per_step=flops.per_step,
+            executed_flops_per_step=executed,
+            peak_flops_per_second=flops.peak_per_second,
+            peak_source=flops.peak_source,
+            xla=xla,
+            misalignments=_misalignments(flops),
+            losses=_losses(outcome.history),
+            notes=(*outcome.notes, *imprecise, *filter(None, [flops.note, *_unread(xla)])),
+            resumed_step=outcome.resumed_step,
+            checkpoint_time_seconds=outcome.checkpoint_time_seconds,
+            **known,
+        )
+        return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
+
+
+def ended(
     call: FitCall,
     result: PlanChoice,
     outcome: Outcome,
@@ -37,93 +132,44 @@ def measured(
     is_traced: bool,
     started: float,
     **known: Any,
-) -> TrainingRecord:
-    """Returns the record, with advice.
+) -> EndedTraining:
+    """Measures what can only be measured at the end of a training.
 
     Args:
-        call: the `fit`.
-        result: the choice of the plan that was used in the end.
-        outcome: how the training ended.
-        loop: the loop that ran it.
-        memory: the watch over it, ended.
-        is_traced: whether the trials were made in this process, so that `fit` did not trace.
-        started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
-        **known: fields of the record that somebody else measured.
+        call: see `EndedTraining`.
+        result: see `EndedTraining`.
+        outcome: see `EndedTraining`.
+        loop: see `EndedTraining`.
+        memory: the watch over the training, ended.
+        is_traced: see `EndedTraining`.
+        started: see `EndedTraining`.
+        **known: see `EndedTraining`.
     """
-    timer, history, oom_guard = outcome.timer, outcome.history, loop.oom_guard
+    first, oom_guard = loop.first_batch, loop.oom_guard
     # Before anything else of ours takes memory.
-    peak_memory_bytes, peak_rss_bytes = meters.peak_memory_bytes(), meters.peak_rss_bytes()
-    steady = timer.steady_seconds()
-    began = time.perf_counter()
-    batch = batches.peek(call)
-    first_batch_seconds = time.perf_counter() - began
-    mean_seconds = float(np.mean(steady)) if len(steady) else None
-    flops = meters.count_flops(call.model, batch)
-    xla = xla_reading.account_of(call.model, loop, outcome.plan, batch)
-    again = (xla and xla.executed_flops) or 0
-    executed = flops.per_step and max(flops.per_step, again)
-    flops = flops.held_against(executed, mean_seconds)
-    imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
-    parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
-    batch_size = None if batch is None else batches.batch_size_of(batch)
-    worker_count = strategies.worker_count(call.model.distribute_strategy)
-    if worker_count > 1:  # no process knows what the others' hosts took
-        known |= {"energy_joules": None, "energy_gap": "the other workers' hosts are not counted"}
-    record = TrainingRecord(
-        **dict(result),
-        jit_compile=bool(getattr(call.model, "jit_compile", False)),
-        environment={
-            **devices.describe(),
-            "precision": precision.of(call.model),
-            "strategy": strategies.name(call.model.distribute_strategy),
-            **({"worker_count": str(worker_count)} if worker_count > 1 else {}),
-            "global_batch_size": str(batch_size),
-            "parameter_count": str(parameters),
-            "flops_per_step": str(flops.per_step),
-            "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
+    peaks = {
+        "peak_memory_bytes": meters.peak_memory_bytes(),
+        "peak_rss_bytes": meters.peak_rss_bytes(),
+    }
+    return EndedTraining(
+        call,
+        result,
+        outcome,
+        loop,
+        is_traced,
+        started,
+        known={
+            **peaks,
+            **_memory_along(memory, outcome.timer, data=call.arguments["x"]),
+            "first_batch": first.batch,
+            "first_batch_seconds": first.seconds,
+            "trace_count": loop.trace_count(outcome.plan),
+            "trace_time_seconds": loop.functions.trace_seconds(outcome.plan),
+            "oom_count": outcome.oom_count + (oom_guard.oom_count if oom_guard else 0),
+            "micro_batches": oom_guard.micro_batches if oom_guard else 1,
+            **known,
         },
-        step_time=statistics.median_interval(steady) if len(steady) else None,
-        mean_step_time_seconds=mean_seconds,
-        step_time_p90_seconds=percentile(steady, 90),
-        step_time_p99_seconds=percentile(steady, 99),
-        trace_count=loop.trace_count(outcome.plan),
-        trace_time_seconds=loop.functions.trace_seconds(outcome.plan),
-        first_batch_seconds=None if batch is None else first_batch_seconds,
-        host_share_ratio=timer.host_share(),
-        step_times=tuple(timer.series(_PLOTTED_STEPS)),
-        worker_count=worker_count,
-        global_batch_size=batch_size,
-        parameter_count=parameters,
-        train_step_count=timer.step_count,
-        time_to_first_step_seconds=(
-            timer.first_call_end - started if timer.first_call_end else None
-        ),
-        compile_time_seconds=_compile_seconds(
-            result.trials if is_traced else (), result.plan, timer
-        ),
-        peak_memory_bytes=peak_memory_bytes,
-        device_memory_bytes=limit.device_memory_bytes(),
-        peak_rss_bytes=peak_rss_bytes,
-        **_memory_along(memory, timer, data=call.arguments["x"]),
-        flops_per_step=flops.per_step,
-        executed_flops_per_step=executed,
-        peak_flops_per_second=flops.peak_per_second,
-        peak_source=flops.peak_source,
-        xla=xla,
-        misalignments=_misalignments(flops),
-        losses={
-            name: tuple(map(float, values))
-            for name, values in history.history.items()
-            if name.endswith("loss")
-        },
-        notes=(*outcome.notes, *imprecise, *filter(None, [flops.note, *_unread(xla)])),
-        oom_count=outcome.oom_count + (oom_guard.oom_count if oom_guard else 0),
-        micro_batches=oom_guard.micro_batches if oom_guard else 1,
-        resumed_step=outcome.resumed_step,
-        checkpoint_time_seconds=outcome.checkpoint_time_seconds,
-        **known,
     )
-    return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
 
 
 def _memory_along(memory: MemoryWatch, timer: StepTimer, *, data: Any) -> dict[str, Any]:
@@ -141,6 +187,15 @@ def _memory_along(memory: MemoryWatch, timer: StepTimer, *, data: Any) -> dict[s
     return {
         "memory_series": [(when - begin, size) for when, size in samples[::stride]],
         "memory_growth": grown,
+    }
+
+
+def _losses(history: Any) -> dict[str, tuple[float, ...]]:
+    """Returns the losses of the History that are numbers."""
+    return {
+        name: tuple(map(float, values))
+        for name, values in history.history.items()
+        if name.endswith("loss") and all(np.ndim(value) == 0 for value in values)
     }
 
 

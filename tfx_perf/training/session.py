@@ -1,8 +1,10 @@
 """TrainingSession: carries out the user's `fit` with the best measured plan."""
 
+import contextlib
 import dataclasses
+import functools
 import logging
-import os
+import pathlib
 import time
 from typing import Any
 
@@ -16,10 +18,12 @@ from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.recovery import attempts
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.recovery import Outcome, Recovery
+from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.speed_watch import Promise
-from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 _LOGGER = logging.getLogger(__name__)
@@ -47,14 +51,25 @@ class TrainingSession:
         """
         self._settings = settings
         self._given = given
-        self._records: list[TrainingRecord] = []
-        self._folders: list[str] = []
+        self._longest: measuring.EndedTraining | None = None
+        self._loop: Loop | None = None
+        self._fit_count = 0
+        self._clock = SaveClock()
         self._began: float | None = time.perf_counter()
 
-    @property
+    @functools.cached_property
     def record(self) -> TrainingRecord | None:
-        """The `fit` with the most steps; None before the first."""
-        return max(self._records, key=lambda record: record.train_step_count, default=None)
+        """The `fit` with the most steps so far; None if there was none or it cannot be measured.
+
+        Measuring it takes a second or more, so ask when all is trained.
+        """
+        if self._longest is None:
+            return None
+        try:
+            return self._longest.record()
+        except Exception:  # the model is trained; losing it would help nobody
+            _LOGGER.warning("The training could not be measured.", exc_info=True)
+            return None
 
     def observe(self, call: FitCall) -> Any:
         """Carries out `call` as it is, timed by a callback; returns Keras' History.
@@ -62,13 +77,13 @@ class TrainingSession:
         This is what others are compared with, so that it serves nothing.
         """
         started = time.perf_counter()
-        loop = Loop(call)
+        loop = self._loop_for(call)
         meters.reset_peak_memory()
         result = plain("only observed")
         with memory_watch.watching() as memory:
             outcome = Outcome(*loop.observe(), plan=result.plan)
         seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
-        self._record(call, result, outcome, loop=loop, memory=memory, **seconds)
+        self._keep(call, result, outcome, loop=loop, memory=memory, **seconds)
         return outcome.history
 
     def fit(self, call: FitCall) -> Any:
@@ -76,7 +91,7 @@ class TrainingSession:
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
-        loop = Loop(call)
+        loop = self._loop_for(call)
         recovery, notes = self._recovery(call, loop)
         if recovery is not None and recovery.plan is not None:
             reason = f"it went on from step {recovery.step} of a training that was interrupted"
@@ -99,7 +114,7 @@ class TrainingSession:
         if left:  # the next run had better try again
             outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
             result = result.model_copy(update={"is_settled": False})
-        self._record(
+        self._keep(
             call,
             result.model_copy(update={"plan": outcome.plan}),
             outcome,
@@ -129,42 +144,63 @@ class TrainingSession:
             return Outcome(*loop.observe(), plan=result.plan, notes=notes)
         return Outcome(*loop.fit(result.plan, promise=promise), plan=result.plan, notes=notes)
 
-    def _record(
+    def _keep(
         self, call: FitCall, result: PlanChoice, outcome: Outcome, **measured: Any
     ) -> None:
-        """Adds the record of a training; without one if it cannot be made."""
+        """Keeps a training for the record if it is the longest so far."""
+        self.__dict__.pop("record", None)
+        if self._longest and self._longest.step_count > outcome.timer.step_count:
+            return
         try:
-            record = measuring.measured(
+            self._longest = measuring.ended(
                 call, result, outcome, is_traced=self._given is None, **measured
             )
-        except Exception:  # the model is trained; losing it would help nobody
+        except Exception:  # as above
             _LOGGER.warning("The training could not be measured.", exc_info=True)
-        else:
-            self._records.append(record)
 
     def close(self) -> None:
         """Removes the checkpoints, once what was trained is safe: another run begins anew."""
-        for folder in self._folders:
-            CheckpointStore(folder).clear()
+        for index in range(self._fit_count):
+            folder = self._folder_of(index)
+            if folder is not None and folder.exists():
+                for training in folder.iterdir():
+                    attempts.forget(training)
+                    CheckpointStore(training).clear()
+                with contextlib.suppress(OSError):  # it holds something else
+                    folder.rmdir()
 
     def _recovery(self, call: FitCall, loop: Loop) -> tuple[Recovery | None, tuple[str, ...]]:
         """Returns what guards the training, None if nothing can, and notes for the record."""
-        settings = self._settings.training
-        folder = settings.checkpoint_folder
-        if not (settings.checkpoint_steps or settings.checkpoint_seconds):
-            folder = None
+        folder = self._folder_of(self._fit_count)
+        self._fit_count += 1
         reason = recovery_obstacle(call, loop)
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
-        if folder:
-            folder = _folder_of(folder, len(self._folders))
-            self._folders.append(folder)
-        return Recovery(call, loop, settings=settings, folder=folder), ()
+        settings = self._settings.training
+        try:
+            return Recovery(call, loop, settings=settings, folder=folder, clock=self._clock), ()
+        except Exception as error:  # something of the user's that nobody has thought of
+            _LOGGER.warning("The training goes on without recovery.", exc_info=True)
+            return None, (f"no checkpoints: {type(error).__name__}: {error}",)
+
+    def _folder_of(self, fit_index: int) -> pathlib.Path | None:
+        """Returns where the checkpoints of a `fit` go; None if there are none."""
+        settings = self._settings.training
+        folder = settings.checkpoint_folder
+        if folder is None or not (settings.checkpoint_steps or settings.checkpoint_seconds):
+            return None
+        return pathlib.Path(folder, f"fit-{fit_index}")
+
+    def _loop_for(self, call: FitCall) -> Loop:
+        """Returns the loop of the `fit` before, with all that it has traced, if it can go on."""
+        if self._loop is None or not self._loop.goes_on_with(call):
+            self._loop = Loop(call)
+        return self._loop
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if self._given is None:
-            chosen = choosing.by_trials(call, loop, settings=self._settings)
+            chosen = trials_here.choose(call, loop, settings=self._settings)
         else:
             chosen = choosing.as_given(call, loop, self._given)
             # Spent once, before the first fit.
@@ -179,19 +215,3 @@ class TrainingSession:
             return None  # plain steps keep all activations, for which there may be no memory
         margin = self._settings.training.margin
         return Promise(step_seconds=trials[0].step_time.value, margin=margin)
-
-
-def interrupted_plan(checkpoint_folder: str | None) -> TrainingPlan | None:
-    """Returns the plan of the training that, most likely, will go on from a checkpoint there.
-
-    Args:
-        checkpoint_folder: of the settings; None if there is none.
-    """
-    if checkpoint_folder is None:
-        return None
-    found = CheckpointStore(_folder_of(checkpoint_folder, 0)).latest()
-    return found and found[1].plan
-
-
-def _folder_of(checkpoint_folder: str, fit_index: int) -> str:
-    return os.path.join(checkpoint_folder, f"fit-{fit_index}")

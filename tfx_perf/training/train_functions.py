@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf import errors
-from tfx_perf.training.direct_iterators import direct_iterators
+from tfx_perf.training.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.lines.base_line import Function, KerasLine
+from tfx_perf.training.lines.keras_function import KerasFunction
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.compiled_call import CompiledCall
@@ -15,6 +16,7 @@ from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.takeover import Takeover
 
 
 class TrainFunctions:
@@ -23,59 +25,86 @@ class TrainFunctions:
     Plans that differ only in `steps_per_call` and `micro_batches` share one traced function.
     """
 
-    def __init__(self, model: Any, line: KerasLine, *, countdown: steps.Countdown) -> None:
+    def __init__(
+        self,
+        model: Any,
+        line: KerasLine,
+        *,
+        countdown: steps.Countdown,
+        renewed: Callable[[], None],
+    ) -> None:
         """Makes none yet.
 
         Args:
             model: a compiled model.
             line: the model's.
             countdown: says how many steps the epoch still has.
+            renewed: is called when they must be traced anew.
         """
         self._model = model
         self._line = line
         self._countdown = countdown
+        self._renewed = renewed
         self._made: dict[TrainingPlan, steps.MultiStep] = {}
         self._shapes: dict[TrainingPlan, InputShapes] = {}
         self._compiled: CompiledCall | None = None
+        self._keras: tuple[KerasFunction, KerasFunction] | None = None
+        self._takeover = Takeover(model, line, renew=self._renew)
 
     @property
     def users_steps_per_call(self) -> int:
         """The `steps_per_execution` of the user's `compile`, or of the plan that is installed."""
         return self._line.get_steps_per_execution(self._model)
 
-    @functools.cached_property
-    def keras(self) -> tuple[Function, Function]:
+    @property
+    def are_valid(self) -> bool:
+        """Whether the model is compiled as it was when they were made.
+
+        `compile` takes Keras' own away.
+        """
+        return self._keras is not None and self._model.train_function is self._keras[0].own
+
+    @property
+    def keras(self) -> tuple[KerasFunction, KerasFunction]:
         """Keras' own functions for training and evaluation."""
-        return self._line.keras_functions(self._model)
+        if self._keras is None:
+            with self._takeover.suspended():
+                self._keras = self._line.keras_functions(self._model)
+        return self._keras
 
     @functools.cached_property
-    def _slicing_obstacle(self) -> str | None:
+    def slicing_obstacle(self) -> str | None:
+        """Why no batch of the model can be cut into micro-batches; None if it can."""
         return slicing_obstacle(self._model, self._line)
 
     def of(self, plan: TrainingPlan) -> steps.MultiStep | CompiledCall:
-        """Returns the function that runs a plan's steps.
+        """Returns the function that runs a plan's steps, as it was left."""
+        if plan.xla_call:
+            if self._compiled is None:
+                stepwise = self.of(plan.stepwise)
+                self._compiled = CompiledCall(self._model, self._line, stepwise=stepwise)
+            return self._compiled
+        traced = _traced(plan)
+        if traced not in self._made:
+            self._made[traced] = self._make(traced)
+        return self._made[traced]
+
+    def set_to(self, plan: TrainingPlan) -> steps.MultiStep | CompiledCall:
+        """Returns the function that runs a plan's steps, with the plan's numbers of them.
 
         Raises:
             UserError: the model cannot be trained in micro-batches.
         """
-        if plan.xla_call:
-            stepwise = self.of(plan.stepwise)
-            if self._compiled is None:
-                self._compiled = CompiledCall(self._model, self._line, stepwise=stepwise)
-            self._compiled.steps_per_call = plan.steps_per_call
-            return self._compiled
-        if plan.micro_batches > 1 and self._slicing_obstacle:
+        if plan.micro_batches > 1 and self.slicing_obstacle:
             raise errors.UserError(
                 f"Expected a model that can train in micro-batches. Received: "
-                f"micro_batches={plan.micro_batches}, but {self._slicing_obstacle}. "
+                f"micro_batches={plan.micro_batches}, but {self.slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
-        traced = _traced(plan)
-        if traced not in self._made:
-            self._made[traced] = self._make(traced)
-        function = self._made[traced]
+        function = self.of(plan)
         function.steps_per_call = plan.steps_per_call
-        function.micro_batches = plan.micro_batches
+        if not plan.xla_call:
+            function.micro_batches = plan.micro_batches
         return function
 
     def trace_seconds(self, plan: TrainingPlan) -> float | None:
@@ -102,13 +131,14 @@ class TrainFunctions:
 
     def plain_step(self) -> Function:
         """Returns Keras' own step for use while a plan is installed; the user's is one a call."""
-        train, traced = self.keras[0], False
+        traced: Any = None
 
         def step(iterator: Any) -> dict[str, Any]:
             nonlocal traced
-            if traced:
+            train = self.keras[0]
+            if train is traced:
                 return train(iterator)
-            traced = True  # in here; from then on the number of steps is part of the graph
+            traced = train  # in here; from then on the number of steps is part of the graph
             planned = self.users_steps_per_call
             self._line.set_steps_per_execution(self._model, 1)
             try:
@@ -119,50 +149,76 @@ class TrainFunctions:
         return step
 
     @contextlib.contextmanager
-    def installed(self, train_function: Any, test_function: Any) -> Iterator[None]:
-        """Puts functions in the place of Keras'; see `replaced`."""
-        model, users_steps = self._model, self.users_steps_per_call
-        with self.replaced():
-            model.train_function, model.test_function = train_function, test_function
-            try:
-                yield
-            finally:
-                self._line.set_steps_per_execution(model, users_steps)
+    def installed(
+        self,
+        train: Any,
+        test: Any,
+        *,
+        steps_per_call: int | None = None,
+        iterators: FitIterators | None = None,
+    ) -> Iterator[None]:
+        """Puts functions in the place of Keras' while a `fit` runs; see `Takeover`."""
+        with self._takeover.installed(
+            train,
+            test,
+            theirs=self._theirs(),
+            steps_per_call=steps_per_call,
+            iterators=iterators,
+        ):
+            yield
 
     @contextlib.contextmanager
     def replaced(self) -> Iterator[None]:
-        """Wraps a `fit` with functions in the place of Keras'.
+        """Wraps a `fit` without callbacks that may have other functions put in by anybody.
 
-        They are called with direct iterators. Afterwards Keras makes its own functions.
+        They are called with direct iterators. Afterwards Keras' own are in their place, as if
+        they had been used.
         """
         model = self._model
         try:
             with direct_iterators(model.distribute_strategy):
                 yield
         finally:
-            model.train_function = model.test_function = None
+            model.train_function, model.test_function = self._theirs()
+
+    def _theirs(self) -> tuple[Function, Function]:
+        """Returns Keras' own functions as Keras made them."""
+        train, test = self.keras
+        return train.own, test.own
+
+    def _renew(self) -> tuple[Function, Function]:
+        """Has everything be traced anew, for what can be trained may have changed."""
+        self._keras = None
+        for plan, function in self._made.items():
+            function.retrace(self._step(plan, function.journal))
+        if self._compiled is not None:
+            self._compiled.retrace()
+        self._renewed()
+        return self._theirs()
 
     def _make(self, plan: TrainingPlan) -> steps.MultiStep:
         model, line = self._model, self._line
-        journal = None if self._slicing_obstacle else Journal(model, line)
+        journal = None if self.slicing_obstacle else Journal(model, line)
         if plan.xla:
             self._shapes[plan] = InputShapes()
-        step = steps.train_step(
-            model,
-            line,
-            xla=plan.xla,
-            fused_update=plan.fused_update,
-            recompute=plan.recompute,
-            journal=journal,
-            shapes=self._shapes.get(plan),
-        )
         return steps.MultiStep(
-            step,
+            self._step(plan, journal),
             strategy=model.distribute_strategy,
             countdown=self._countdown,
             reduction=line.reduction,
             counter=line.step_counters(model)[0],
             journal=journal,
+        )
+
+    def _step(self, plan: TrainingPlan, journal: Journal | None) -> steps.Step:
+        return steps.train_step(
+            self._model,
+            self._line,
+            xla=plan.xla,
+            fused_update=plan.fused_update,
+            recompute=plan.recompute,
+            journal=journal,
+            shapes=self._shapes.get(plan),
         )
 
 

@@ -1,17 +1,30 @@
 """KerasLine: what differs between Keras 3 and tf_keras, behind one interface."""
 
 import abc
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
+
+from tfx_perf.training.lines import variables
+from tfx_perf.training.lines.keras_function import KerasFunction
+from tfx_perf.training.lines.overriding import is_of_package, overrides
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs
 
 # Reductions of a loss, in both lines, that divide its sum by the number of rows.
 _MEANS = ("auto", "mean", "sum_over_batch_size")
+_METRICS_METHODS = ("compute_metrics", "get_metrics_result")
+
+
+def optimizers(model: Any) -> list[Any]:
+    """Returns a model's optimizer, and the one inside it if it scales the loss for another."""
+    inner = getattr(model.optimizer, "inner_optimizer", None)
+    return [model.optimizer] if inner is None else [model.optimizer, inner]
 
 
 class KerasLine(abc.ABC):
@@ -29,6 +42,13 @@ class KerasLine(abc.ABC):
     overcounts: bool
     reduction: str
     graph_attributes: tuple[str, str, str, str]
+    _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
+    _graph_function: Callable[..., Any]  # what makes its graph functions
+
+    @property
+    def backend(self) -> str:
+        """What the line computes with."""
+        return importlib.import_module(self.package).backend.backend()
 
     @property
     def callbacks(self) -> Any:
@@ -46,48 +66,66 @@ class KerasLine(abc.ABC):
         return importlib.import_module(self.package).Model
 
     def overrides_train_step(self, model: Any) -> bool:
-        """Whether the user wrote their own `train_step`."""
-        return type(model).train_step is not self.model_class.train_step
+        """Whether the user wrote their own `train_step`, in a class or for this model alone."""
+        return overrides(model, "train_step", self.model_class)
 
-    def build(self, model: Any, batch: Tensors) -> None:
-        """Creates the variables of model and optimizer, so that they can be saved.
+    def compiled_with(self, model: Any) -> dict[str, Any]:
+        """Returns what Keras' `compile` was given, by the names of its arguments."""
+        return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
+
+    def all_layers(self, model: Any) -> list[Any]:
+        """Returns the model and every layer in it, those in layers included."""
+        return list(model._flatten_layers())
+
+    def splitting_obstacle(self, model: Any) -> str | None:
+        """Returns why a training step cannot be taken apart, None if it can.
+
+        What `forward`, `loss`, `scaled`, `metrics` and `apply` do is what the line's own
+        `train_step` does, call for call; what they pass by must not be the user's own.
 
         Args:
-            model: a compiled model.
-            batch: one element of the training data, `x`, `(x, y)` or `(x, y, sample_weight)`.
+            model: compiled and built.
         """
-        with model.distribute_strategy.scope():
-            if not model.built:
-                model(self.unpack(batch)[0], training=False)
-            legacy = getattr(model.optimizer, "_create_all_weights", None)
-            if legacy:  # tf_keras.optimizers.legacy
-                legacy(model.trainable_variables)
-            elif not getattr(model.optimizer, "built", False):
-                model.optimizer.build(model.trainable_variables)
+        if self.overrides_train_step(model):
+            return "the model has its own train_step, which cannot be split"
+        if not model.trainable_variables:
+            return "the model has nothing to train"
+        return None
+
+    def overrides_metrics(self, model: Any) -> bool:
+        """Whether the model computes its metrics in its own way, maybe from the weights."""
+        return any(overrides(model, name, self.model_class) for name in _METRICS_METHODS)
+
+    def scales_loss_as_keras_does(self, model: Any) -> bool:
+        """Whether what the optimizer makes of a loss, if anything, is a multiple of it."""
+        return all(
+            is_of_package(optimizer, name, self.package)
+            for optimizer in optimizers(model)
+            for name in ("scale_loss", "get_scaled_loss", "get_unscaled_gradients")
+        )
+
+    def named_state(self, model: Any) -> dict[str, tf.Variable]:
+        """Returns every variable that a training step may change, by its path in the model.
+
+        Weights, optimizers and metrics, and what Keras does not list: raw variables, random
+        generators, and what the user's functions hold. See `variables.named_variables`.
+        """
+        return variables.named_variables({"model": model})
+
+    def is_random(self, name: str) -> bool:
+        """Whether a path of `named_state` is that of a generator that not every plan has.
+
+        See `random_layers.SaveableRandomLayers`.
+        """
+        return "/_random_generator/" in name
 
     def state(self, model: Any) -> list[tf.Variable]:
-        """Returns every variable that a training step may change, metrics excepted."""
-        return [
-            *model.variables,
-            *self.optimizer_variables(model),
-            *self.recurrent_states(model),
-        ]
+        """Returns the variables of `named_state`."""
+        return list(self.named_state(model).values())
 
     def optimizer_variables(self, model: Any) -> list[tf.Variable]:
         """Returns the optimizer's variables, also what tf_keras does not list (loss scale)."""
-        listed = model.optimizer.variables
-        held = tf.train.TrackableView(model.optimizer).descendants()
-        found = {}
-        for variable in [
-            *(listed() if callable(listed) else listed),
-            *(item for item in held if isinstance(item, tf.Variable)),
-        ]:
-            found.setdefault(id(getattr(variable, "_value", variable)), variable)  # Keras 3 wraps
-        return list(found.values())
-
-    def metric_variables(self, model: Any) -> list[tf.Variable]:
-        """Returns the variables of the model's metrics."""
-        return [variable for metric in model.metrics for variable in metric.variables]
+        return list(variables.named_variables({"optimizer": model.optimizer}).values())
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
         """Returns what stateful layers remember, which Keras does not count among variables."""
@@ -100,13 +138,15 @@ class KerasLine(abc.ABC):
             ]
         )
 
-    def transient_state(self, model: Any) -> list[Any]:
+    def transient_state(self, model: Any) -> list[tf.Variable]:
         """Returns the variables that forward pass, loss and metrics change.
 
-        They are the metrics' and, because nobody can tell which of them change, all that
-        are not trained: moving averages, seeds.
+        They are, because nobody can tell which of them change, all that are neither trained nor
+        the optimizer's: metrics, moving averages, seeds.
         """
-        return [*self.metric_variables(model), *model.non_trainable_variables]
+        others = [*model.trainable_variables, *self.optimizer_variables(model)]
+        passed_over = {id(variables.inner(variable)) for variable in others}
+        return [each for each in self.state(model) if id(each) not in passed_over]
 
     def averages_loss(self, model: Any) -> bool:
         """Whether every loss given to `compile` is a mean over the rows of the batch."""
@@ -119,11 +159,26 @@ class KerasLine(abc.ABC):
             getattr(model.optimizer, "loss_scale_factor", None)
         )
 
-    def keras_functions(self, model: Any) -> tuple[Function, Function]:
+    def keras_functions(self, model: Any) -> tuple[KerasFunction, KerasFunction]:
         """Returns Keras' own train and test functions, new ones, not yet traced."""
-        model.make_train_function(force=True)
+        with self._graph_functions() as made:
+            model.make_train_function(force=True)
+            train = KerasFunction(model.train_function, made[-1] if made else None)
         model.make_test_function(force=True)
-        return model.train_function, model.test_function
+        return train, KerasFunction(model.test_function, None)
+
+    @contextlib.contextmanager
+    def _graph_functions(self) -> Iterator[list[Any]]:
+        """Yields the graph functions that Keras makes meanwhile, the outermost last."""
+        made = []
+
+        def noted(function: Any = None, **options: Any) -> Any:
+            made.append(self._graph_function(function, **options))
+            return made[-1]
+
+        tensorflow = importlib.import_module(self._trainer_module).tf
+        with mock.patch.object(tensorflow, "function", noted):
+            yield made
 
     @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -194,6 +249,18 @@ class KerasLine(abc.ABC):
     @abc.abstractmethod
     def get_steps_per_execution(self, model: Any) -> int:
         """Returns what the user set in `compile`."""
+
+    @abc.abstractmethod
+    def execution_steps(self, model: Any) -> Any:
+        """Returns the object in which a model keeps its steps per call."""
+
+    @abc.abstractmethod
+    def put_execution_steps(self, model: Any, steps: Any) -> None:
+        """Puts back what `execution_steps` returned, on which functions may hold."""
+
+    def is_of_fit(self, arguments: dict[str, Any]) -> bool:
+        """Whether `evaluate`, called with these named arguments, was called by `fit`."""
+        return "_use_cached_eval_dataset" in arguments
 
     @abc.abstractmethod
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:

@@ -20,6 +20,8 @@ class Keras3(KerasLine):
     overcounts = True
     reduction = "MEAN"
     graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
+    _trainer_module = "keras.src.backend.tensorflow.trainer"
+    _graph_function = staticmethod(tf.function)
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -82,6 +84,14 @@ class Keras3(KerasLine):
     @override
     def get_steps_per_execution(self, model: Any) -> int:
         return model.steps_per_execution
+
+    @override
+    def execution_steps(self, model: Any) -> Any:
+        return model.steps_per_execution
+
+    @override
+    def put_execution_steps(self, model: Any, steps: Any) -> None:
+        model.steps_per_execution = steps
 
     @override
     def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:

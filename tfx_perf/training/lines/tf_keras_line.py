@@ -2,13 +2,23 @@
 
 import importlib
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf.training.lines.base_line import Function, KerasLine, Tensors
+from tfx_perf.training.lines.base_line import KerasLine, Tensors, optimizers
+from tfx_perf.training.lines.overriding import is_of_package
 from tfx_perf.training.step.quick_function import QuickFunction
+
+# What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
+# the last three are those of the optimizers in `tf_keras.optimizers.legacy`.
+_GRADIENT_METHODS = (
+    "minimize",
+    "compute_gradients",
+    "_compute_gradients",
+    "_get_gradients",
+    "_transform_loss",
+)
 
 
 class TfKeras(KerasLine):
@@ -18,6 +28,8 @@ class TfKeras(KerasLine):
     overcounts = False
     reduction = "SUM"
     graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
+    _trainer_module = "tf_keras.src.engine.training"
+    _graph_function = staticmethod(QuickFunction)
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -26,6 +38,15 @@ class TfKeras(KerasLine):
     @override
     def forward(self, model: Any, x: Tensors) -> Tensors:
         return model(x, training=True)
+
+    @override
+    def splitting_obstacle(self, model: Any) -> str | None:
+        found = super().splitting_obstacle(model)
+        for optimizer in optimizers(model):
+            if not all(is_of_package(optimizer, name, "tf_keras") for name in _GRADIENT_METHODS):
+                name = type(optimizer).__name__
+                found = found or f"the optimizer {name} computes gradients in its own way"
+        return found
 
     @override
     def losses(self, model: Any) -> list[Any]:
@@ -77,10 +98,13 @@ class TfKeras(KerasLine):
         return int(model.steps_per_execution.numpy())
 
     @override
-    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
-        return model._train_counter, model._test_counter
+    def execution_steps(self, model: Any) -> Any:
+        return model._steps_per_execution
 
     @override
-    def keras_functions(self, model: Any) -> tuple[Function, Function]:
-        with mock.patch.object(tf.compat.v2, "function", QuickFunction):
-            return super().keras_functions(model)
+    def put_execution_steps(self, model: Any, steps: Any) -> None:
+        vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
+
+    @override
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        return model._train_counter, model._test_counter

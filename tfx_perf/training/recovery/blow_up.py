@@ -72,20 +72,29 @@ class BadTensor:
 
 
 class Examination:
-    """Trains as plain `fit` would, one step at a time, and looks at every tensor.
+    """Trains as plain `fit` would, and looks at every tensor of the steps that may be to blame.
 
     Attributes:
         found: the first bad tensor; None so far.
     """
 
-    def __init__(self, model: Any, line: KerasLine, *, steps_done: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        model: Any,
+        line: KerasLine,
+        *,
+        blow_up: BlowUp,
+        steps_done: Callable[[], int],
+    ) -> None:
         """Prepares the examination.
 
         Args:
             model: in a state that was still good.
             line: the model's.
+            blow_up: what is to be looked into.
             steps_done: returns how many steps are done.
         """
+        self._blow_up = blow_up
         self.found: BadTensor | None = None
         self._model = model
         self._line = line
@@ -93,8 +102,23 @@ class Examination:
         self._names: list[tuple[str, str]] = []
         self._function = QuickFunction(self._step)
 
-    def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs steps up to the first bad tensor; the signature of `MultiStep.run`."""
+    def around(self, train: Callable[[Any], Logs]) -> Callable[[Any, int], Logs]:
+        """Returns what runs the steps that may be to blame one by one, the others as `train`.
+
+        Args:
+            train: Keras' own train function.
+        """
+
+        def run(iterator: Any, steps: int) -> Logs:
+            done = self._steps_done()
+            if done + steps < self._blow_up.first_step or done >= self._blow_up.last_step:
+                return train(iterator)
+            return self._run(iterator, steps)
+
+        return run
+
+    def _run(self, iterator: Any, steps: int) -> Logs:
+        """Runs steps up to the first bad tensor."""
         logs = {}
         for index in range(steps):
             logs, bad_counts, sizes = self._function(next(iterator))
@@ -117,7 +141,7 @@ class Examination:
         model, line = self._model, self._line
         x, y, weight = line.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]
-        if line.overrides_train_step(model) or line.scales_loss(model):
+        if line.splitting_obstacle(model) or line.scales_loss(model):
             logs = model.train_step(batch)
             tensors += _named("loss", logs.get("loss"))
         else:

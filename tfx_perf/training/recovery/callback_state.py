@@ -1,25 +1,65 @@
 """CallbackState: what the user's callbacks and the History have to remember."""
 
+import dataclasses
 import inspect
 import json
-import numbers
+import logging
+import os
 import pathlib
 from typing import Any
 
 import numpy as np
 
+from tfx_perf.training.recovery import plain_data
+from tfx_perf.training.recovery.plain_data import is_packed
+
 _FILE, _ARRAYS = "callbacks.json", "callbacks.npz"
-_PLAIN = (numbers.Number, np.generic, str, type(None))  # bool is a number
+_STORED = "array number"  # no attribute has such a name
+_KERAS = ("keras", "tf_keras")
+# What Keras' own callbacks remember under private names.
+_ALSO = {
+    "ModelCheckpoint": ("_batches_seen_since_last_saving", "_last_batch_seen"),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+}
+# All that is to be remembered of those whose other attributes are those of open files.
+_ONLY = {
+    "CSVLogger": ("keys",),
+    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_should_write_train_graph"),
+}
+
+_LOGGER = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class Captured:
+    """What the callbacks knew at one moment, packed; see `plain_data`.
+
+    Attributes:
+        epochs: of the History.
+        history: its values.
+        classes: of the callbacks, by name.
+        attributes: of each callback, those that had changed.
+        log_bytes: how long the file of each callback was, if it is a CSV logger with one.
+    """
+
+    epochs: Any
+    history: Any
+    classes: list[str]
+    attributes: list[dict[str, Any]]
+    log_bytes: list[int | None]
 
 
 class CallbackState:
-    """Saves attributes of callbacks: numbers, words, and lists of arrays (the best weights).
+    """Saves the attributes of callbacks that are plain data and have changed in the training.
 
-    Only what has changed since the training began is saved, and nothing that has the name of an
-    argument of the constructor: a callback keeps what it was given.
+    Of Keras' own callbacks these are numbers, words and lists of arrays (the best weights),
+    and nothing that the constructor was given.
 
     Attributes:
         history: the History that `fit` is to fill.
+        unsaved: attributes that changed and could not be captured the last time, as
+            `Class.attribute`.
+        lost: attributes that were captured and could not be put back, likewise.
     """
 
     def __init__(self, callbacks: list[Any], module: Any) -> None:
@@ -32,106 +72,188 @@ class CallbackState:
         self._callbacks = callbacks
         given = [callback for callback in callbacks if isinstance(callback, module.History)]
         self.history = given[0] if given else module.History()
+        self.unsaved: tuple[str, ...] = ()
+        self.lost: list[str] = []
+        self._appends: dict[int, bool] = {}  # by the places of CSV loggers: what they were told
         self._module = module
         self._initial: list[dict[str, Any]] = [{} for _ in callbacks]
+        self._has_begun = False
 
-    def begin(self, folder: pathlib.Path | None) -> None:
-        """Notes the attributes at the beginning and puts back what a checkpoint holds.
+    def begin(self) -> None:
+        """Notes the attributes as the training begins, after every `on_train_begin`.
+
+        Only the first time: a training that goes back to a checkpoint begins again, and `put_back`
+        has what had not changed when the checkpoint was made as it was at first.
+        """
+        if not self._has_begun:
+            self._initial = [self._attributes(callback) for callback in self._callbacks]
+        self._has_begun = True
+
+    def captured(self) -> Captured:
+        """Returns what the callbacks know now, independent of what becomes of them."""
+        unsaved, attributes = [], []
+        for callback, initial in zip(self._callbacks, self._initial, strict=True):
+            changed = {
+                name: node
+                for name, node in self._attributes(callback).items()
+                if name not in initial or not plain_data.same(node, initial[name])
+            }
+            lost = [name for name, node in changed.items() if not is_packed(node)]
+            unsaved += [f"{type(callback).__name__}.{name}" for name in lost]
+            attributes.append({name: changed[name] for name in changed.keys() - set(lost)})
+        self.unsaved = tuple(unsaved)
+        return Captured(
+            epochs=plain_data.packed(getattr(self.history, "epoch", [])),
+            history=_without_opaque(plain_data.packed(self.history.history)),
+            classes=[type(callback).__name__ for callback in self._callbacks],
+            attributes=attributes,
+            log_bytes=[self._log_bytes(callback) for callback in self._callbacks],
+        )
+
+    def put_back(self, captured: Captured) -> None:
+        """Has the callbacks know what they knew.
 
         To be called after every `on_train_begin`: callbacks forget there what they knew.
-
-        Args:
-            folder: of the checkpoint to go on from; None: the training begins.
         """
-        self._initial = [_attributes(callback) for callback in self._callbacks]
-        if folder is None:
-            return
-        saved = json.loads((folder / _FILE).read_text())
-        self.history.epoch = saved["epochs"]
-        self.history.history.clear()
-        self.history.history.update(saved["history"])
-        # By their classes: the code may have got another callback, or lost one, in between.
-        unclaimed = list(enumerate(saved["classes"]))
-        with np.load(folder / _ARRAYS) as arrays:
-            for callback in self._callbacks:
-                of_class = [pair for pair in unclaimed if pair[1] == type(callback).__name__]
-                if not of_class:
-                    continue
-                unclaimed.remove(of_class[0])
-                index = of_class[0][0]
-                for name, value in saved["attributes"][index].items():
-                    setattr(callback, name, value)
-                for name, count in saved["arrays"][index].items():
-                    kept = [arrays[f"{index}/{name}/{item}"] for item in range(count)]
-                    setattr(callback, name, kept)
+        self.history.epoch = plain_data.unpacked(captured.epochs)
+        plain_data.unpacked(captured.history, self.history.history)
+        for index, (callback, initial) in enumerate(
+            zip(self._callbacks, self._initial, strict=True)
+        ):
+            place = self._place(index, captured)
+            changed = {} if place is None else captured.attributes[place]
+            # A file that was opened meanwhile stays open.
+            held = {n for n, node in self._attributes(callback).items() if is_packed(node)}
+            for name in held - changed.keys():
+                if name not in initial:
+                    del vars(callback)[name]
+                elif is_packed(initial[name]):
+                    self._put_back(callback, name, initial[name])
+            for name, node in changed.items():
+                self._put_back(callback, name, node)
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes the attributes into files."""
-        attributes, counts, arrays = [], [], {}
-        for index, callback in enumerate(self._callbacks):
-            changed = {
-                name: value
-                for name, value in _attributes(callback).items()
-                if isinstance(value, list) or value != self._initial[index].get(name, self)
-            }
-            lists = {name: value for name, value in changed.items() if isinstance(value, list)}
-            attributes.append({k: v for k, v in changed.items() if k not in lists})
-            counts.append({name: len(value) for name, value in lists.items()})
-            for name, value in lists.items():
-                arrays |= {f"{index}/{name}/{item}": array for item, array in enumerate(value)}
-        np.savez(folder / _ARRAYS, **arrays)
-        document = {
-            "epochs": getattr(self.history, "epoch", []),
-            "history": self.history.history,
-            "classes": [type(callback).__name__ for callback in self._callbacks],
-            "attributes": attributes,
-            "arrays": counts,
-        }
-        (folder / _FILE).write_text(json.dumps(document, default=_plain))
+        """Writes what `captured` returns into files."""
+        arrays = []
 
-    def keep_logs(self, epoch: int) -> None:
-        """Has the CSV loggers go on with their files, after the rows of the epochs before.
+        def stored(array: np.ndarray) -> dict[str, int]:
+            arrays.append(array)
+            return {_STORED: len(arrays) - 1}
+
+        document = json.dumps(vars(self.captured()), default=stored)
+        (folder / _FILE).write_text(document)
+        np.savez(folder / _ARRAYS, *arrays)
+
+    @staticmethod
+    def read(folder: pathlib.Path) -> Captured:
+        """Returns what `write` wrote into a checkpoint's folder."""
+        with np.load(folder / _ARRAYS, allow_pickle=False) as arrays:
+
+            def loaded(found: dict[str, Any]) -> Any:
+                return arrays[f"arr_{found[_STORED]}"] if _STORED in found else found
+
+            document = json.loads((folder / _FILE).read_text(), object_hook=loaded)
+        return Captured(**document)
+
+    def keep_logs(self, captured: Captured) -> None:
+        """Has the CSV loggers go on with their files, after what they had written.
 
         To be called before every `on_train_begin`.
 
         Args:
-            epoch: the first one that will run.
+            captured: where the training goes on from.
         """
-        for callback in self._callbacks:
-            if isinstance(callback, self._module.CSVLogger):
-                callback.append = True
-                _cut(pathlib.Path(callback.filename), callback.sep, epoch)
+        for index, callback in enumerate(self._callbacks):
+            if not isinstance(callback, self._module.CSVLogger):
+                continue
+            self._appends.setdefault(index, callback.append)
+            callback.append = True
+            if getattr(callback, "csv_file", None) is not None:  # of a `fit` that was broken off
+                callback.csv_file.close()
+                callback.writer = None
+            place = self._place(index, captured)
+            length = None if place is None else captured.log_bytes[place]
+            if length is not None and self._log_bytes(callback) > length:
+                os.truncate(callback.filename, length)
+
+    def leave_logs(self) -> None:
+        """Has the CSV loggers do in the next `fit` what they were told."""
+        for index, append in self._appends.items():
+            callback = self._callbacks[index]
+            callback.append = append
+            callback.append_header = callback.append_header or not append
+        self._appends.clear()
+
+    def begin_anew(self) -> None:
+        """Has the callbacks and the History know what they knew at first."""
+        self.leave_logs()
+        nothing = Captured(
+            epochs=[],
+            history=plain_data.packed({}),
+            classes=[],
+            attributes=[],
+            log_bytes=[],
+        )
+        self.put_back(nothing)
+
+    def _place(self, index: int, captured: Captured) -> int | None:
+        """Returns which of the captured callbacks ours is, None if it is none of them.
+
+        By their classes: the code may have got another callback, or lost one, in between.
+        """
+        name = type(self._callbacks[index]).__name__
+        before = [type(callback).__name__ for callback in self._callbacks[:index]].count(name)
+        places = [place for place, other in enumerate(captured.classes) if other == name]
+        return places[before] if before < len(places) else None
+
+    def _log_bytes(self, callback: Any) -> int | None:
+        if not isinstance(callback, self._module.CSVLogger):
+            return None
+        is_overwritten = not callback.append and callback.writer is None  # when the first row comes
+        if is_overwritten or not os.path.exists(callback.filename):
+            return 0
+        return os.path.getsize(callback.filename)
+
+    def _attributes(self, callback: Any) -> dict[str, Any]:
+        """Returns what may be state, packed."""
+        of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
+        # Keras sets them, and changes what its constructors are given.
+        passed = {*vars(self._module.Callback()), "params", "model", "_model"}
+        if type(callback) in of_keras:  # a user's may change what it was given
+            passed.update(inspect.signature(type(callback).__init__).parameters)
+        found = {name: value for name, value in vars(callback).items() if name not in passed}
+        if type(callback) in of_keras:
+            only, also = (names.get(type(callback).__name__, ()) for names in (_ONLY, _ALSO))
+            found = {
+                name: value
+                for name, value in found.items()
+                if name in (only or also)
+                or not (only or name.startswith("_") or not _is_state_of_keras(value))
+            }
+        return {name: plain_data.packed(value) for name, value in found.items()}
+
+    def _put_back(self, callback: Any, name: str, node: Any) -> None:
+        try:
+            vars(callback)[name] = plain_data.unpacked(node, vars(callback).get(name))
+        except Exception as error:  # the code is another one than that which wrote it
+            what = f"{type(callback).__name__}.{name}"
+            _LOGGER.warning("%s is not what it was at the checkpoint: %s", what, error)
+            self.lost.append(what)
 
 
-def _cut(path: pathlib.Path, separator: str, epoch: int) -> None:
-    """Removes the rows of epochs that will be run again."""
-    if not path.exists():
-        return
-    lines = path.read_text().splitlines(keepends=True)
-    columns = lines[0].rstrip().split(separator) if lines else []
-    if "epoch" in columns:
-        place = columns.index("epoch")
-        kept = [line for line in lines[1:] if int(line.split(separator)[place]) < epoch]
-        path.write_text("".join([lines[0], *kept]))
+def _is_keras(cls: type) -> bool:
+    return cls.__module__.partition(".")[0] in _KERAS
 
 
-def _attributes(callback: Any) -> dict[str, Any]:
-    """Returns what may be state: not what the constructor was given, which Keras may change."""
-    given = {"params"}
-    for cls in type(callback).__mro__[:-1]:
-        given.update(inspect.signature(cls.__init__).parameters)
-    return {
-        name: value
-        for name, value in vars(callback).items()
-        if not name.startswith("_") and name not in given
-        if isinstance(value, _PLAIN) or _is_arrays(value)
-    }
-
-
-def _is_arrays(value: Any) -> bool:
+def _is_state_of_keras(value: Any) -> bool:
     is_list = isinstance(value, list) and bool(value)
-    return is_list and all(isinstance(item, np.ndarray) for item in value)
+    is_arrays = is_list and all(isinstance(item, np.ndarray) for item in value)
+    return is_arrays or isinstance(value, (int, float, complex, np.generic, str, type(None)))
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else float(value)
+def _without_opaque(node: Any) -> Any:
+    """Returns a packed dictionary without the items that could not be packed."""
+    if isinstance(node, plain_data.Opaque):
+        return plain_data.packed({})
+    kept = [pair for pair in node["data"] if is_packed(pair)]
+    return {**node, "data": kept}

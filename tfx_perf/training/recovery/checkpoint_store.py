@@ -36,6 +36,7 @@ class CheckpointStore:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Opens a local folder, which need not exist yet."""
         self._folder = pathlib.Path(folder)
+        self._damaged: set[pathlib.Path] = set()
 
     @property
     def folder(self) -> pathlib.Path:
@@ -75,13 +76,17 @@ class CheckpointStore:
     def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:
         """Returns folder and manifest of the newest whole checkpoint; None if there is none.
 
-        A newer one that is truncated or corrupt is skipped with a warning.
+        A newer one that is truncated or corrupt, or that cannot be read just now, is skipped with
+        a warning.
         """
         for path in reversed(self._folders()):
             try:
                 return path, _verified(path)
-            except (errors.UserError, OSError, ValueError) as error:
+            except (errors.UserError, FileNotFoundError, ValueError) as error:
+                self._damaged.add(path)
                 _LOGGER.warning("The checkpoint %s is damaged and is skipped: %s", path, error)
+            except OSError as error:  # of the disk or the network; it may be whole all the same
+                _LOGGER.warning("The checkpoint %s cannot be read and is skipped: %s", path, error)
         return None
 
     def clear(self) -> None:
@@ -101,11 +106,11 @@ class CheckpointStore:
             shutil.rmtree(draft, ignore_errors=True)
 
     def _prune(self, newest: str, step: int) -> None:
-        """Keeps the newest few; what claims to be of a later step is damaged or given up."""
-        others = [path for path in self._folders() if path.name != newest]
-        earlier = [path for path in others if _step(path) < step]
-        for path in set(others) - set(earlier[1 - KEPT :]):
+        """Keeps the newest few, and of a later step what may be whole."""
+        earlier = [p for p in self._folders() if p.name != newest and _step(p) <= step]
+        for path in {*earlier[: 1 - KEPT], *self._damaged}:
             shutil.rmtree(path, ignore_errors=True)
+        self._damaged.clear()
 
 
 def _step(path: pathlib.Path) -> int:

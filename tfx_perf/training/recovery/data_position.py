@@ -1,108 +1,207 @@
 """DataPosition: where in its data a training stands, to be saved and found again."""
 
+import dataclasses
 import logging
 import pathlib
-from typing import Any
+from typing import Any, ClassVar
 
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
-from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf import datasets, errors, records
+from tfx_perf.training.direct_iterators import FitIterators
+from tfx_perf.training.recovery.training_state import StateMismatchError
 
-_FILE = "data"
+_FILE, _NAME = "data", "state"
 # A larger state (shuffle buffers, data cached in memory) is not written again and again.
 _LARGEST_BYTES = 2**30
+# What a shuffle that draws other seeds for every pass calls the number that it has drawn. It saves
+# that as long as its input has not ended.
+_SEEDS_KEY = b"epoch_num_random_samples"
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class Position(records.Record):
+    """Where a training stands in its data, but for the state of the iterator.
+
+    Attributes:
+        taken: batches taken from each iterator that `fit` has made over the data.
+        current: the iterator in use, by its place in `taken`.
+        is_saved: whether the iterator's state is saved, and the order of later passes follows from
+            it. If not, the batches are read again and thrown away.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.data_position/1"
+
+    taken: tuple[int, ...] = ()
+    current: int = 0
+    is_saved: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedPosition:
+    """A position with the iterator's state, in memory.
+
+    Attributes:
+        position: where.
+        state: the iterator's, shape [parts], of `tf.variant`; None if it is not saved.
+    """
+
+    position: Position
+    state: tf.Tensor | None = None
+
+    def write(self, folder: pathlib.Path) -> Position:
+        """Writes it into files but for the position, which it returns.
+
+        Raises:
+            OSError: the files cannot be written; also `tf.errors.OpError`.
+        """
+        if self.state is not None:
+            tf.raw_ops.SaveV2(
+                prefix=str(folder / _FILE),
+                tensor_names=[_NAME],
+                shape_and_slices=[""],
+                tensors=[self.state],
+            )
+        return self.position
+
+    @classmethod
+    def read(cls, position: Position, folder: pathlib.Path) -> "CapturedPosition":
+        """Returns what `write` wrote."""
+        if not position.is_saved:
+            return cls(position)
+        (state,) = tf.raw_ops.RestoreV2(
+            prefix=str(folder / _FILE),
+            tensor_names=[_NAME],
+            shape_and_slices=[""],
+            dtypes=[tf.variant],
+        )
+        return cls(position, state)
 
 
 class DataPosition:
     """Follows the iterators that Keras hands to the train function.
 
-    A state that cannot be saved (a Python function in the pipeline, a random operation) is
-    found again by reading the data from their beginning, without training on them. That is
-    exact for data that come in the same order every time.
+    A state that cannot be saved (a Python function in the pipeline, a random operation), or from
+    which the order of later passes does not follow (a shuffle has read its input to its end, as
+    prefetching does before the last batches are trained on), is found again by reading the data
+    from their beginning, without training on them. That is exact for data that come in the same
+    order every time, as seeded shuffles do.
 
     Attributes:
-        passes: iterators that were used up before the present one.
-        steps: batches that were taken from the present one.
-        note: why the state is not saved; None if it is.
+        note: why the state cannot be saved; None if it can, as far as is known.
+        keras_iterator: what Keras handed over last.
     """
 
-    def __init__(self) -> None:
-        """Stands at the beginning."""
-        self.passes = 0
-        self.steps = 0
+    def __init__(self, iterators: FitIterators) -> None:
+        """Stands at the beginning.
+
+        Args:
+            iterators: of the `fit`.
+        """
         self.note: str | None = None
-        self._keras: Any = None
+        self.keras_iterator: Any = None
+        self._iterators = iterators
+        self._offset = 0  # of the iterators' numbers here, after those of another process
+        self._taken: dict[int, int] = {}
         self._used: Any = None
 
     def follow(self, iterator: Any) -> Any:
         """Returns the iterator to take batches from when Keras hands over `iterator`."""
-        if iterator is not self._keras:
-            if self._keras is not None:
-                self.passes += 1
-                self.steps = 0
-            self._keras = self._used = iterator
+        if iterator is not self.keras_iterator:
+            self.keras_iterator = self._used = iterator
         return self._used
 
-    def save(self, folder: pathlib.Path) -> bool:
-        """Writes the state of the iterator, if it has begun; returns whether there is a file."""
-        if self.note or not self.steps:
-            return False
+    def took(self, count: int) -> None:
+        """Counts batches that were taken from the iterator in use."""
+        self._taken[self._current] = self._taken.get(self._current, 0) + count
+
+    @property
+    def position(self) -> Position:
+        """Where the training stands, without the iterator's state."""
+        count = self._iterators.count + self._offset
+        taken = tuple(self._taken.get(number, 0) for number in range(count))
+        return Position(taken=taken, current=self._current)
+
+    def captured(self) -> CapturedPosition:
+        """Returns where the training stands, with the iterator's state if it can be saved.
+
+        That takes a second for some 100,000 elements in shuffle buffers.
+        """
+        state = None if self.note else self._state()
+        if state is None:
+            return CapturedPosition(self.position)
+        return CapturedPosition(self.position.model_copy(update={"is_saved": True}), state)
+
+    def put_back(self, captured: CapturedPosition) -> None:
+        """Goes to a position.
+
+        Raises:
+            UserError: the data had to be read again, and are not as many as they were.
+            StateMismatchError: the state is that of an iterator over other data.
+        """
+        position = captured.position
+        if captured.state is None:
+            self._read_again(position)
+        else:
+            try:
+                tf.raw_ops.DeserializeIterator(
+                    resource_handle=self._used._iterator_resource, serialized=captured.state
+                )
+            except tf.errors.OpError as error:
+                reason = error.message.partition(" [Op:")[0]
+                raise StateMismatchError(f"the data are made in another way, {reason}") from error
+            self._offset += position.current - self._current
+        self._taken = dict(enumerate(position.taken[: position.current + 1]))
+
+    @property
+    def _current(self) -> int:
+        """The number of the iterator in use, counted from the training's beginning."""
+        return (self._iterators.number_of(self._used) or 0) + self._offset
+
+    def _state(self) -> tf.Tensor | None:
         if not isinstance(self._used, iterator_ops.OwnedIterator):
             self.note = f"a {type(self._used).__name__} has no state that can be saved"
-            return False
+            return None
+        if datasets.caches_in_files(self._iterators.dataset):
+            self.note = "to save it would end a cache in files that is being written"
+            return None
         try:
-            tf.train.Checkpoint(iterator=self._used).write(str(folder / _FILE))
+            state = tf.raw_ops.SerializeIterator(
+                resource_handle=self._used._iterator_resource,
+                external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
+            )
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
             # "{{function_node ...}} EagerPyFunc is stateful. [Op:SerializeIterator]"
             self.note = error.message.partition("}} ")[2].partition(".")[0] or error.message
-            for path in folder.glob(f"{_FILE}.*"):
-                path.unlink()
-            return False
-        size = sum(path.stat().st_size for path in folder.glob(f"{_FILE}.*"))
-        if size > _LARGEST_BYTES:
-            self.note = f"the state of the data takes {size / 2**30:.1f} GiB"
-        return True
+            return None
+        as_bytes = tf.io.serialize_tensor(state).numpy()
+        if len(as_bytes) > _LARGEST_BYTES:
+            self.note = f"the state of the data takes {len(as_bytes) / 2**30:.1f} GiB"
+            return None
+        shuffles = datasets.reshuffle_count(self._iterators.dataset)
+        return state if as_bytes.count(_SEEDS_KEY) >= shuffles else None
 
-    def restore(
-        self,
-        folder: pathlib.Path,
-        checkpoint: Checkpoint,
-        *,
-        pass_steps: int | None,
-        makes_spares: bool,
-    ) -> None:
-        """Goes to where the checkpoint was made.
-
-        Args:
-            folder: of the checkpoint.
-            checkpoint: its manifest.
-            pass_steps: batches of a whole pass; None reads a pass to its end.
-            makes_spares: whether Keras makes two iterators for each pass and uses one, as
-                Keras 3 does. The data are shuffled anew for each.
-        """
-        if checkpoint.data_saved:
-            tf.train.Checkpoint(iterator=self._used).read(str(folder / _FILE)).assert_consumed()
-        else:
+    def _read_again(self, position: Position) -> None:
+        """Makes and reads iterators as they were made and read before."""
+        if any(position.taken):
             _LOGGER.warning(
                 "The position in the data was not saved; the batches before it are read again."
             )
-            for _ in range(checkpoint.data_passes):
-                self._skip(None if pass_steps is None else pass_steps - self.steps)
-                data = self._used._dataset
-                spare = iter(data) if makes_spares else None
-                self._used, self.steps = iter(data), 0
-                del spare
-            self._skip(checkpoint.data_steps - self.steps)
-        self.passes, self.steps = checkpoint.data_passes, checkpoint.data_steps
+        self._skip(position.taken[self._current] - self._taken.get(self._current, 0))
+        for number in range(self._current + 1, position.current + 1):
+            made = iter(self._iterators.dataset)
+            if position.taken[number] or number == position.current:
+                self._used = made
+                self._skip(position.taken[number])
 
-    def _skip(self, count: int | None) -> None:
-        left = count
-        while left is None or left > 0:
-            try:
-                next(self._used)
-            except StopIteration:
-                return
-            left = None if left is None else left - 1
+    def _skip(self, count: int) -> None:
+        for done in range(count):
+            if next(self._used, None) is None:
+                raise errors.UserError(
+                    "Expected the data to be the same as before the training was interrupted. "
+                    f"Received: they end after {done} of {count} batches. Give fit data that "
+                    "can be read again from their beginning, or set checkpoint_steps and "
+                    "checkpoint_seconds to 0."
+                )

@@ -1,65 +1,77 @@
 """Guard: stands around the train function; saves, goes on from what was saved, watches."""
 
 import contextlib
-import math
 import pathlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf.training.direct_iterators import FitIterators
 from tfx_perf.training.lines.base_line import Function
+from tfx_perf.training.recovery import logs_file
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
-from tfx_perf.training.recovery.data_position import DataPosition
-from tfx_perf.training.recovery.random_layers import saveable_random_layers
+from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
+from tfx_perf.training.recovery.resume_point import CapturedPoint, ResumePoint
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.recovery.training_state import TrainingState
 
-Logs = dict[str, Any]
+Logs = Any  # of the train function, as a rule a dictionary of scalars
 Run = Callable[[Any, int], Logs]  # takes Keras' iterator and a number of steps
+
+
+class Steps(Protocol):
+    """The steps of a training, traced by a graph function."""
+
+    def trace(self, iterator: Any) -> None:
+        """Traces them for an iterator without running any: all variables are there afterwards."""
+
+    def used_variables(self) -> Iterable[tf.Variable]:
+        """Returns the variables that the traced steps read or write."""
 
 
 class Guard:
     """Guards one run of Keras' `fit`.
 
     Attributes:
+        iterators: over the training data of this run.
         last_call_steps: steps that the last call of the train function really ran.
         saver: wrote the checkpoints.
+        start: where the training began, to go back to; None before, if it goes on from elsewhere,
+            and once there is a checkpoint.
         step: training steps that are done, those before a resumption included.
+        failure: what the steps raised; None as long as they go well.
     """
 
     def __init__(
-        self,
-        task: Task,
-        callbacks: CallbackState,
-        *,
-        resume: tuple[pathlib.Path, Checkpoint] | None,
-        has_trained: bool,
+        self, task: Task, callbacks: CallbackState, *, resume: ResumePoint | None
     ) -> None:
         """Prepares a run.
 
         Args:
             task: what to guard.
             callbacks: state of the callbacks of this `fit`.
-            resume: folder and manifest of the checkpoint to go on from.
-            has_trained: whether this process has trained the model before, so that all its
-                variables are there.
+            resume: where to go on; None to begin.
         """
+        self.iterators = FitIterators()
         self.last_call_steps = 0
         self.saver = Saver(task)
+        self.start: CapturedPoint | None = None
         self.step = 0
+        self.failure: Exception | None = None
         self._task = task
         self._callbacks = callbacks
-        self._state = TrainingState(task.model, task.line, callbacks)
-        self._data = DataPosition()
         self._resume = resume
-        self._has_trained = has_trained
-        self._begun = False
+        self._data = DataPosition(self.iterators)
+        self._state = TrainingState(task.model, task.line)
+        self._has_begun = False
+        self._bad_at_first: set[int] = set()
+        self._is_due = self._waits = False
         self._epoch = task.initial_epoch
         self._step_in_epoch = 0
         self._skip = 0
@@ -69,9 +81,10 @@ class Guard:
     @property
     def notes(self) -> list[str]:
         """What the user should know, in sentences."""
-        note = self._data.note
+        note = self._data.note if self._task.store else None
         saved = [f"the position in the data was not saved: {note}"] if note else []
-        return [*filter(None, [self.saver.note]), *saved]
+        lost = [f"{name} is not what it was at the checkpoint" for name in self._callbacks.lost]
+        return [*filter(None, [self.saver.note]), *saved, *lost]
 
     @property
     def history(self) -> Any:
@@ -81,158 +94,181 @@ class Guard:
     @property
     def initial_epoch(self) -> int:
         """The first epoch that `fit` is to run."""
-        return self._resume[1].epoch if self._resume else self._task.initial_epoch
+        return self._resume.checkpoint.epoch if self._resume else self._task.initial_epoch
 
-    @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
-        """Wraps `fit`."""
-        task = self._task
-        random_layers = contextlib.nullcontext()
-        if not task.plan.is_plain_fit:  # there the masks are what the user's seed makes of them
-            random_layers = saveable_random_layers(task.model)
-        termination = self._termination if task.is_lasting else contextlib.nullcontext()
-        with random_layers, termination:
-            yield
+    def running(self) -> contextlib.AbstractContextManager[Any]:
+        """Returns the context to run `fit` in."""
+        return self._termination if self._task.store else contextlib.nullcontext()
 
-    def callbacks(self) -> tuple[Any, Any]:
-        """Returns callbacks to put before and behind the user's; the History comes last."""
+    def callback(self) -> Any:
+        """Returns the callback to put before the user's."""
         task, resume = self._task, self._resume
+        is_first = True
 
         def begin_training(logs: Any = None) -> None:
-            if resume is not None and resume[1].step:
-                self._callbacks.keep_logs(resume[1].epoch)
+            if resume is not None and resume.checkpoint.step:
+                self._callbacks.keep_logs(resume.callbacks)
 
-        def begin_epoch(epoch: int, logs: Any = None) -> None:
-            if not self._begun:
-                self._callbacks.begin(resume[0] if resume else None)
-            self._begun = True
+        def before_epoch(epoch: int, logs: Any = None) -> None:
+            nonlocal is_first
+            if is_first:  # after every `on_train_begin`, where callbacks forget what they knew
+                self._callbacks.begin()
+                if resume is not None:
+                    self._callbacks.put_back(resume.callbacks)
+            is_first = False
             self._epoch, self._step_in_epoch = epoch, 0
 
-        make = task.line.callbacks.LambdaCallback
-        first, last = make(on_train_begin=begin_training), make(on_epoch_begin=begin_epoch)
-        first._supports_tf_logs = last._supports_tf_logs = True
-        return first, last
+        callback = task.line.callbacks.LambdaCallback(
+            on_train_begin=begin_training, on_epoch_begin=before_epoch
+        )
+        callback._supports_tf_logs = True
+        return callback
 
-    def around(self, run: Run, take: Callable[[], int]) -> Function:
+    def around(self, run: Run, take: Callable[[], int], *, traced: Steps) -> Function:
         """Returns the train function for Keras.
 
         Args:
             run: runs steps.
             take: returns how many steps the next call is to run.
+            traced: the steps.
         """
 
         def call(iterator: Any) -> Logs:
             steps = take()
             iterator = self._data.follow(iterator)
-            if self._resume is not None:
-                self._go_on(run, iterator, steps)
-                iterator = self._data.follow(iterator)
-            elif not self.step:
-                self._save_start()
-            elif self._termination.requested:  # it came during the evaluation, say
-                self._end()
+            if not self._has_begun:
+                self._begin(iterator, traced)
+                iterator = self._data.follow(self._data.keras_iterator)
+            elif self._termination.requested or (self._is_due and not self._step_in_epoch):
+                self._save()  # an epoch before has ended with its evaluation
+            if self._termination.requested:
+                self._termination.go_on()
             skipped = min(steps, self._skip)
             self._skip -= skipped
+            if skipped and not self._skip and self._resume is not None:
+                # As they were when the call that was the last one had run, whatever they have
+                # made of the calls that were passed over.
+                self._callbacks.put_back(self._resume.callbacks)
             self.last_call_steps = steps - skipped
             if self.last_call_steps:
-                self._logs = run(iterator, self.last_call_steps)
-                self._count(self.last_call_steps)
-                self._watch()
-                self._save_if_due()
-            if self._termination.requested:
-                self._end()
+                self._run(run, iterator)
             return self._logs
 
         return call
 
-    def _count(self, steps: int) -> None:
-        self.step += steps
-        self._step_in_epoch += steps
-        self._data.steps += steps
+    def _run(self, run: Run, iterator: Any) -> None:
+        try:
+            self._logs = run(iterator, self.last_call_steps)
+        except Exception as error:
+            self.failure = error
+            raise
+        self.step += self.last_call_steps
+        self._step_in_epoch += self.last_call_steps
+        self._data.took(self.last_call_steps)
+        self._watch()
+        self._save_if_due()
 
-    def _go_on(self, run: Run, iterator: Any, steps: int) -> None:
-        """Brings everything to where the checkpoint was made.
-
-        In a new process one call is run for nothing: it creates the variables that do not
-        exist before.
-        """
-        folder, checkpoint = self._resume
-        self._resume = None
-        if not self._has_trained:
-            self._logs = run(iterator, steps)
-            self._data.steps += steps
-        self._state.read(folder)
-        if not checkpoint.step_in_epoch:
-            self._task.model.reset_metrics()
-        length = self._task.epoch_length
-        self._data.restore(
-            folder,
-            checkpoint,
-            pass_steps=length,
-            makes_spares=self._task.line.overcounts and length is not None,
+    def _begin(self, iterator: Any, traced: Steps) -> None:
+        """Brings everything to where the training goes on, or remembers where it begins."""
+        self._has_begun = True
+        traced.trace(iterator)
+        self._state = TrainingState(
+            self._task.model, self._task.line, used=traced.used_variables
         )
-        self.step = self.saver.step = checkpoint.step
-        self._skip = self._step_in_epoch = checkpoint.step_in_epoch
-        if checkpoint.logs:
-            self._logs = {
-                name: tf.constant(math.nan if value is None else value)
-                for name, value in checkpoint.logs.items()
-            }
+        resume = self._resume
+        if resume is not None:
+            self._data.put_back(resume.position)
+            resume.put_back(self._state)  # also the generators that reading may have drawn from
+            checkpoint = resume.checkpoint
+            self.step = self.saver.step = checkpoint.step
+            self._skip = self._step_in_epoch = checkpoint.step_in_epoch
+            self._logs = resume.logs
+            if not self._skip:
+                self._callbacks.put_back(resume.callbacks)
+        else:
+            self.start = CapturedPoint(
+                checkpoint=self._checkpoint(),
+                state=self._state.captured(),
+                position=CapturedPosition(self._data.position),
+                callbacks=self._callbacks.captured(),
+                logs=self._logs,
+            )
+        if self._task.watches:
+            self._bad_at_first = self._state.bad_weights()
 
     def _watch(self) -> None:
         """Raises BlowUp if the training is lost."""
-        loss = self._logs.get("loss") if self._task.watches else None
-        if loss is None:
+        if not self._task.watches or not isinstance(self._logs, dict):
             return
-        value, bound = float(loss), self._task.settings.loss_upper_bound
-        if bound is not None and value > bound:
-            raise self._blow_up(f"loss={value:g}, above loss_upper_bound={bound:g},")
+        try:
+            loss = np.asarray(self._logs.get("loss"), np.float64)
+        except (TypeError, ValueError):  # a user's own kind of log
+            return
+        bound = self._task.settings.loss_upper_bound
+        if bound is not None and loss.ndim == 0 and loss > bound:
+            raise self._blow_up(f"loss={loss:g}, above loss_upper_bound={bound:g},")
         # A loss that is not finite need not spoil the weights: loss scaling skips such a step.
-        if not math.isfinite(value) and self._state.has_bad_weights():
-            raise self._blow_up(f"loss={value:g}")
+        if "loss" in self._logs and not np.all(np.isfinite(loss)) and self._has_bad_weights():
+            raise self._blow_up("loss=" + (f"{loss:g}" if loss.ndim == 0 else "nan"))
+
+    def _has_bad_weights(self) -> bool:
+        """Whether NaN or Inf has come into a variable; a mask may hold -Inf from the beginning."""
+        return bool(self._state.bad_weights() - self._bad_at_first)
 
     def _blow_up(self, what: str) -> BlowUp:
         first_step = self.step - self.last_call_steps + 1
         return BlowUp(what, first_step=first_step, last_step=self.step)
 
     def _save_if_due(self) -> None:
+        """Saves, or puts it off to where the state is whole.
+
+        At the end of an epoch that is the beginning of the next one: then its evaluation and the
+        callbacks are behind it, and nothing of it has to be run again.
+        """
         task = self._task
-        is_last = self._epoch == task.epochs - 1 and self._step_in_epoch == task.epoch_length
-        if self.saver.is_due(self.step, is_last=is_last):
+        ends_epoch = self._step_in_epoch == task.epoch_length
+        is_last = ends_epoch and self._epoch == task.epochs - 1
+        if self._termination.requested and (is_last or not ends_epoch):
             self._save()
+            self._termination.go_on()
+        self._is_due = self._is_due or self.saver.is_due(self.step, is_last=is_last)
+        if self._is_due and (is_last or not (ends_epoch or self._waits)):
+            self._save(may_wait=not is_last)
 
-    def _save_start(self) -> None:
-        """Saves where `fit` began, for a rollback."""
-        model = self._task.model
-        if model.built:
-            self._task.line.build(model, None)
-            self._save()
+    def _save(self, *, may_wait: bool = False) -> None:
+        """Saves.
 
-    def _end(self) -> None:
-        if self.step != self.saver.step:
-            self._save()
-        self._termination.go_on()
-
-    def _save(self) -> None:
-        if self.step and self._task.watches and self._state.has_bad_weights():
+        Args:
+            may_wait: whether to put it off to the next epoch if the order of later passes over
+                the data does not follow from the iterator's state.
+        """
+        self._waits = False
+        if self.step == self.saver.step:
+            self._is_due = False
+            return
+        if self.step and self._task.watches and self._has_bad_weights():
             raise self._blow_up("NaN or Inf in the weights")
-        self.saver.save(self.step, self._fill)
+        position = self._data.captured()
+        self._waits = may_wait and not self._data.note and not position.position.is_saved
+        if self._waits:
+            return
+        self._is_due = False
 
-    def _fill(self, folder: pathlib.Path) -> Checkpoint:
-        """Writes the files of a checkpoint and returns its manifest."""
-        logs = {}
-        for name, value in self._logs.items():
-            number = float(value) if np.ndim(value) == 0 else math.nan
-            logs[name] = number if math.isfinite(number) else None
-        self._state.write(folder)
+        def fill(folder: pathlib.Path) -> Checkpoint:
+            self._state.write(folder)
+            self._callbacks.write(folder)
+            logs_file.write(self._logs, folder)
+            return self._checkpoint().model_copy(update={"data": position.write(folder)})
+
+        self.saver.save(self.step, fill)
+        if self.saver.count:
+            self.start = None  # which is as large as the weights and all slots
+
+    def _checkpoint(self) -> Checkpoint:
         return Checkpoint(
             step=self.step,
             epoch=self._epoch,
             step_in_epoch=self._step_in_epoch,
             fingerprint=self._task.fingerprint,
             plan=self._task.plan,
-            logs=logs,
-            data_saved=self._data.save(folder),
-            data_passes=self._data.passes,
-            data_steps=self._data.steps,
         )

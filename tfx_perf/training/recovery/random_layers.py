@@ -7,33 +7,48 @@ from typing import Any
 _LEGACY, _STATEFUL = "legacy_stateful", "stateful"
 
 
-@contextlib.contextmanager
-def saveable_random_layers(model: Any) -> Iterator[None]:
-    """Has the model's random layers (Dropout, ...) draw from generators with a state.
+class SaveableRandomLayers:
+    """Has a model's random layers (Dropout, ...) draw from generators with a state.
 
     tf_keras draws from operations whose state lives in the compiled graph, where nobody can
     read it; its `enable_tf_random_generator` would give each layer a `tf.random.Generator`
-    instead. This does the same for layers that exist, and for as long as the context lasts: the
-    layers of Keras 3 are that way already. The masks are others, as random as before, and
-    follow from the same seeds.
+    instead. This does the same for layers that exist: those of Keras 3 are that way already. The
+    masks are others, as random as before, and follow from the same seeds.
 
-    Args:
-        model: a Keras model, none of whose training functions is traced yet.
+    The generators live as long as this object, because the graphs that use them do.
     """
-    generators = [
-        generator
-        for layer in model._flatten_layers()
-        if getattr(generator := getattr(layer, "_random_generator", None), "_rng_type", None)
-        == _LEGACY
-    ]
-    before = [dict(vars(generator)) for generator in generators]
-    with model.distribute_strategy.scope():
-        for generator in generators:
-            generator._rng_type, generator._built = _STATEFUL, False
-            generator._maybe_init()
-    try:
-        yield
-    finally:
-        for generator, attributes in zip(generators, before, strict=True):
-            for name in ("_seed", "_rng_type", "_built", "_generator"):
-                setattr(generator, name, attributes[name])
+
+    def __init__(self, model: Any) -> None:
+        """Changes nothing yet.
+
+        Args:
+            model: a Keras model; no function that is used with it while `installed` lasts has been
+                traced elsewhere.
+        """
+        self._model = model
+        self._stateful: dict[int, tuple[Any, dict[str, Any]]] = {}
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Wraps a training, after which the layers are as they were."""
+        before = []
+        with self._model.distribute_strategy.scope():
+            for layer in self._model._flatten_layers():
+                generator = getattr(layer, "_random_generator", None)
+                if getattr(generator, "_rng_type", None) == _LEGACY:
+                    before.append((generator, dict(vars(generator))))
+                    self._install(generator)
+        try:
+            yield
+        finally:
+            for generator, attributes in before:
+                vars(generator).clear()
+                vars(generator).update(attributes)
+
+    def _install(self, generator: Any) -> None:
+        if id(generator) in self._stateful:
+            vars(generator).update(self._stateful[id(generator)][1])
+            return
+        generator._rng_type, generator._built = _STATEFUL, False
+        generator._maybe_init()
+        self._stateful[id(generator)] = generator, dict(vars(generator))

@@ -1,29 +1,44 @@
-"""Recovery: trains through kills and blow-ups."""
+"""Recovery: trains through kills, blow-ups and plans that fail."""
 
 import dataclasses
 import logging
 import pathlib
-import tempfile
+import shutil
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import errors, fingerprint, independent
 from tfx_perf.config import TrainingConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit_arguments import callback_list
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery import training_fingerprint
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery import attempts, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, Examination
 from tfx_perf.training.recovery.callback_state import CallbackState
-from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.guard import Guard
+from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
+from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.task import Task
+from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.speed_watch import Promise
 from tfx_perf.training.timer import StepTimer
+
+# Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
+_OTHERS_KEPT = 2
+# What no other way of running the steps changes: the data, or the machine.
+_NOT_THE_PLAN = (
+    errors.UserError,
+    tf.errors.DataLossError,
+    tf.errors.NotFoundError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.UnauthenticatedError,
+    tf.errors.UnavailableError,
+    tf.errors.CancelledError,
+)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -53,14 +68,20 @@ class Outcome:
 
 
 class Recovery:
-    """One `fit` that goes on after the end of its process, and back after a blow-up.
+    """One `fit` that goes on after the end of its process, and back after what spoils it.
 
     Attributes:
         oom_count: steps that ran out of memory before the last rollback, that one included.
     """
 
     def __init__(
-        self, call: FitCall, loop: Loop, *, settings: TrainingConfig, folder: str | None
+        self,
+        call: FitCall,
+        loop: Loop,
+        *,
+        settings: TrainingConfig,
+        folder: pathlib.Path | None,
+        clock: SaveClock,
     ) -> None:
         """Looks for a checkpoint of this `fit`.
 
@@ -68,27 +89,37 @@ class Recovery:
             call: a `fit` that `eligibility.recovery_obstacle` does not object to.
             loop: the loop that runs it.
             settings: when to save and what to watch.
-            folder: where the checkpoints go; None keeps only the start of the training, for
-                as long as it lasts.
+            folder: where the checkpoints go, those of each training in a folder of its own; None
+                keeps only the start of the training, in memory.
+            clock: when there was a checkpoint last.
         """
         self._call = call
         self._loop = loop
         self._settings = settings
+        self._clock = clock
         self._fingerprint = training_fingerprint.of(call, loop)
-        self._temporary = None if folder else tempfile.TemporaryDirectory(prefix="tfx_perf-")
-        self._store = CheckpointStore(folder or self._temporary.name)
-        self._resume = self._find() if folder else None
+        name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
+        self._store = None if folder is None else CheckpointStore(folder / name)
+        self._point: ResumePoint | None = self._find()
+        module = loop.line.callbacks
+        callbacks = callback_list(call.arguments["callbacks"])
+        self._callbacks = CallbackState(callbacks, module)
+        self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
+        self._resumed_step = self.step
+        self._data: tf.data.Dataset | None = None  # in the place of the user's
+        self._notes: list[str] = []
+        self._save_seconds = 0.0
         self.oom_count = 0
 
     @property
     def plan(self) -> TrainingPlan | None:
         """The plan of the training to go on with; None if there is none."""
-        return self._resume[1].plan if self._resume else None
+        return self._point.checkpoint.plan if self._point else None
 
     @property
     def step(self) -> int | None:
         """The step to go on from; None if there is no training to go on with."""
-        return self._resume[1].step if self._resume else None
+        return self._point.checkpoint.step if self._point else None
 
     def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> Outcome:
         """Runs `fit`.
@@ -104,48 +135,99 @@ class Recovery:
         try:
             return self._fit(plan, promise)
         except (BlowUp, errors.UserError):
+            self._forget_attempts()
             raise
         except Exception:
+            self._forget_attempts()
             self._tell_of_checkpoint()
             raise
         finally:
-            if self._temporary:
-                self._temporary.cleanup()
+            self._callbacks.leave_logs()
 
     def _fit(self, plan: TrainingPlan, promise: Promise | None) -> Outcome:
-        resumed_step, notes, seconds = self.step, [], 0.0
+        if self._store and not attempts.begin(self._store.folder, plan, step=self.step or 0):
+            self._note(
+                f"{plan} had ended its process {attempts.MOST} times without getting further: "
+                f"trained with {plan.plain}."
+            )
+            plan = plan.plain
         trials_left = self._settings.recovery_max_trials
         while True:
-            guard = self._guard(plan, has_trained=trials_left < self._settings.recovery_max_trials)
+            if self._point is not None:
+                self._prepare(plan)
+            guard = self._guard(plan)
             try:
-                history, timer = self._loop.fit(plan, guard=guard, promise=promise)
+                history, timer = self._loop.fit(
+                    plan, guard=guard, promise=promise, data=self._data
+                )
+            except StateMismatchError as mismatch:
+                self._note(
+                    f"The checkpoint of {self._point} does not fit: {mismatch}. "
+                    "The training began anew."
+                )
+                self._point = self._resumed_step = None
+                self._callbacks.begin_anew()
+                self._data = self._data_from_the_beginning()
+                continue
             except BlowUp as blow_up:
-                self._resume = self._store.latest()
-                better = _safer(plan) if self._resume and trials_left else None
+                if not self._can_go_back(guard):
+                    raise
+                better = _safer(plan) if trials_left else None
                 if better is None:
-                    raise self._explained(blow_up, plan) from blow_up
+                    return self._examined(blow_up, guard, plan)
                 what = str(blow_up)
-            except (tf.errors.ResourceExhaustedError, errors.HalfAppliedError) as error:
-                self._resume = self._store.latest()
-                better = self._smaller(plan, error) if self._resume and trials_left else None
+            except Exception as error:
+                # A callback's, an evaluation's, Keras' own are none of the plan's.
+                if error is not guard.failure or not self._can_go_back(guard):
+                    raise
+                better = self._after(error, plan) if trials_left else None
                 if better is None:
                     raise
-                what = "Out of memory"
-                self.oom_count += 1
+                what = _in_short(error)
             else:
-                notes += guard.notes
-                seconds += guard.saver.seconds
-                return Outcome(
-                    history, timer, plan, tuple(notes), resumed_step, seconds, self.oom_count
-                )
+                return self._outcome(history, timer, plan, guard=guard)
             # Out of the except clauses, so that no traceback keeps tensors alive.
-            seconds += guard.saver.seconds
+            self._save_seconds += guard.saver.seconds
             if self._loop.oom_guard:
                 self.oom_count += self._loop.oom_guard.oom_count
                 self._loop.oom_guard = None  # counted; the next `fit` has its own
-            notes.append(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
-            _LOGGER.warning(notes[-1])
+            self._go_back(guard)
+            self._note(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
             plan, trials_left = better, trials_left - 1
+
+    def _note(self, note: str) -> None:
+        self._notes.append(note)
+        _LOGGER.warning("%s", note)
+
+    def _outcome(
+        self, history: Any, timer: StepTimer, plan: TrainingPlan, *, guard: Guard
+    ) -> Outcome:
+        self._forget_attempts()
+        return Outcome(
+            history,
+            timer,
+            plan,
+            notes=(*self._notes, *guard.notes),
+            resumed_step=self._resumed_step,
+            checkpoint_time_seconds=self._save_seconds + guard.saver.seconds,
+            oom_count=self.oom_count,
+        )
+
+    def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
+        """Returns the plan that may survive where the steps raised; None if there is none."""
+        if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
+            found = self._smaller(plan, error)
+            if found is not None:
+                self.oom_count += 1
+                return found
+            reason = eligibility.obstacle(self._call, self._loop)
+            reason = reason or self._loop.functions.slicing_obstacle
+            if reason:
+                _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", reason)
+            return None
+        if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
+            return None
+        return plan.plain
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
@@ -158,10 +240,36 @@ class Recovery:
             return plan.model_copy(update={"steps_per_call": per_call})
         return None
 
-    def _guard(self, plan: TrainingPlan, *, has_trained: bool) -> Guard:
+    def _last_good(self, guard: Guard) -> ResumePoint | None:
+        """Returns the newest point of this training that can be gone back to."""
+        found = self._store.latest() if self._store and guard.saver.count else None
+        if found is not None:
+            return SavedPoint(found[1], found[0])
+        return self._point or guard.start
+
+    def _go_back(self, guard: Guard) -> None:
+        self._point = self._last_good(guard)
+        if self._point is not None and not self._point.checkpoint.data.is_saved:
+            # From their beginning, in the same order: what has been read has changed the user's.
+            self._data = self._data_from_the_beginning()
+
+    def _data_from_the_beginning(self) -> tf.data.Dataset | None:
+        """Returns the data in the order in which they came at first; None if they cannot be had."""
+        return independent.independent(self._call.arguments["x"], calls_python=True)
+
+    def _prepare(self, plan: TrainingPlan) -> None:
+        """Makes all variables, before a callback can change which ones there will be."""
+        try:
+            self._loop.prepare(plan)
+        except TypeError:  # the data are of a kind that cannot be made up
+            _LOGGER.info("The steps are traced when the first batch comes.", exc_info=True)
+
+    def _can_go_back(self, guard: Guard) -> bool:
+        """Whether the weights can be had as they were; not if no checkpoint can be read."""
+        return not guard.step or self._last_good(guard) is not None
+
+    def _guard(self, plan: TrainingPlan) -> Guard:
         arguments, loop = self._call.arguments, self._loop
-        module = loop.line.callbacks
-        callbacks = callback_list(arguments["callbacks"])
         task = Task(
             model=self._call.model,
             line=loop.line,
@@ -171,55 +279,84 @@ class Recovery:
             plan=plan,
             fingerprint=self._fingerprint,
             store=self._store,
-            is_lasting=self._temporary is None,
+            clock=self._clock,
             settings=self._settings,
-            watches=not any(isinstance(c, module.TerminateOnNaN) for c in callbacks),
+            watches=self._watches,
         )
-        state = CallbackState(callbacks, module)
-        return Guard(task, state, resume=self._resume, has_trained=has_trained)
+        return Guard(task, self._callbacks, resume=self._point)
 
-    def _find(self) -> tuple[pathlib.Path, Checkpoint] | None:
-        """Returns the newest checkpoint if it is of this training."""
+    def _find(self) -> ResumePoint | None:
+        """Returns the newest checkpoint of this training; tells of those of others."""
+        if self._store is None:
+            return None
         found = self._store.latest()
-        if found is None:
-            return None
-        folder, checkpoint = found
-        changes = fingerprint.differences(checkpoint.fingerprint, self._fingerprint)
-        if changes:
-            _LOGGER.warning(
-                "The checkpoint %s is of another training and is not used: %s.",
-                folder,
-                fingerprint.describe(changes),
-            )
-            self._store.clear()
-            return None
-        _LOGGER.warning("Training goes on from step %d: %s", checkpoint.step, folder)
-        return found
+        if found is not None:
+            folder, checkpoint = found
+            _LOGGER.warning("Training goes on from step %d: %s", checkpoint.step, folder)
+            return SavedPoint(checkpoint, folder)
+        own = self._store.folder
+        others = sorted(
+            (path for path in own.parent.glob("*/") if path != own),
+            key=lambda path: path.stat().st_mtime,
+        )
+        for path in others[:-_OTHERS_KEPT]:
+            shutil.rmtree(path, ignore_errors=True)
+        for path in others[-1:]:
+            found = CheckpointStore(path).latest()
+            if found is not None:
+                changes = fingerprint.differences(found[1].fingerprint, self._fingerprint)
+                _LOGGER.warning(
+                    "The checkpoint %s is of another training and is not used: %s.",
+                    found[0],
+                    fingerprint.describe(changes),
+                )
+        return None
 
-    def _explained(self, blow_up: BlowUp, plan: TrainingPlan) -> errors.UserError:
-        """Trains again from the last good state, step by step, to find where it began."""
+    def _examined(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> Outcome:
+        """Trains again from the last good state, step by step where it had blown up.
+
+        Returns:
+            How the training ended, if the blow-up did not come again.
+
+        Raises:
+            UserError: it came again; names the first step and tensor.
+        """
+        self._save_seconds += guard.saver.seconds
+        self._go_back(guard)
         where = f"{blow_up.what} in one of the steps {blow_up.first_step} to {blow_up.last_step}"
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
-        if self._resume is not None:
-            guard = self._guard(PLAIN_FIT, has_trained=True)
-            examination = Examination(
-                self._call.model, self._loop.line, steps_done=lambda: guard.step
-            )
-            try:
-                self._loop.fit(PLAIN_FIT, guard=guard, run=examination.run)
-            except BlowUp as again:
-                where, bad = f"{again.what} in step {again.last_step}", examination.found
-                if bad is not None:
-                    where = f"NaN or Inf in step {bad.step}, first in {bad}"
-                    remedy = bad.remedy
-            except Exception:  # the blow-up is what the user has to hear of
-                _LOGGER.warning("The blow-up could not be examined.", exc_info=True)
-        return errors.UserError(
-            f"Expected the training to stay finite. Received: {where} (with {plan}). {remedy}"
+        again = self._guard(plan.plain)
+        examination = Examination(
+            self._call.model, self._loop.line, blow_up=blow_up, steps_done=lambda: again.step
         )
+        try:
+            history, timer = self._loop.fit(
+                plan.plain, guard=again, examination=examination, data=self._data
+            )
+        except BlowUp as found:
+            where, bad = f"{found.what} in step {found.last_step}", examination.found
+            if bad is not None:
+                where = f"NaN or Inf in step {bad.step}, first in {bad}"
+                remedy = bad.remedy
+        except Exception as error:
+            if error is not again.failure:  # not of the steps: what plain `fit` raises, too
+                raise
+            _LOGGER.warning("The blow-up could not be examined.", exc_info=True)
+        else:
+            self._note(
+                f"{blow_up} with {plan}: went back to step {self.step}; it did not come again."
+            )
+            return self._outcome(history, timer, plan.plain, guard=again)
+        raise errors.UserError(
+            f"Expected the training to stay finite. Received: {where} (with {plan}). {remedy}"
+        ) from blow_up
+
+    def _forget_attempts(self) -> None:
+        if self._store:
+            attempts.forget(self._store.folder)
 
     def _tell_of_checkpoint(self) -> None:
-        found = self._store.latest() if self._temporary is None else None
+        found = self._store.latest() if self._store else None
         if found:
             _LOGGER.error(
                 "The training failed. The next run goes on from step %d: %s",
@@ -235,3 +372,10 @@ def _safer(plan: TrainingPlan) -> TrainingPlan | None:
     if plan.xla:
         return plan.model_copy(update={"xla": False})
     return None if plan.is_plain_fit else plan.plain
+
+
+def _in_short(error: Exception) -> str:
+    if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
+        return "Out of memory"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return ": ".join([type(error).__name__, *lines[:1]])

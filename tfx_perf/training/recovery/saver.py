@@ -5,13 +5,8 @@ import pathlib
 import time
 from collections.abc import Callable
 
-import tensorflow as tf
-
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.task import Task
-
-# Training goes on for this many times what a save took before there is another.
-_SAVE_SHARE = 50
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -20,7 +15,7 @@ class Saver:
     """Writes the checkpoints of one run of `fit`.
 
     Attributes:
-        step: the one of the last checkpoint.
+        step: the one of the last checkpoint, or where the run began.
         count: checkpoints that were written.
         seconds: what saving has cost so far.
         note: why there are no more checkpoints; None while it goes well.
@@ -32,24 +27,20 @@ class Saver:
         self.seconds = 0.0
         self.note: str | None = None
         self._task = task
-        self._saved_at = time.perf_counter()
-        self._last_seconds = 0.0
 
     def is_due(self, step: int, *, is_last: bool) -> bool:
-        """Whether to save now.
+        """Whether to save as soon as it can be done.
 
         Args:
             step: training steps that are done.
             is_last: whether training ends with it.
         """
-        settings = self._task.settings
-        seconds = time.perf_counter() - self._saved_at
+        settings, clock = self._task.settings, self._task.clock
+        if self._task.store is None or step == self.step:
+            return False
         steps_due = settings.checkpoint_steps and step - self.step >= settings.checkpoint_steps
-        time_due = settings.checkpoint_seconds and seconds >= settings.checkpoint_seconds
-        is_cheap = seconds >= _SAVE_SHARE * self._last_seconds
-        return bool(
-            self._task.is_lasting and is_cheap and (is_last or steps_due or time_due)
-        )
+        time_due = settings.checkpoint_seconds and clock.since >= settings.checkpoint_seconds
+        return bool((is_last or steps_due or time_due) and clock.is_cheap)
 
     def save(self, step: int, fill: Callable[[pathlib.Path], Checkpoint]) -> None:
         """Writes a checkpoint; if that fails, training goes on without.
@@ -58,17 +49,16 @@ class Saver:
             step: training steps that are done.
             fill: writes the files into a folder and returns their manifest.
         """
-        began = time.perf_counter()
+        store, clock, began = self._task.store, self._task.clock, time.perf_counter()
         try:
-            self._task.store.save(fill)
-        except (OSError, tf.errors.OpError) as error:
+            store.save(fill)
+        except Exception as error:  # a full disk, or what nobody has thought of
             if self.note is None:
-                folder = self._task.store.folder
-                self.note = f"A checkpoint could not be written to {folder}: {error}"
+                self.note = f"A checkpoint could not be written to {store.folder}: {error}"
                 _LOGGER.warning("%s Training goes on.", self.note)
         else:
             self.step = step
             self.count += 1
-        self._saved_at = time.perf_counter()
-        self._last_seconds = self._saved_at - began
-        self.seconds += self._last_seconds
+        clock.saved_at = time.perf_counter()
+        clock.save_seconds = clock.saved_at - began
+        self.seconds += clock.save_seconds

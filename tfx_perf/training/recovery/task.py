@@ -7,6 +7,7 @@ from tfx_perf.config import TrainingConfig
 from tfx_perf.training.lines.base_line import KerasLine
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.save_clock import SaveClock
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,8 +22,8 @@ class Task:
         epoch_length: steps of an epoch, None if unknown.
         plan: how the steps are run.
         fingerprint: goes into the checkpoints.
-        store: where these go.
-        is_lasting: whether the store outlives the process; else only the start is saved.
+        store: where these go; None if nothing is to outlive the process.
+        clock: when there was one last.
         settings: when to save and what to watch.
         watches: whether NaN and Inf are an error.
     """
@@ -34,7 +35,7 @@ class Task:
     epoch_length: int | None
     plan: TrainingPlan
     fingerprint: dict[str, str]
-    store: CheckpointStore
-    is_lasting: bool
+    store: CheckpointStore | None
+    clock: SaveClock
     settings: TrainingConfig
     watches: bool

@@ -1,35 +1,113 @@
 """What a checkpoint must agree in with the training that goes on from it."""
 
+import collections
 import json
+import re
 from typing import Any
 
-import numpy as np
-
-from tfx_perf import fingerprint
+from tfx_perf import datasets, fingerprint, likeness
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
+
+_SHORT = 100  # characters that are compared, and shown to users, as they are
+# What stands in configurations and is another one in another process, or is compared elsewhere:
+# serial numbers, shapes, and where classes are from.
+_OMITTED = ("module", "registered_name", "shared_object_id", "build_config", "build_input_shape")
+_AS_COMPILED = ("loss", "loss_weights", "metrics", "weighted_metrics", "auto_scale_loss")
+_AUTO_NUMBER = re.compile(r"_\d+$")
 
 
 def of(call: FitCall, loop: Loop) -> dict[str, str]:
     """Returns what a checkpoint must agree in to be used for `call`."""
     model, arguments = call.model, call.arguments
-    shapes = [(str(v.dtype), tuple(v.shape)) for v in model.variables]
-    optimizer = {
-        f"optimizer {name}": json.dumps(value, default=_plain)
-        for name, value in model.optimizer.get_config().items()
-        if name != "name"  # numbered by Keras
-    }
+    listed = model.variables if model.built else ()
+    # tf_keras also lists the vocabularies of tables.
+    shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
     return {
         "keras": loop.line.package,
         "variables": f"{len(shapes)} of {fingerprint.digest(str(shapes).encode())}",
         "optimizer": type(model.optimizer).__name__,
-        **optimizer,
+        **_code(model, arguments, loop),
         "batch": str(arguments["x"].element_spec),
         "steps_per_epoch": str(loop.train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
     }
 
 
-def _plain(value: Any) -> Any:
-    """Returns what JSON can hold; of an object, which may print its address, only the class."""
-    return value.item() if isinstance(value, np.generic) else type(value).__name__
+def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
+    """Returns what the user's code says of the training, and what that code does."""
+    found, compiled = likeness.Likeness(), loop.line.compiled_with(model)
+    optimizer = found.of(model.optimizer)
+    config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
+    if config is None:  # of a schedule in it, say, users did not write one
+        config = _plain_attributes(model.optimizer)
+    stages = [
+        [stage.name, stage.sizes, *map(found.of, stage.functions)]
+        for stage in datasets.stages(arguments["x"])
+    ]
+    parts = {
+        **{f"optimizer {name}": value for name, value in config.items() if name != "name"},
+        "optimizer's class": optimizer,
+        "learning rate": found.of(getattr(model.optimizer, "_learning_rate", None)),
+        **{name: found.of(compiled.get(name)) for name in _AS_COMPILED},
+        "class_weight": found.of(arguments["class_weight"]),
+        "data": stages,
+        "model": [found.of(model), *map(found.of, loop.line.all_layers(model))],
+    }
+    names = _numbered(parts)
+    texts = {name: json.dumps(_plain(part, names)) for name, part in parts.items()}
+    return {
+        **{f"code of {name}": digest for name, digest in found.code.items()},
+        **{
+            name: text if len(text) < _SHORT else fingerprint.digest(text.encode())
+            for name, text in texts.items()
+        },
+    }
+
+
+def _plain_attributes(optimizer: Any) -> dict[str, str]:
+    return {
+        name: repr(value)
+        for name, value in sorted(vars(optimizer).items())
+        if isinstance(value, (bool, int, float, str)) and not name.startswith("_")
+    }
+
+
+def _numbered(parts: Any) -> dict[str, str]:
+    """Returns new names for those in configurations, numbered in the order of appearance.
+
+    Keras counts on with every object that a process makes.
+    """
+    names: dict[str, str] = {}
+    counts: collections.Counter[str] = collections.Counter()
+
+    def look(part: Any) -> None:
+        if isinstance(part, dict):
+            name = part.get("name")
+            if isinstance(name, str) and name not in names:
+                base = _AUTO_NUMBER.sub("", name)
+                names[name] = f"{base}#{counts[base]}" if counts[base] else base
+                counts[base] += 1
+        for item in part.values() if isinstance(part, dict) else part:
+            if isinstance(item, (dict, list)):
+                look(item)
+
+    look(parts)
+    return names
+
+
+def _plain(part: Any, names: dict[str, str]) -> Any:
+    """Returns a part of the likeness without what differs from process to process."""
+    if isinstance(part, str):
+        return names.get(part, part)
+    if isinstance(part, list):
+        return [_plain(item, names) for item in part]
+    if not isinstance(part, dict):
+        return part
+    if part.get("class_name") == "__lambda__":  # marshalled; what the layer holds is compared
+        return "lambda"
+    return {
+        names.get(key, key): _plain(item, names)
+        for key, item in part.items()
+        if key not in _OMITTED and not (key == "function" and not isinstance(item, str))
+    }

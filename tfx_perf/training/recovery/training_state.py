@@ -1,40 +1,84 @@
-"""TrainingState: everything but the data that decides how a training goes on."""
+"""TrainingState: everything but data and callbacks that decides how a training goes on."""
 
+import collections
+import dataclasses
 import json
 import pathlib
-import random
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.python.ops import stateful_random_ops
 
+from tfx_perf.training.lines import variables
 from tfx_perf.training.lines.base_line import KerasLine
-from tfx_perf.training.recovery.callback_state import CallbackState
+from tfx_perf.training.recovery import generators
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
+_HOST = "CPU:0"
+_NAMED = 3  # of the variables that do not fit, in an error
+
+
+class StateMismatchError(Exception):
+    """A saved state has other variables than the model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class CapturedState:
+    """A state in memory.
+
+    Attributes:
+        values: of the variables, by path.
+        generators: see `generators.states`.
+    """
+
+    values: dict[str, tf.Tensor]
+    generators: dict[str, Any]
 
 
 class TrainingState:
     """Reads and writes the state of a model in training.
 
-    Variables of the model (seed generators of Keras 3 included), its optimizer (slots, loss
-    scale, learning rate), its metrics and its random layers; the generators of Python, NumPy
-    and TensorFlow; the user's callbacks and the History.
+    Every variable that is reachable from the model, and every other that its traced train
+    function uses; the generators of Python, NumPy and TensorFlow.
     """
 
-    def __init__(self, model: Any, line: KerasLine, callbacks: CallbackState) -> None:
+    def __init__(
+        self,
+        model: Any,
+        line: KerasLine,
+        *,
+        used: Callable[[], Iterable[tf.Variable]] = tuple,
+    ) -> None:
         """Names what is to be saved; nothing is read yet.
 
         Args:
             model: a compiled model.
             line: the model's.
-            callbacks: of the `fit`.
+            used: returns the variables that the train function uses, once that is traced.
         """
         self._model = model
         self._line = line
-        self._callbacks = callbacks
+        self._used = used
+
+    def captured(self) -> CapturedState:
+        """Returns the state; nothing is copied on a CPU.
+
+        The tensors are only kept alive: a variable that is assigned gets a new buffer.
+        """
+        with tf.device(_HOST):
+            values = {name: tf.identity(each) for name, each in self._variables().items()}
+        return CapturedState(values, generators.states())
+
+    def put_back(self, captured: CapturedState) -> None:
+        """Puts a state back.
+
+        Raises:
+            StateMismatchError: there are other variables; nothing was changed.
+        """
+        self._assign(captured.values, captured.values.__getitem__)
+        generators.put_back(captured.generators)
 
     def write(self, folder: pathlib.Path) -> None:
         """Writes the state into files.
@@ -49,74 +93,68 @@ class TrainingState:
             shape_and_slices=[""] * len(named),
             tensors=[tf.convert_to_tensor(variable) for variable in named.values()],
         )
-        (folder / _GENERATORS).write_text(json.dumps(_generators()))
-        self._callbacks.write(folder)
+        (folder / _GENERATORS).write_text(json.dumps(generators.states()))
 
     def read(self, folder: pathlib.Path) -> None:
-        """Puts the variables and the generators back; not the callbacks.
+        """Puts back what `write` wrote.
 
-        A metric that has no value in the files was not used before they were written.
+        Raises:
+            StateMismatchError: the model has other variables; nothing was changed.
         """
         reader = tf.train.load_checkpoint(str(folder / _VARIABLES))
-        for name, variable in self._variables().items():
-            if reader.has_tensor(name):
-                variable.assign(reader.get_tensor(name))
-        _set_generators(json.loads((folder / _GENERATORS).read_text()))
+        self._assign(reader.get_variable_to_shape_map(), reader.get_tensor)
+        generators.put_back(json.loads((folder / _GENERATORS).read_text()))
 
-    def has_bad_weights(self) -> bool:
-        """Whether NaN or Inf stands in the trainable variables or in the optimizer's."""
+    def bad_weights(self) -> set[int]:
+        """Returns in which variables, trainable or the optimizer's, NaN or Inf stands: ids."""
         optimizer = self._line.optimizer_variables(self._model)
-        variables = [*self._model.trainable_variables, *optimizer]
-        return any(
-            tf.as_dtype(variable.dtype).is_floating
+        return {
+            id(variables.inner(variable))
+            for variable in [*self._model.trainable_variables, *optimizer]
+            if tf.as_dtype(variable.dtype).is_floating
             and not bool(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))))
-            for variable in variables
-        )
-
-    def _variables(self) -> dict[str, Any]:
-        """Returns every variable that a step may change, under a name that does not change."""
-        groups = {
-            "state": self._line.state(self._model),
-            "metric": self._line.metric_variables(self._model),
-            "random": [*_of_random_layers(self._model), *_global_states()],
-            "counter": [v for v in self._line.step_counters(self._model)[:1] if v is not None],
         }
-        named, seen = {}, set()
-        for group, variables in groups.items():
-            for index, variable in enumerate(variables):
-                identity = id(getattr(variable, "_value", variable))  # Keras 3 wraps variables
-                if identity not in seen:
-                    seen.add(identity)
-                    named[f"{group}/{index}"] = variable
+
+    def _assign(self, names: Iterable[str], value_of: Callable[[str], Any]) -> None:
+        present, saved = self._variables(), set(names)
+        differing = {name for name in saved ^ set(present) if not self._line.is_random(name)}
+        if differing:
+            shown = ", ".join(sorted(differing)[:_NAMED])
+            raise StateMismatchError(
+                f"{len(differing)} variables are only in one of the model and the saved state: "
+                f"{shown}"
+            )
+        values = {name: value_of(name) for name in present if name in saved}
+        for name, value in values.items():
+            if tuple(value.shape) != tuple(present[name].shape):
+                raise StateMismatchError(
+                    f"{name} has the shape {tuple(present[name].shape)} in the model and "
+                    f"{tuple(value.shape)} in the saved state"
+                )
+        for name, value in values.items():
+            present[name].assign(value)
+
+    def _variables(self) -> dict[str, tf.Variable]:
+        """Returns every variable that a step may change, under a name that does not change."""
+        named = self._line.named_state(self._model)
+        for index, state in enumerate(_global_states()):
+            named[f"global/{index}"] = state
+        known = {
+            id(part) for each in named.values() for part in variables.with_components(each)
+        }
+        others = {id(each): each for each in self._used() if id(each) not in known}
+        counts: dict[str, int] = collections.Counter()
+        for variable in variables.in_order_of_creation(others.values()):
+            named[f"used/{variable.name}/{counts[variable.name]}"] = variable
+            counts[variable.name] += 1
         return named
 
 
-def _of_random_layers(model: Any) -> list[tf.Variable]:
-    """Returns the states of tf_keras' generators, which are not the layers' variables."""
-    found = (
-        getattr(getattr(layer, "_random_generator", None), "_generator", None)
-        for layer in model._flatten_layers()
-    )
-    return [generator.state for generator in found if generator is not None]
-
-
-def _global_states() -> list[Any]:
+def _global_states() -> list[tf.Variable]:
     """Returns the states of the global generators of TensorFlow and Keras 3, if there are any."""
     states = []
     if stateful_random_ops.global_generator is not None:
         states.append(stateful_random_ops.global_generator.state)
     keras3 = sys.modules.get("keras.src.backend.common.global_state")
     generator = keras3.get_global_attribute("global_seed_generator") if keras3 else None
-    return states if generator is None else [*states, generator.state]
-
-
-def _generators() -> dict[str, Any]:
-    name, keys, *rest = np.random.get_state()
-    return {"python": random.getstate(), "numpy": [name, keys.tolist(), *rest]}
-
-
-def _set_generators(states: dict[str, Any]) -> None:
-    version, internal, gauss = states["python"]
-    random.setstate((version, tuple(internal), gauss))
-    name, keys, *rest = states["numpy"]
-    np.random.set_state((name, np.array(keys, np.uint32), *rest))
+    return states if generator is None else [*states, variables.inner(generator.state)]

@@ -8,7 +8,7 @@ steps too, weights and slots stay in its buffers from step to step.
 import contextlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -41,12 +41,11 @@ def obstacle(model: Any, line: KerasLine, spec: Any) -> str | None:
         line: the model's.
         spec: of an element of the training data.
     """
-    if line.overrides_train_step(model):
-        return "the model has its own train_step, which cannot be split"
+    reason = line.splitting_obstacle(model)
+    if reason:
+        return reason
     if model.distribute_strategy.num_replicas_in_sync > 1:
         return "several replicas cannot be compiled together"
-    if not model.trainable_variables:
-        return "the model has nothing to train"
     for part in tf.nest.flatten(spec):
         if not isinstance(part, tf.TensorSpec) or not part.shape.rank:
             return "the batches are not all dense tensors, with a row for each example"
@@ -56,10 +55,11 @@ def obstacle(model: Any, line: KerasLine, spec: Any) -> str | None:
 class CompiledCall:
     """Takes the batches of a call, prepares all inputs at once, and runs all steps.
 
-    A function for `model.train_function` like `MultiStep`, which it uses for the first step (it
-    creates what Keras creates late), for batches of another size than the others', and from then
-    on if memory runs out: up to the end of the computation no variable is changed, and the
-    batches are still there.
+    A function for `model.train_function` like `MultiStep`, which it uses for batches of another
+    size than the others', and from then on if memory runs out: up to the end of the computation no
+    variable is changed, and the batches are still there.
+
+    All variables must be there before it runs: `trace` comes first.
     """
 
     def __init__(self, model: Any, line: KerasLine, *, stepwise: steps_lib.MultiStep) -> None:
@@ -76,13 +76,27 @@ class CompiledCall:
         self._line = line
         self._strategy = model.distribute_strategy
         self._preparation = Preparation(model, line)
-        self._step = SplitStep(model, line, xla=False, forward=self._preparation.forward).run
+        self._model = model
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self._may_compile = True
         self._trace_seconds = 0.0
+        self.retrace()
+
+    def retrace(self) -> None:
+        """Forgets what was traced."""
+        forward = self._preparation.forward
+        self._step = SplitStep(self._model, self._line, xla=False, forward=forward)
         self._train = QuickFunction(self._trained, reduce_retracing=True)
         self._compiled = QuickFunction(self._all_steps, reduce_retracing=True, jit_compile=True)
+
+    def trace(self, iterator: Any) -> None:
+        """Traces single steps for an iterator without running any; see `MultiStep`."""
+        self.stepwise.trace(iterator)
+
+    def used_variables(self) -> Sequence[tf.Variable]:
+        """Returns the variables that the steps read or write; none before `trace`."""
+        return self.stepwise.used_variables()
 
     @property
     def trace_count(self) -> int:
@@ -99,7 +113,7 @@ class CompiledCall:
         x, y, weight = self._line.unpack(batch)
         stacked = tf.nest.map_structure(lambda part: part[tf.newaxis], x)
         prepared = self._preparation.prepare(stacked)
-        return self._step, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
+        return self._step.run, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
 
     def take(self) -> int:
         """Returns how many steps the next call is to run, and counts them as run."""
@@ -128,16 +142,15 @@ class CompiledCall:
     def _run_some(self, iterator: Any, steps: int, stepwise: Run) -> tuple[Logs, int]:
         """Returns the last logs, and how many of the steps were run."""
         self._spec = iterator.element_spec
-        is_first = self._step_bytes is None
-        length = 1
-        if not is_first:
-            length = max(1, min(self.steps_per_call, int(_MOST_BYTES / self._step_bytes)))
+        batches = []
+        if self._step_bytes is None:
+            batches = self._taken(iterator, 1)
+            self._step_bytes = self._bytes_of(batches[0]) if batches else None
+        length = max(1, min(self.steps_per_call, int(_MOST_BYTES / (self._step_bytes or 1))))
         wanted = min(steps, length)
-        batches = self._taken(iterator, wanted)
+        batches += self._taken(iterator, wanted - len(batches))
         logs = None
-        if batches and is_first:
-            self._step_bytes = self._bytes_of(batches[0])
-        elif batches and self._have_one_size(batches):
+        if batches and self._have_one_size(batches):
             logs = self._run_compiled(batches, length)
         if batches and logs is None:
             logs = stepwise(self._iterator_over(batches), len(batches))
@@ -203,26 +216,34 @@ class CompiledCall:
         self.shapes.note((prepared, y, weight))
         parts = prepared, y, weight
         held = [variable.read_value() for variable in self._compiled.variables(parts, steps)]
-        logs = self._compiled(parts, steps)
-        with tf.control_dependencies(tf.nest.flatten(logs)):
+        logs, holds = self._compiled(parts, steps)
+        checked = self._step.ranges.assertion(holds)
+        with tf.control_dependencies([*tf.nest.flatten(logs), checked]):
             self.stepwise.count(steps)
+            logs = tf.nest.map_structure(tf.identity, logs)
         self._trace_seconds += time.perf_counter() - began
         return logs, held
 
-    def _all_steps(self, parts: Tensors, steps: tf.Tensor) -> Logs:
-        def once(index: Any) -> Logs:
+    def _all_steps(self, parts: Tensors, steps: tf.Tensor) -> tuple[Logs, tf.Tensor]:
+        """Returns the last logs, and whether plain `fit` would not have raised an error."""
+
+        def once(index: Any) -> tuple[Logs, tf.Tensor]:
             batch = tf.nest.map_structure(
                 lambda part: None if part is None else part[index], parts
             )
             return steps_lib.in_replicas(
-                self._step, (batch,), strategy=self._strategy, reduction=self._line.reduction
+                self._step.run_in_xla,
+                (batch,),
+                strategy=self._strategy,
+                reduction=self._line.reduction,
             )
 
-        def body(done: tf.Tensor, _: Logs) -> tuple[tf.Tensor, Logs]:
-            return done + 1, once(done)
+        def body(done: tf.Tensor, _: Logs, held: tf.Tensor) -> tuple[tf.Tensor, Logs, tf.Tensor]:
+            logs, holds = once(done)
+            return done + 1, logs, held & holds
 
-        state = [tf.constant(1), once(0)]
-        return tf.while_loop(lambda done, _: done < steps, body, state)[1]
+        state = [tf.constant(1), *once(0)]
+        return tf.while_loop(lambda done, *_: done < steps, body, state)[1:]
 
     def _bytes_of(self, batch: Parts) -> float:
         rows = batch[0].shape[0]

@@ -8,16 +8,20 @@ operations are the optimizer's. TensorFlow's kernels `ResourceApplyAdam` and
 
 import contextlib
 import importlib
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_perf.training.lines.base_line import KerasLine
 
 _DTYPES = (tf.float32, tf.float64)
+# By how much 1 - beta may differ in float32, relatively: beta_1 <= 0.99, beta_2 <= 0.999 or so.
+_MOST_ROUNDING = {"beta_1": 1e-6, "beta_2": 2e-5}
+# Of an optimizer, a variable and its gradient, by a learning rate of the variable's type.
+Kernel = Callable[..., None]
 
 
 def is_possible(optimizer: Any, line: KerasLine) -> bool:
@@ -36,7 +40,7 @@ def fused(optimizer: Any, line: KerasLine) -> Iterator[None]:
         line: the optimizer's.
     """
     optimizer = _inner(optimizer)
-    own, kernel = optimizer.update_step, _kernel_of(optimizer, line)
+    own, kernel = optimizer.update_step, _kernel_of(optimizer, line)(optimizer)
 
     def update(gradient: Any, variable: Any, *learning_rate: Any) -> None:
         if isinstance(gradient, tf.IndexedSlices) or variable.dtype not in _DTYPES:
@@ -45,7 +49,6 @@ def fused(optimizer: Any, line: KerasLine) -> Iterator[None]:
         dtype = variable.dtype
         rate = learning_rate[0] if learning_rate else optimizer.learning_rate  # Keras 3; tf_keras
         kernel(
-            optimizer,
             variable,
             tf.cast(gradient, dtype),
             learning_rate=tf.cast(tf.convert_to_tensor(rate), dtype),
@@ -60,55 +63,109 @@ def _inner(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _kernel_of(optimizer: Any, line: KerasLine) -> Callable[..., None] | None:
+def _kernel_of(optimizer: Any, line: KerasLine) -> Callable[[Any], Kernel] | None:
     optimizers = importlib.import_module(f"{line.package}.optimizers")
+    if "update_step" in vars(optimizer):
+        return None
     update_step = getattr(type(optimizer), "update_step", None)
     if update_step in (optimizers.Adam.update_step, optimizers.AdamW.update_step):
         unusual = optimizer.amsgrad or getattr(optimizer, "adaptive_epsilon", False)
-        return None if unusual else _adam
+        numbers = _are_numbers(optimizer, "beta_1", "beta_2", "epsilon")
+        if unusual or not numbers or any(
+            abs(_rounding(getattr(optimizer, name)) - 1) > most
+            for name, most in _MOST_ROUNDING.items()
+        ):
+            return None
+        return _Adam
     if update_step is optimizers.SGD.update_step:
-        return _momentum if optimizer.momentum else None
+        is_possible = optimizer.momentum and _are_numbers(optimizer, "momentum")
+        return _Momentum if is_possible else None
     return None
 
 
-def _adam(optimizer: Any, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor) -> None:
+def _are_numbers(optimizer: Any, *names: str) -> bool:
+    """Whether settings are no tensors, whose values may change."""
+    return all(isinstance(getattr(optimizer, name), (int, float)) for name in names)
+
+
+def _rounding(beta: float) -> float:
+    """Returns 1 - beta in float32 over 1 - beta; 1 if beta is 1."""
+    return float(np.float32(1) - np.float32(beta)) / (1 - beta) if beta != 1 else 1.0
+
+
+class _Adam:
     """Adam in the form just before section 2.1 of Kingma and Ba (2014), as Keras computes it.
 
-    The kernel takes 1 - beta_2 in the variable's own precision, Keras in double. In float32 and
-    with beta_2 = 0.999 that makes the second moments 1.3e-5 smaller, all by the same factor, and
-    the steps would be longer by its root; so the learning rate is shortened by it.
+    The kernel takes 1 - beta in the variable's own precision, Keras in double. In float32 and
+    with beta_2 = 0.999 that makes the first second moments 1.3e-5 smaller, all by the same
+    factor; later ones, which have forgotten their beginning, are right. The learning rate makes
+    up for it at every step.
     """
-    dtype = gradient.dtype
-    step = tf.cast(tf.convert_to_tensor(optimizer.iterations) + 1, dtype)
-    beta_1, beta_2 = (tf.cast(beta, dtype) for beta in (optimizer.beta_1, optimizer.beta_2))
-    index = _index(optimizer, variable)
-    one = dtype.as_numpy_dtype(1)
-    rounding = float(one - dtype.as_numpy_dtype(optimizer.beta_2)) / (1 - optimizer.beta_2)
-    tf.raw_ops.ResourceApplyAdam(
-        var=variable.handle,
-        m=optimizer._momentums[index].handle,
-        v=optimizer._velocities[index].handle,
-        beta1_power=tf.pow(beta_1, step),
-        beta2_power=tf.pow(beta_2, step),
-        lr=learning_rate * tf.cast(math.sqrt(rounding), dtype),
-        beta1=beta_1,
-        beta2=beta_2,
-        epsilon=tf.cast(optimizer.epsilon, dtype),
-        grad=gradient,
-    )
+
+    def __init__(self, optimizer: Any) -> None:
+        """Computes once what all variables have in common."""
+        self._optimizer = optimizer
+        self._step = tf.convert_to_tensor(optimizer.iterations) + 1
+        self._powers = {
+            dtype: [
+                # Keras takes the power of what float32 makes of a beta, in float64 too.
+                tf.pow(tf.cast(tf.constant(beta, tf.float32), dtype), tf.cast(self._step, dtype))
+                for beta in (optimizer.beta_1, optimizer.beta_2)
+            ]
+            for dtype in _DTYPES
+        }
+        momentum, velocity = map(self._excess, (optimizer.beta_1, optimizer.beta_2))
+        self._corrections = {
+            tf.float32: tf.cast(tf.sqrt(velocity) / momentum, tf.float32),
+            tf.float64: tf.constant(1.0, tf.float64),
+        }
+
+    def __call__(self, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor) -> None:
+        """Updates a variable and its slots."""
+        optimizer, dtype = self._optimizer, gradient.dtype
+        index = _index(optimizer, variable)
+        beta_1_power, beta_2_power = self._powers[dtype]
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=optimizer._momentums[index].handle,
+            v=optimizer._velocities[index].handle,
+            beta1_power=beta_1_power,
+            beta2_power=beta_2_power,
+            lr=learning_rate * self._corrections[dtype],
+            beta1=tf.constant(optimizer.beta_1, dtype),
+            beta2=tf.constant(optimizer.beta_2, dtype),
+            epsilon=tf.constant(optimizer.epsilon, dtype),
+            grad=gradient,
+        )
+
+    def _excess(self, beta: float) -> tf.Tensor:
+        """Returns a mean of equal terms with beta as float32 has it, over that with beta."""
+        step = tf.cast(self._step, tf.float64)
+        rounded, exact = (
+            1 - tf.pow(tf.constant(value, tf.float64), step)
+            for value in (float(np.float32(beta)), beta)
+        )
+        return rounded / exact if beta != 1 else tf.constant(1.0, tf.float64)
 
 
-def _momentum(
-    optimizer: Any, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor
-) -> None:
-    tf.raw_ops.ResourceApplyKerasMomentum(
-        var=variable.handle,
-        accum=optimizer.momentums[_index(optimizer, variable)].handle,
-        lr=learning_rate,
-        grad=gradient,
-        momentum=tf.cast(optimizer.momentum, gradient.dtype),
-        use_nesterov=optimizer.nesterov,
-    )
+class _Momentum:
+    """SGD with momentum, and with Nesterov's."""
+
+    def __init__(self, optimizer: Any) -> None:
+        self._optimizer = optimizer
+
+    def __call__(self, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor) -> None:
+        """Updates a variable and its slot."""
+        optimizer = self._optimizer
+        momentum = tf.constant(optimizer.momentum, tf.float32)  # as Keras, in float64 too
+        tf.raw_ops.ResourceApplyKerasMomentum(
+            var=variable.handle,
+            accum=optimizer.momentums[_index(optimizer, variable)].handle,
+            lr=learning_rate,
+            grad=gradient,
+            momentum=tf.cast(momentum, gradient.dtype),
+            use_nesterov=optimizer.nesterov,
+        )
 
 
 def _index(optimizer: Any, variable: Any) -> int:

@@ -42,10 +42,11 @@ class _Shelf:
 class Journal:
     """Notes in the graph what a step is about to change, until it has been changed.
 
-    A step writes down its batch and the small variables that change before the optimizer's
-    turn (metrics, moving averages, seeds), computes its gradients and all metrics, crosses the
-    batch out, applies the gradients, crosses out the rest and ticks the step off. So after an
-    error the batch stands in the journal if, and only if, weights and optimizer are untouched.
+    A step writes down its batch and the small variables that change beside the optimizer's
+    (metrics, moving averages, seeds), computes its gradients, crosses the batch out, applies the
+    gradients, updates the metrics (in slices: before), crosses out the rest and ticks the step
+    off. So after an error the batch stands in the journal if, and only if, weights and optimizer
+    are untouched.
 
     Nothing is copied: the tensors are only kept alive, and a variable that is assigned while
     its old value is kept gets a new buffer.
@@ -57,11 +58,23 @@ class Journal:
         self._line = line
         self._variables: list[Any] = []
         self._spec: Any = None
+        self._applied = 0  # operations before the optimizer's, in the graph that is traced
         self._batch, self._state, self._ticks = _Shelf(), _Shelf(), _Shelf()
+        self._is_closed = False
+
+    @contextlib.contextmanager
+    def closed(self) -> Iterator[None]:
+        """Has nothing be noted by what is traced meanwhile."""
+        self._is_closed = True
+        try:
+            yield
+        finally:
+            self._is_closed = False
 
     def begin_call(self) -> None:
         """Forgets the ticks of the call before; to be traced at a call's start."""
-        self._ticks.clear()
+        if not self._is_closed:
+            self._ticks.clear()
 
     def begin(self, batch: Tensors) -> Tensors:
         """Writes the step's batch down; to be traced before the step.
@@ -69,6 +82,8 @@ class Journal:
         Returns:
             The batch, for the step to use: it is there only once it is written down.
         """
+        if self._is_closed:
+            return batch
         self._variables = self._line.transient_state(self._model)
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
         state = [tf.convert_to_tensor(variable) for variable in self._variables]
@@ -81,19 +96,28 @@ class Journal:
 
     @contextlib.contextmanager
     def applying(self, results: Tensors) -> Iterator[None]:
-        """Wraps the tracing of the optimizer's turn.
+        """Wraps the tracing of the optimizer's turn; `end` must follow.
 
         Args:
             results: everything that is computed before: nothing is applied until it is there.
         """
+        if self._is_closed:
+            yield
+            return
         graph = tf.compat.v1.get_default_graph()
         computed = [t for t in tf.nest.flatten(results, expand_composites=True) if t is not None]
         with tf.control_dependencies(computed):
             crossed_out = self._batch.take()
+        self._applied = len(graph.get_operations())
         with tf.control_dependencies(crossed_out):
-            before = len(graph.get_operations())
             yield
-            added = graph.get_operations()[before:]
+
+    def end(self) -> None:
+        """Ticks the step off; to be traced when all of it was.
+
+        Not all of it in `applying`: variables that Keras makes there would depend on the step.
+        """
+        added = tf.compat.v1.get_default_graph().get_operations()[self._applied :]
         with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
             self._state.take()
             self._ticks.put([tf.constant(True)])

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.training.lines.overriding import overrides
 
 # Without trained weights, randomness or state that changes, and row by row: of many batches
 # joined to one, their result is that of the batches, joined.
@@ -23,6 +24,9 @@ _LAYERS = (
     "Reshape",
     "StringLookup",
 )
+
+# Methods of a model, where it has them, that are given the inputs.
+_SEE_INPUTS = ("_compute_loss", "compute_loss", "compute_metrics")
 
 
 class Preparation:
@@ -130,13 +134,10 @@ class Preparation:
 
 def _runs_its_graph(model: Any, line: KerasLine) -> bool:
     """Whether nothing but the layers sees the inputs."""
-    kind = type(model)
-    functional = next((cls for cls in kind.__mro__ if cls.__name__ == "Functional"), None)
-    return (
-        functional is not None
-        and kind.call is functional.call
-        and kind.compute_loss is line.model_class.compute_loss
-        and kind.compute_metrics is line.model_class.compute_metrics
+    functional = next((cls for cls in type(model).__mro__ if cls.__name__ == "Functional"), None)
+    return functional is not None and not (
+        any(overrides(model, name, functional) for name in ("call", "__call__"))
+        or any(overrides(model, name, line.model_class) for name in _SEE_INPUTS)
     )
 
 

@@ -30,9 +30,13 @@ class QuickFunction:
         """How often the function was traced."""
         return self._compiled.experimental_get_tracing_count()
 
+    def get_concrete_function(self, *args: Any) -> Any:
+        """Traces the function for these arguments, as `tf.function`'s does."""
+        return self._quickly(lambda: self._compiled.get_concrete_function(*args))
+
     def variables(self, *args: Any) -> Sequence[tf.Variable]:
         """Returns what the function reads or writes if it is called with these arguments."""
-        return self._quickly(lambda: self._compiled.get_concrete_function(*args)).variables
+        return self.get_concrete_function(*args).variables
 
     def __call__(self, *args: Any) -> Any:
         """Calls the compiled function, which is traced if need be."""

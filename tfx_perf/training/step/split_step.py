@@ -13,6 +13,7 @@ from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
+from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.quick_function import QuickFunction
@@ -23,9 +24,11 @@ Logs = dict[str, Any]
 class SplitStep:
     """What Keras' own `train_step` does, in replica context.
 
-    The parts: gradients of the (scaled) loss, metrics, one application by the optimizer. The
-    metrics come before the application, so that nothing but the optimizer is left to do when
-    the weights begin to change.
+    The parts: gradients of the (scaled) loss, one application by the optimizer, metrics. In
+    slices, the metrics come before the application, with each slice's predictions.
+
+    Attributes:
+        ranges: what XLA does not look at, if it compiles forward and backward pass.
     """
 
     def __init__(
@@ -63,6 +66,7 @@ class SplitStep:
         self._recompute = recompute
         self._journal = journal
         self._shapes = shapes
+        self.ranges = IndexRanges()
         self._compute = self._forward_backward
         if xla or recompute:  # a graph of its own
             self._compute = QuickFunction(
@@ -84,20 +88,40 @@ class SplitStep:
         if self._journal is not None:
             batch = self._journal.begin(batch)
         if micro_batches is None:
-            gradients, logs = self._of_batch(batch, share=None, counts_as=None)
+            gradients, metrics = self._gradients(batch, share=None, counts_as=None)
+            computed = gradients
         else:
             gradients, logs = self._of_slices(batch, micro_batches)
-        if self._journal is None:
+            computed = gradients, logs
+        journal = self._journal
+        with contextlib.nullcontext() if journal is None else journal.applying(computed):
             self._apply(gradients)
-            return logs
-        with self._journal.applying((gradients, logs)):
-            self._apply(gradients)
+        if micro_batches is None:
+            logs = metrics()
+        if journal is not None:
+            journal.end()
         return logs
 
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
         """Returns gradients and predictions of a batch: what XLA compiles of the step."""
         x, y, weight = self._line.unpack(batch)
-        return self._compute(x, y, weight, None, None)
+        return self._compute(x, y, weight, None, None)[:2]
+
+    def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
+        """Trains on one batch in a function that XLA compiles.
+
+        Args:
+            batch: an element of the training data.
+
+        Returns:
+            The results of the metrics, and whether plain `fit` would not have raised an error;
+            see `ranges`.
+        """
+        x, y, weight = self._line.unpack(batch)
+        gradients, y_pred, _, holds = self._compute(x, y, weight, None, None)
+        self._apply(gradients)
+        logs = self._line.metrics(self._model, x, y, y_pred, weight)
+        return logs, tf.constant(True) if holds is None else holds
 
     def _apply(self, gradients: Gradients) -> None:
         model, line = self._model, self._line
@@ -109,28 +133,41 @@ class SplitStep:
 
     def _forward_backward(
         self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
-    ) -> tuple[Gradients, Tensors]:
+    ) -> tuple[Gradients, Tensors, Tensors, tf.Tensor | None]:
+        """Returns gradients, predictions, their masks, and whether `ranges` hold."""
         model, line = self._model, self._line
-        with tf.GradientTape() as tape:
+        with self.ranges.watched(), tf.GradientTape() as tape:
             y_pred = self._forward(x)
             loss = line.loss(model, x, y, y_pred, weight, counts_as=counts_as)
             if share is not None:
                 loss = loss * tf.cast(share, loss.dtype)
             loss = line.scaled(model, loss)
         if not self._recompute:
-            return tape.gradient(loss, model.trainable_variables), y_pred
+            gradients = tape.gradient(loss, model.trainable_variables)
+            return gradients, y_pred, _masks(y_pred), self.ranges.holds
         with tf.control_dependencies([loss]):  # a constant one would not be known to come last
             seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
         recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
-        return gradients, y_pred
+        return gradients, y_pred, _masks(y_pred), self.ranges.holds
 
     def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
+        gradients, metrics = self._gradients(batch, share, counts_as)
+        return gradients, metrics()
+
+    def _gradients(
+        self, batch: Tensors, share: Any, counts_as: Any
+    ) -> tuple[Gradients, Callable[[], Logs]]:
+        """Returns the gradients, and what updates the metrics and returns their results."""
         x, y, weight = self._line.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
-        gradients, y_pred = self._compute(x, y, weight, share, counts_as)
-        return gradients, self._line.metrics(self._model, x, y, y_pred, weight)
+        gradients, y_pred, masks, holds = self._compute(x, y, weight, share, counts_as)
+        _mask(y_pred, masks)
+        if self._xla and holds is not None:
+            with tf.control_dependencies([self.ranges.assertion(holds)]):
+                gradients = tf.nest.map_structure(_identity, gradients)
+        return gradients, lambda: self._line.metrics(self._model, x, y, y_pred, weight)
 
     def _one_slice(
         self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor
@@ -151,8 +188,10 @@ class SplitStep:
 
         def piece(index: tf.Tensor) -> tuple[Gradients, Logs]:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
-            share = tf.cast(size / rows, tf.float32)
-            return self._slice(slices.rows(batch, begin, size), share, share * known_size)
+            # In float64, whatever the loss is in.
+            share = tf.cast(size, tf.float64) / tf.cast(rows, tf.float64)
+            counts_as = tf.cast(share * known_size, tf.float32)
+            return self._slice(slices.rows(batch, begin, size), share, counts_as)
 
         # The first stands before the loop, because the loop needs to know the structures.
         first, logs = piece(tf.constant(0))
@@ -169,6 +208,22 @@ class SplitStep:
             parallel_iterations=1,  # more would need the memory of several slices
         )
         return total.result(state), logs
+
+
+def _masks(predictions: Tensors) -> list[tf.Tensor | None]:
+    """Returns the masks that Keras keeps in attributes, which a compiled function drops."""
+    return [getattr(each, "_keras_mask", None) for each in tf.nest.flatten(predictions)]
+
+
+def _mask(predictions: Tensors, masks: list[tf.Tensor | None]) -> None:
+    """Puts masks back to where Keras looks for them."""
+    for each, mask in zip(tf.nest.flatten(predictions), masks, strict=True):
+        if mask is not None:
+            each._keras_mask = mask
+
+
+def _identity(gradient: Any) -> Any:
+    return None if gradient is None else tf.identity(gradient)
 
 
 def _static_row_count(batch: Tensors) -> int | None:

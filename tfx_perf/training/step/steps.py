@@ -5,7 +5,7 @@ everything else in `fit` (epochs, callbacks, validation, History) stays Keras'.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -27,22 +27,25 @@ class Countdown:
     than usual must be taken from it, and Keras 3 does not say how many.
 
     Attributes:
+        call_count: calls in the running epoch or evaluation.
         last_call_steps: how many steps the last call took.
     """
 
     def __init__(self) -> None:
         self._left: int | None = None
-        self.last_call_steps = 0
+        self.call_count = self.last_call_steps = 0
 
     def begin(self, steps: int | None) -> None:
         """Starts an epoch or evaluation of `steps` steps; None if nobody knows."""
         self._left = steps
+        self.call_count = 0
 
     def take(self, steps: int) -> int:
         """Returns how many steps the next call may take, at most `steps`."""
         taken = steps if self._left is None else min(steps, self._left)
         if self._left is not None:
             self._left -= taken
+        self.call_count += 1
         self.last_call_steps = taken
         return taken
 
@@ -135,17 +138,43 @@ class MultiStep:
         self.micro_batches = 1
         self.journal = journal
         self.trace_seconds = 0.0
-        self._step = step
+        self._used: Sequence[tf.Variable] = ()
         self._strategy = strategy
         self._countdown = countdown
         self._reduction = reduction
         self._counter = counter
+        self.retrace(step)
+
+    def retrace(self, step: Step) -> None:
+        """Takes a step in place of the one before, and forgets what was traced of that.
+
+        Args:
+            step: as for the constructor; it writes the same journal.
+        """
+        self._step = step
         self._function = QuickFunction(self._run, reduce_retracing=True)
         self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
 
     def __call__(self, iterator: Any) -> Logs:
         """Runs up to `steps_per_call` steps; raises OutOfRangeError if the data ends before."""
         return self.run(iterator, self.take())
+
+    def trace(self, iterator: Any) -> None:
+        """Traces the steps for an iterator without running any.
+
+        Afterwards every variable is there that the steps make, and no batch is taken.
+        """
+        arguments = iterator, tf.constant(1, tf.int32), *self._slicing()
+        if self.journal is not None and not self._used:
+            # What the journal makes variables wait for, TensorFlow cannot take out of the graph to
+            # initialize them.
+            with self.journal.closed():
+                QuickFunction(self._run).get_concrete_function(*arguments)
+        self._used = self._function.variables(*arguments)
+
+    def used_variables(self) -> Sequence[tf.Variable]:
+        """Returns the variables that the steps read or write; none before `trace`."""
+        return self._used
 
     @property
     def trace_count(self) -> int:

@@ -51,7 +51,8 @@ def by_trials(
         return choice.plain(reason, is_settled=True)
     try:
         own = Variant(call, loop)
-        keys = {None: fit_key(call, loop)}  # which makes the variables
+        loop.prepare()
+        keys = {None: fit_key(call, loop)}
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
         found = Trials(
@@ -81,7 +82,11 @@ def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.Plan
     if not given.fit:  # plain fit, because none could be tried
         return given
     try:
-        reason = obstacle(call, loop) or _mismatch(given.fit, fit_key(call, loop))
+        reason = obstacle(call, loop)
+        if not reason:
+            if not call.model.built:
+                loop.prepare(given.plan)
+            reason = _mismatch(given.fit, fit_key(call, loop))
     except Exception as error:  # as above
         reason = in_one_line(error)
     if not reason:
@@ -107,7 +112,7 @@ def with_recompute(
     reason = obstacle(call, loop)
     plan = PLAIN_FIT if reason else families.reference(call.model, loop, settings=settings)
     if plan.is_plain_fit:
-        why = reason or "the model has its own train_step"
+        why = reason or loop.line.splitting_obstacle(call.model)
         _LOGGER.warning("training.recompute is not used: %s.", why)
     return found.model_copy(update={"plan": plan})
 

@@ -13,18 +13,20 @@ class Contender:
 
     Attributes:
         plan: the plan.
-        loss: mean loss over the steps of the check.
+        loss: mean loss over the steps of the check; None if the logs have none.
         compile_seconds: tracing and compiling, as seen in the check.
         step_seconds: median time of a step in the check.
         blocks: seconds per step of every block; the i-th blocks of all contenders were run
             side by side.
+        note: what is to be said of its check; None if nothing is.
     """
 
     plan: TrainingPlan
-    loss: float
+    loss: float | None
     compile_seconds: float
     step_seconds: float
     blocks: list[float] = dataclasses.field(default_factory=list)
+    note: str | None = None
 
     def speedup_over(self, reference: "Contender") -> statistics.Interval:
         """Returns the reference's step time over this one's."""
@@ -36,7 +38,7 @@ class Contender:
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
-            reason=speed_reason(speedup, reference.plan),
+            reason="; ".join(filter(None, (speed_reason(speedup, reference.plan), self.note))),
             speedup=speedup,
             **self._measured(),
         )

@@ -1,80 +1,89 @@
-"""EquivalenceCheck: does a plan reach plain `fit`'s loss from the same weights and batches?"""
+"""EquivalenceCheck: does a plan reach plain `fit`'s state from the same weights and batches?"""
 
+import functools
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import datasets
-from tfx_perf.memory import breakdown
-from tfx_perf.training.loop import Loop
+from tfx_perf.training.lines.variables import inner
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.short_trainings import Logs, ShortTrainings
+from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
 from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.variant import Precision, Variant
+from tfx_perf.training.trials.yardstick import Outcome, Yardstick, is_loss
 
-# Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
-_STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
 # A narrower type may train the same for a while; this often over the same batches.
 _PASSES = 5
 # A plan this much slower than plain fit in its check cannot win; timing it would be waste.
 _HOPELESS = 3.0
+_RANDOM = "random: other draws, of which only the statistics could be compared"
 
 
 class EquivalenceCheck:
     """Trains a few steps with each plan, all from the same weights on the same batches.
 
-    The reference, as a rule plain `fit`, runs twice: by how much its loss differs from itself
-    (dropout) is added to what a plan's may differ.
+    The reference, as a rule plain `fit`, runs once from there, and once from weights that are off
+    by one rounding: see `Yardstick`. Where that leads far away, it runs a third time, from the
+    same weights, to see whether it is random in a way that nobody can repeat.
+
+    A plan in another precision trains another way on purpose: of it, the loss is compared.
 
     Attributes:
-        one_batch: one batch of the data from memory, for ever.
         ran_out_of_time: whether a check was stopped because its time was up.
     """
 
     def __init__(
         self,
-        loops: Mapping[str | None, Loop],
+        variants: Mapping[Precision, Variant],
         reference: TrainingPlan,
         data: tf.data.Dataset,
         *,
-        restore: Callable[[], None],
+        start: StartingPoint,
         limit: Callable[[], float],
         loss_tolerance: float,
     ) -> None:
         """Reads the batches: few if they are large or slow to come.
 
         Args:
-            loops: run the plans, by their precision.
+            variants: what the plans train, by their precision.
             reference: what they are held to.
             data: endless.
-            restore: puts the variables back to where all checks begin.
+            start: where all checks begin.
             limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
-            loss_tolerance: relative difference of the loss that is allowed.
+            loss_tolerance: relative difference of the loss that is allowed where it alone can be
+                compared.
         """
-        self._loops = loops
+        self._variants = variants
         self._reference_curve: np.ndarray | None = None
         self._reference = reference
         self.ran_out_of_time = False
-        self._restore = restore
+        self._start = start
         self._limit = limit
         self._loss_tolerance = loss_tolerance
-        self._allowed = self._hopeless_seconds = self._reference_loss = 0.0
-        self._fewest = _MIN_CALLS * loops[None].users_steps_per_call
-        batches = self._read_ahead(data)
-        self._step_count = len(batches)
-        self._spec = data.element_spec
-        self._data = self._from_memory(batches)
-        self.one_batch = self._from_memory(batches[:1]).repeat()
+        self._allowed = self._hopeless_seconds = 0.0
+        self._reference_loss: float | None = None
+        self._outcome: Outcome | None = None
+        self._rounding: Yardstick | None = None
+        self._chance: Yardstick | None = None
+        self._trainings = ShortTrainings(variants, data, start=start, limit=limit)
+
+    @property
+    def one_batch(self) -> tf.data.Dataset:
+        """One batch of the data from memory, for ever."""
+        return self._trainings.one_batch
 
     def first_look(self) -> Contender | None:
         """Returns what is seen of the reference; None if there is no time even for it."""
-        first, step_count = self._train(self._reference)
-        if step_count < self._fewest:
+        first, step_count, logs = self._trainings.train(self._reference)
+        if step_count < self._trainings.fewest:
             self.ran_out_of_time = True
             return None
+        self._trainings.step_count = step_count  # all others have as many
+        self._outcome = self._seen(logs).kept()
         return first
 
     def reference(self, first: Contender) -> Contender:
@@ -83,12 +92,21 @@ class EquivalenceCheck:
         Args:
             first: what `first_look` returned.
         """
-        reference, _ = self._train(self._reference, stop_when=lambda timer: False)
+        self._rounding = self._yardstick()
+        reference, logs = self._train_reference(self._start.restore_rounded)
+        self._start.take_rounding_away()
+        self._rounding.allow(self._seen(logs))
+        if self._rounding.is_large:
+            _, logs = self._train_reference(self._start.restore)
+            again = self._seen(logs)
+            if not self._rounding.repeats(again):
+                self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
-        spread = relative_difference(first.loss, reference.loss)
-        self._allowed = self._loss_tolerance + 2 * spread
+        if first.loss is not None:
+            spread = relative_difference(reference.loss, first.loss)
+            self._allowed = self._loss_tolerance + 2 * spread
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
-        self._reference_loss = reference.loss
+        self._reference_loss = first.loss
         return reference
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
@@ -100,10 +118,10 @@ class EquivalenceCheck:
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # XLA goes step by step, because it may be so slow that it must be stopped.
-        per_call = 1 if plan.xla else min(plan.steps_per_call, self._step_count // 2)
+        per_call = 1 if plan.xla else min(plan.steps_per_call, self._trainings.step_count // 2)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
         tried = plan.model_copy(update={"steps_per_call": per_call})
-        found, step_count = self._train(
+        found, step_count, logs = self._trainings.train(
             tried,
             stop_when=lambda timer: time.perf_counter() > limit
             or timer.settled_seconds() > hopeless_seconds,
@@ -116,10 +134,15 @@ class EquivalenceCheck:
                 reason=f"{ratio:.0f} times {self._reference}'s step time in the check",
                 compile_time_seconds=found.compile_seconds,
             )
-        difference = relative_difference(found.loss, self._reference_loss)
-        if plan.precision and step_count == self._step_count and difference <= self._allowed:
-            difference, step_count = self._curve_difference(tried)
-        if step_count < self._step_count:
+        difference = None
+        if plan.precision and step_count == self._trainings.step_count:
+            if found.loss is None or self._reference_loss is None:
+                reason = "another precision needs a loss in the logs, to be compared"
+                return TrialRecord(plan=plan, status="failed", reason=reason)
+            difference = relative_difference(found.loss, self._reference_loss)
+            if difference <= self._allowed:
+                difference, step_count = self._curve_difference(tried)
+        if step_count < self._trainings.step_count:
             # With the same budget a compilation would take too long again.
             is_compiled = step_count > per_call
             self.ran_out_of_time |= is_compiled
@@ -130,49 +153,70 @@ class EquivalenceCheck:
                 reason=f"{what} took too long for the budget",
                 compile_time_seconds=found.compile_seconds,
             )
-        if not difference <= self._allowed:  # also if it is NaN
+        reason = note = None
+        if difference is None:
+            reason, note = self._compared(plan, logs)
+        elif not difference <= self._allowed:  # also if it is NaN
+            reason = (
+                f"loss differs by {difference:.1%} from {self._reference}'s, "
+                f"allowed {self._allowed:.1%}"
+            )
+        if reason is not None:
             return TrialRecord(
                 plan=plan,
                 status="different",
-                reason=f"loss differs by {difference:.1%} from {self._reference}'s, "
-                f"allowed {self._allowed:.1%}",
+                reason=reason,
                 loss=found.loss,
                 compile_time_seconds=found.compile_seconds,
             )
+        found.note = note
         return found
 
-    def _train(
-        self, plan: TrainingPlan, *, stop_when: Callable[[StepTimer], bool] | None = None
-    ) -> tuple[Contender, int]:
-        """Returns what was seen (0 s a step if it ended with the first call), and its steps."""
-        losses, timer = self._losses(plan, stop_when=stop_when)
-        step_seconds = percentile(timer.steady_seconds(), 50) or 0.0
-        contender = Contender(
-            plan=plan,
-            loss=float(losses[-1]),
-            compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
-            step_seconds=step_seconds,
-        )
-        return contender, timer.step_count
+    def _compared(self, plan: TrainingPlan, logs: Logs) -> tuple[str | None, str]:
+        """Returns why a plan's outcome is another one, and what is to be said if it is not."""
+        seen, tolerance = self._seen(logs), self._loss_tolerance
+        yardstick = self._rounding
+        found = yardstick.exceeded(seen, loss_tolerance=tolerance)
+        # XLA makes other numbers of the same seeds, so that masks cannot agree.
+        other_masks = plan.uses_xla != bool(self._variants[None].call.model.jit_compile)
+        if found and other_masks and self._start.has_generators and not yardstick.is_random:
+            seen = seen.kept()
+            yardstick = self._by_chance()
+            found = yardstick.exceeded(seen, loss_tolerance=tolerance)
+        return found and str(found), _RANDOM if yardstick.is_random else ""
 
-    def _losses(
-        self,
-        plan: TrainingPlan,
-        *,
-        passes: int = 1,
-        stop_when: Callable[[StepTimer], bool] | None = None,
-    ) -> tuple[np.ndarray, StepTimer]:
-        """Returns the mean loss of each pass over the batches, from the same weights."""
-        limit = self._limit()
-        self._restore()
-        history, timer = self._loops[plan.precision].try_out(
-            plan,
-            self._data.repeat(passes),
-            step_count=self._step_count,
-            epochs=passes,
-            stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
+    def _by_chance(self) -> Yardstick:
+        """Returns what two draws of the model's random numbers differ by."""
+        if self._chance is None:
+            self._chance = self._yardstick()
+            for seed in (1, 2):
+                _, logs = self._train_reference(
+                    functools.partial(self._start.restore_redrawn, seed)
+                )
+                self._chance.allow(self._seen(logs), by_chance=True)
+        return self._chance
+
+    def _yardstick(self) -> Yardstick:
+        counting = {
+            id(inner(variable))
+            for metric in self._variants[None].call.model.metrics
+            if not is_loss(metric.name)
+            for variable in metric.variables
+        }
+        variables = variables_of(self._variants[None])
+        metrics = [name for name, variable in variables.items() if id(variable) in counting]
+        return Yardstick(self._outcome, metrics=metrics, examples=self._trainings.example_count)
+
+    def _seen(self, logs: Logs) -> Outcome:
+        """Returns the outcome of the training that has just ended; it is not copied."""
+        return Outcome(variables_of(self._variants[None]), logs)
+
+    def _train_reference(self, restore: Callable[[], None]) -> tuple[Contender, Logs]:
+        """Runs the reference to the end, from where `restore` leads."""
+        found, _, logs = self._trainings.train(
+            self._reference, restore=restore, stop_when=lambda timer: False
         )
-        return np.array(history.history["loss"]), timer
+        return found, logs
 
     def _curve_difference(self, plan: TrainingPlan) -> tuple[float, int]:
         """Returns by how much the loss curve differs at most, and steps of the last full pass.
@@ -180,36 +224,17 @@ class EquivalenceCheck:
         The steps are fewer than wanted if time ran out.
         """
         if self._reference_curve is None:
-            curve, timer = self._losses(self._reference, passes=_PASSES)
-            if timer.step_count < _PASSES * self._step_count:
+            curve, timer = self._trainings.losses(self._reference, passes=_PASSES)
+            if timer.step_count < _PASSES * self._trainings.step_count:
                 return 0.0, 0
             self._reference_curve = curve
-        curve, timer = self._losses(plan, passes=_PASSES)
-        if timer.step_count < _PASSES * self._step_count:
+        curve, timer = self._trainings.losses(plan, passes=_PASSES)
+        if timer.step_count < _PASSES * self._trainings.step_count:
             return 0.0, 0
         pairs = zip(curve, self._reference_curve, strict=True)
         # Not max(): it would pass NaN over.
-        return float(np.max([relative_difference(*pair) for pair in pairs])), self._step_count
-
-    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
-        per_call = self._loops[None].users_steps_per_call
-        wanted = max(self._fewest, _STEPS // per_call * per_call)  # whole calls of plain fit
-        limit = self._limit()
-        batches, held_bytes = [], 0
-        for batch in data.take(wanted):
-            batches.append(batch)
-            held_bytes += breakdown.tensor_bytes(batch)
-            enough = held_bytes > _MAX_BYTES or time.perf_counter() > limit
-            if enough and len(batches) >= self._fewest and len(batches) % per_call == 0:
-                break
-        return batches
-
-    def _from_memory(self, batches: list[Any]) -> tf.data.Dataset:
-        """Returns a dataset of the batches with the specs of the user's own."""
-        data = tf.data.Dataset.from_generator(
-            lambda: iter(batches), output_signature=self._spec
-        )
-        return datasets.without_autotune(data.cache())
+        difference = float(np.max([relative_difference(*pair) for pair in pairs]))
+        return difference, self._trainings.step_count
 
 
 def in_one_line(error: Exception) -> str:

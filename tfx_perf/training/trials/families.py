@@ -34,7 +34,7 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
         settings: the section `training`.
     """
     recompute = settings.training.recompute
-    if not recompute or loop.line.overrides_train_step(model):
+    if not recompute or loop.line.splitting_obstacle(model):
         return PLAIN_FIT
     return TrainingPlan(steps_per_call=loop.users_steps_per_call, recompute=recompute)
 
@@ -58,9 +58,9 @@ def families(
     """
     longest = min(longest_call(step_seconds), loop.train_length)
     sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
-    own_step = loop.line.overrides_train_step(model)
+    unsplit = loop.line.splitting_obstacle(model)
     # Not a choice of its own: it computes the same, and no slower beyond noise.
-    fused = not own_step and fused_update.is_possible(model.optimizer, loop.line)
+    fused = not unsplit and fused_update.is_possible(model.optimizer, loop.line)
     always = {
         "fused_update": fused,
         "recompute": reference(model, loop, settings=settings).recompute,
@@ -75,9 +75,8 @@ def families(
     ]
     refused = []
     if settings.compilation.enabled:
-        reason = "the model has its own train_step, which cannot be split" if own_step else None
         for plan, obstacle in (
-            (TrainingPlan(steps_per_call=sizes[-1], xla=True, **always), reason),
+            (TrainingPlan(steps_per_call=sizes[-1], xla=True, **always), unsplit),
             (
                 TrainingPlan(steps_per_call=sizes[-1], xla_call=True, precision=precision),
                 "it keeps all activations, and `recompute` is asked for"

@@ -9,23 +9,19 @@ from tfx_perf.training.loop import Loop
 
 
 def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
-    """Returns the parts of the key by name; reads one batch and creates the model's variables.
+    """Returns the parts of the key by name; the data are not read.
 
     Args:
-        call: a `fit` that `eligibility.obstacle` does not object to.
+        call: a `fit` that `eligibility.obstacle` does not object to, of a model that knows its
+            parameters.
         loop: the loop that would run it.
-
-    Raises:
-        UserError: there are no data.
     """
     model, data = call.model, call.arguments["x"]
-    batch = batches.first_batch(data)
-    loop.line.build(model, batch)  # a subclassed model does not know its parameters before
     strategy = model.distribute_strategy
     return {
         "keras": loop.line.package,
         "element_spec": fingerprint.digest(str(data.element_spec).encode()),
-        "batch_size": str(batches.batch_size_of(batch)),
+        "batch_size": str(batches.declared_batch_size(call)),
         "parameter_count": str(sum(int(tf.size(weight)) for weight in model.trainable_weights)),
         "optimizer": type(model.optimizer).__name__,
         "strategy": f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas",

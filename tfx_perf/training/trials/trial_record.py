@@ -12,9 +12,10 @@ class TrialRecord(records.Record):
     Attributes:
         plan: the plan.
         status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
-            did not reach plain fit's loss; `failed` raised, crashed or ran out of time.
+            did not reach plain fit's state or, in another precision, its loss; `failed` raised,
+            crashed or ran out of time.
         reason: one sentence.
-        loss: mean training loss over the steps of the equivalence check.
+        loss: mean training loss over the steps of the equivalence check; None if there is none.
         compile_time_seconds: tracing and compiling, XLA included; None if that failed.
         compiled_shapes: input shapes that XLA compiled its step for, or failed to, one program
             each; None without XLA, and where nothing was compiled.

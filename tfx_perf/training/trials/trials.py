@@ -1,9 +1,9 @@
 """Chooses a plan by short trials on the user's own model and data.
 
 Each plan first trains a few steps from the same weights on the same batches: it must
-reach plain `fit`'s loss. Then all that did are timed in interleaved blocks (A B C A B C),
-and the fastest wins if the whole interval of its speed-up lies above 1 + margin. The
-model's and optimizer's variables are put back afterwards.
+reach plain `fit`'s weights, slots, metrics and logs. Then all that did are timed in
+interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
+lies above 1 + margin. The variables are put back afterwards.
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.progress import TrialProgress
+from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.turns import Schedule, Turn, elsewhere
 from tfx_perf.training.trials.variant import Precision, Variant
@@ -75,34 +76,24 @@ class Trials:
         """Runs the trials within the budget and restores the model."""
         self._began = time.time()
         self._deadline = time.perf_counter() + self._settings.training.trial_budget_seconds
-        variables = [
-            variable
-            for variant in self._variants.values()
-            for variable in variant.loop.line.state(variant.call.model)
-        ]
-        before = [variable.numpy() for variable in variables]
-
-        def restore() -> None:
-            for variable, value in zip(variables, before, strict=True):
-                variable.assign(value)
-
+        start = StartingPoint(self._variants)
         try:
-            contenders, one_batch = self._checked(restore)
+            contenders, one_batch = self._checked(start)
             if len(contenders) > 1:
                 self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
         finally:
-            restore()
+            start.restore()
             self._model.reset_metrics()
         return self._judge(contenders)
 
-    def _checked(self, restore: Callable[[], None]) -> tuple[list[Contender], tf.data.Dataset]:
+    def _checked(self, start: StartingPoint) -> tuple[list[Contender], tf.data.Dataset]:
         """Returns the reference and the plans that are worth timing, and data of one batch."""
         self._try([self._reference])
         equivalence = EquivalenceCheck(
-            {name: variant.loop for name, variant in self._variants.items()},
+            self._variants,
             self._reference,
             self._data,
-            restore=restore,
+            start=start,
             limit=self._check_limit,
             loss_tolerance=self._settings.training.loss_tolerance,
         )

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 from tfx_perf import errors
 from tfx_perf.interception import FitCall
-from tfx_perf.memory import batches
 from tfx_perf.training.loop import Loop
 
 Precision = str | None  # None: as the user's code builds the model
@@ -34,11 +33,10 @@ def variants(own: Variant, others: Mapping[str, FitCall]) -> dict[Precision, Var
     Raises:
         UserError: the models differ in more than their precision.
     """
-    batch = batches.first_batch(own.call.arguments["x"])
     found: dict[Precision, Variant] = {None: own}
     for name, call in others.items():
         found[name] = variant = Variant(call, Loop(call))
-        variant.loop.line.build(call.model, batch)
+        variant.loop.prepare()
         pairs = list(zip(call.model.variables, own.call.model.variables, strict=False))
         same = len(call.model.variables) == len(own.call.model.variables)
         if not same or any(to.shape != source.shape for to, source in pairs):

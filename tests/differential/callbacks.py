@@ -1,0 +1,169 @@
+"""The callbacks of the cases: Keras' and users' own."""
+
+import pathlib
+from typing import Any
+
+import numpy as np
+
+from .cases import Case
+from .data import rows, targets_of
+
+KERAS = (
+    "early_stopping", "plateau", "csv", "csv_append", "checkpoint", "scheduler", "tensorboard",
+    "backup", "terminate_on_nan",
+)  # fmt: skip
+OWN = (
+    "record", "record_batches", "counters", "evaluates", "trains", "fits", "remakes",
+    "stops_at_begin", "stops_at_end", "instance_hook", "instance_batch_hook", "has_callbacks",
+    "sets_rate", "sets_weights", "lambda_epoch",
+)  # fmt: skip
+
+
+def make(keras: Any, case: Case, folder: pathlib.Path, seen: dict[str, Any]) -> list[Any]:
+    """Returns the case's callbacks.
+
+    Args:
+        keras: the line.
+        case: the case.
+        folder: for their files, kept by the next run.
+        seen: where they leave what is to be compared, once training has ended.
+    """
+    return [_make(keras, case, name, folder, seen) for name in case.callbacks]
+
+
+def _make(keras: Any, case: Case, name: str, folder: pathlib.Path, seen: dict[str, Any]) -> Any:
+    made = keras.callbacks
+    watched = "val_loss" if case.validation else "loss"
+    if name == "early_stopping":
+        return made.EarlyStopping(watched, patience=1, restore_best_weights=True, min_delta=0.05)
+    if name == "plateau":
+        return made.ReduceLROnPlateau(watched, patience=0, min_delta=10.0, factor=0.5)
+    if name in ("csv", "csv_append"):
+        return made.CSVLogger(str(folder / f"{name}.csv"), append=name == "csv_append")
+    if name == "checkpoint":
+        path = str(folder / "kept-{epoch}.weights.h5")
+        return made.ModelCheckpoint(path, monitor="loss", save_weights_only=True)
+    if name == "scheduler":
+        return made.LearningRateScheduler(lambda epoch, rate: rate * 0.7)
+    if name == "tensorboard":
+        return made.TensorBoard(str(folder / "logs"), update_freq="epoch")
+    if name == "backup":
+        return made.BackupAndRestore(str(folder / "backup"))
+    if name == "terminate_on_nan":
+        return made.TerminateOnNaN()
+    return _own(keras, case, name, seen)
+
+
+def _own(keras: Any, case: Case, name: str, seen: dict[str, Any]) -> Any:
+    base = keras.callbacks.Callback
+    x, y = rows(case, count=8, seed=2)
+    y = targets_of(case, y)
+
+    def plain(logs: Any) -> dict[str, Any]:
+        return {key: np.array(value).tolist() for key, value in (logs or {}).items()}
+
+    class Record(base):
+        def on_train_begin(self, logs=None):
+            self._note("train_begin", logs)
+
+        def on_train_end(self, logs=None):
+            self._note("train_end", logs)
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self._note("epoch_begin", logs, epoch)
+
+        def on_epoch_end(self, epoch, logs=None):
+            self._note("epoch_end", logs, epoch)
+
+        def on_test_begin(self, logs=None):
+            self._note("test_begin", logs)
+
+        def on_test_end(self, logs=None):
+            self._note("test_end", logs)
+
+        def _note(self, hook, logs, *arguments):
+            seen.setdefault("events", []).append((hook, *arguments, plain(logs)))
+
+    class RecordBatches(Record):
+        def on_train_batch_begin(self, batch, logs=None):
+            self._note("train_batch_begin", logs, batch)
+
+        def on_train_batch_end(self, batch, logs=None):
+            self._note("train_batch_end", logs, batch)
+
+        def on_test_batch_end(self, batch, logs=None):
+            self._note("test_batch_end", logs, batch)
+
+    class Counters(base):
+        """Keeps state in attributes of all kinds."""
+
+        def __init__(self):
+            super().__init__()
+            self.number, self._hidden, self.best = 0, 0, np.inf
+            self.items, self.table, self.array = [], {}, np.zeros(2)
+            seen["counters"] = self.__dict__  # looked at when training has ended
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.number += 1
+            self._hidden += 1
+            self.best = min(self.best, float((logs or {}).get("loss", 0.0)))
+            self.items.append(epoch)
+            self.table[str(epoch)] = self.number
+            self.array = self.array + 1
+
+    class OnEpochEnd(base):
+        def on_epoch_end(self, epoch, logs=None):
+            _actions[name](self.model, epoch)
+
+    class OnEpochBegin(base):
+        def on_epoch_begin(self, epoch, logs=None):
+            if name == "stops_at_begin" and epoch == case.initial_epoch + 1:
+                self.model.stop_training = True
+            if name == "sets_rate":
+                self.model.optimizer.learning_rate = 0.02 / (1 + epoch)
+
+    def sets_weights(model: Any, epoch: int) -> None:
+        model.set_weights([w * 1.1 if w.dtype.kind == "f" else w for w in model.get_weights()])
+
+    def stops(model: Any, epoch: int) -> None:
+        model.stop_training = epoch == case.initial_epoch + 1
+
+    def notes_evaluation(model: Any, epoch: int) -> None:
+        found = model.evaluate(x, y, batch_size=4, verbose=0, return_dict=True)
+        seen.setdefault("evaluated", []).append(plain(found))
+
+    def notes_epoch(*arguments: Any) -> None:
+        seen.setdefault("noted", []).append(arguments[0])
+
+    def notes_batch(batch: int, logs: Any = None) -> None:
+        seen.setdefault("batches", []).append(batch)
+
+    _actions = {
+        "evaluates": notes_evaluation,
+        "trains": lambda model, epoch: model.train_on_batch(x, y),
+        "fits": lambda model, epoch: model.fit(x, y, batch_size=4, verbose=0, shuffle=False),
+        "remakes": lambda model, epoch: model.make_train_function(force=True),
+        "stops_at_end": stops,
+        "sets_weights": sets_weights,
+    }
+    if name in _actions:
+        return OnEpochEnd()
+    if name in ("stops_at_begin", "sets_rate"):
+        return OnEpochBegin()
+    if name in ("record", "record_batches"):
+        return Record() if name == "record" else RecordBatches()
+    if name == "counters":
+        return Counters()
+    if name == "lambda_epoch":
+        return keras.callbacks.LambdaCallback(
+            on_epoch_end=lambda epoch, logs=None: notes_epoch(epoch)
+        )
+    own = base()
+    if name == "instance_hook":
+        own.on_epoch_end = lambda epoch, logs=None: notes_epoch(epoch)
+    if name == "instance_batch_hook":
+        own.on_train_batch_end = notes_batch
+    if name == "has_callbacks":
+        own = Record()
+        own.callbacks = [Counters()]
+    return own

@@ -1,0 +1,207 @@
+"""Case: one training, what runs it, and what interrupts it; JSON both ways."""
+
+import dataclasses
+import json
+from typing import Any
+
+BATCH_SIZE = 8
+CLASSES = 3
+
+# Kinds of models that have a step of their own.
+OWN_STEP = ("own_step", "step_on_instance", "step_without_loss", "gan")
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A training. The defaults are the simplest one; a failure is shrunk towards them.
+
+    Attributes:
+        package: the Keras line.
+        model: which kind of model; see `models.py`.
+        parts: what the model has beside; see `layers.py`.
+        dtype: the dtype policy.
+        loss: name of the loss.
+        metrics: names of the metrics; see `models.py`.
+        optimizer: name of the optimizer; see `optimizers.py`.
+        optimizer_options: arguments of the optimizer, as pairs.
+        steps_per_execution: of the user's `compile`.
+        source: where the rows come from; see `data.py`.
+        order: how they are shuffled.
+        stages: other stages of the pipeline.
+        steps: batches in the data.
+        is_uneven: the last batch has fewer rows.
+        is_endless: the data are repeated.
+        steps_per_epoch: of `fit`.
+        epochs: of `fit`.
+        initial_epoch: of `fit`.
+        weights: `class` or `sample` weights.
+        validation: kind of the validation data.
+        validation_steps: of `fit`.
+        validation_freq: of `fit`.
+        callbacks: names of callbacks; see `callbacks.py`.
+        fits: `one`, `two` with the same data, or a `loop` of one epoch each.
+        plan: fields of the TrainingPlan, as pairs; none is plain `fit`.
+        has_folder: whether checkpoints are written.
+        checkpoint_steps: how often.
+        interruption: what happens; see `interruption.py`.
+        at: in which of the steps, the first is 1.
+        edit: what is changed in the code before it is run again.
+    """
+
+    package: str = "keras"
+    model: str = "sequential"
+    parts: tuple[str, ...] = ()
+    dtype: str = "float32"
+    loss: str = "mse"
+    metrics: tuple[str, ...] = ()
+    optimizer: str = "SGD"
+    optimizer_options: tuple[tuple[str, Any], ...] = ()
+    steps_per_execution: int = 1
+    source: str = "tensors"
+    order: str = "as_is"
+    stages: tuple[str, ...] = ()
+    steps: int = 4
+    is_uneven: bool = False
+    is_endless: bool = False
+    steps_per_epoch: int | None = None
+    epochs: int = 1
+    initial_epoch: int = 0
+    weights: str = ""
+    validation: str = ""
+    validation_steps: int | None = None
+    validation_freq: int = 1
+    callbacks: tuple[str, ...] = ()
+    fits: str = "one"
+    plan: tuple[tuple[str, Any], ...] = ()
+    has_folder: bool = False
+    checkpoint_steps: int = 4
+    interruption: str = ""
+    at: int = 1
+    edit: str = ""
+
+    @property
+    def epoch_length(self) -> int:
+        """Steps of an epoch."""
+        return self.steps_per_epoch or self.steps
+
+    @property
+    def step_count(self) -> int:
+        """Steps of all `fit`s."""
+        steps = (self.epochs - self.initial_epoch) * self.epoch_length
+        return 2 * steps if self.fits == "two" else steps
+
+    @property
+    def may_run_out(self) -> bool:
+        """Whether the data end before the training does."""
+        return not self.is_endless and (self.steps_per_epoch or 0) * self.epochs > self.steps
+
+    @property
+    def classifies(self) -> bool:
+        """Whether the targets are classes."""
+        return self.loss == "sparse_categorical_crossentropy"
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether the training is run a second time."""
+        return bool(self.interruption)
+
+    def to_json(self) -> str:
+        """Returns one line with what differs from the simplest case."""
+        simplest = Case()
+        changed = {
+            field.name: getattr(self, field.name)
+            for field in dataclasses.fields(self)
+            if getattr(self, field.name) != getattr(simplest, field.name)
+        }
+        return json.dumps(changed)
+
+    @classmethod
+    def from_json(cls, text: str) -> "Case":
+        """Returns the case that `to_json` wrote."""
+        return cls(**{name: _frozen(value) for name, value in json.loads(text).items()})
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
+
+
+def consistent(case: Case) -> Case:
+    """Returns the nearest case that a user could have written, and that is worth running."""
+    for rule in (_interruption, _model, _data, _fit):
+        case = dataclasses.replace(case, **rule(case))
+    last = (case.epochs - case.initial_epoch) * case.epoch_length
+    return dataclasses.replace(case, at=min(case.at, last))
+
+
+def _interruption(case: Case) -> dict[str, Any]:
+    if not case.interruption:
+        steps = case.checkpoint_steps if case.has_folder else 4
+        return {"at": 1, "edit": "", "checkpoint_steps": steps}
+    changes: dict[str, Any] = {"has_folder": True}
+    if case.interruption not in ("sigkill", "raise"):
+        changes["edit"] = ""
+    if case.interruption == "disk_full":  # which ends plain `fit` where callbacks write
+        writing = ("csv", "csv_append", "checkpoint", "backup", "tensorboard")
+        changes["callbacks"] = tuple(name for name in case.callbacks if name not in writing)
+    if case.interruption == "oom_in_step":  # XLA compiles no Python
+        changes["plan"] = tuple(pair for pair in case.plan if "xla" not in pair[0])
+    in_data = case.interruption in ("nan_once", "read_error", "memory_error")
+    # A NaN that was read once would come again from a cache, and loss scaling passes it over.
+    stays = case.optimizer == "LossScale" or any(s.startswith("cache") for s in case.stages)
+    if (case.source == "arrays" and in_data) or (case.interruption == "nan_once" and stays):
+        changes.update(interruption="", edit="", at=1)
+    return changes
+
+
+def _model(case: Case) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    metrics = case.metrics
+    if not case.classifies:
+        metrics = tuple(name for name in metrics if name != "accuracy")
+    if case.model in OWN_STEP:
+        changes.update(weights="")
+        metrics = ()
+    if case.model == "gan":
+        changes.update(loss="mse", validation="")
+    if case.model == "outputs" or (case.weights == "class" and not case.classifies):
+        changes.update(weights="")
+    if case.dtype == "float64" and case.package == "keras":
+        changes.update(parts=tuple(part for part in case.parts if part != "noise"))
+    if case.dtype != "float32":
+        changes.update(plan=tuple(pair for pair in case.plan if pair[0] != "micro_batches"))
+    return {**changes, "metrics": metrics}
+
+
+def _data(case: Case) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if case.model in ("ragged", "sparse"):
+        kept = tuple(c for c in case.callbacks if c not in ("evaluates", "trains", "fits"))
+        source = "tensors" if case.source == "arrays" else case.source
+        changes.update(callbacks=kept, source=source)
+    elif case.source == "arrays":
+        weights = "" if case.weights == "sample" else case.weights
+        changes.update(order="as_is", stages=(), is_endless=False, weights=weights)
+    if case.source == "once":  # has no end
+        stages = tuple(stage for stage in case.stages if not stage.startswith("cache"))
+        changes.update(is_endless=True, is_uneven=False, stages=stages)
+        changes.update(fits="one")  # how far a fit has read ahead when it ends is chance
+    if changes.get("is_endless", case.is_endless) and not case.steps_per_epoch:
+        changes.update(steps_per_epoch=case.steps)
+    return changes
+
+
+def _fit(case: Case) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if case.fits == "loop":
+        changes.update(initial_epoch=0, epochs=max(2, case.epochs))
+    elif case.initial_epoch >= case.epochs:
+        changes.update(initial_epoch=0)
+    if case.may_run_out:
+        # Whether plain `fit` counts the step for which there are no data is chance, and what comes
+        # after it depends on the count.
+        changes.update(fits="one", optimizer="SGD", optimizer_options=())
+    if not case.validation:
+        changes.update(validation_steps=None, validation_freq=1)
+    if case.validation == "endless" and not case.validation_steps:
+        changes.update(validation_steps=2)
+    return changes

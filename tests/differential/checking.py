@@ -1,0 +1,176 @@
+"""Runs a case in all its processes and says what is wrong; makes a failing case smaller."""
+
+import dataclasses
+import pathlib
+import shutil
+import signal
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from . import promises
+from .cases import Case, consistent
+from .comparing import Difference, difference, gist
+from .interruption import IN_DATA, MESSAGE
+from .server import Ended, Trainings
+
+# What the first run may end with, by interruption; otherwise it must come to its end.
+_SIGNALS = {
+    "sigkill": signal.SIGKILL,
+    "sigkill_in_validation": signal.SIGKILL,
+    "sigkill_after_epoch": signal.SIGKILL,
+    "sigterm": signal.SIGTERM,
+}
+_RAISING = ("raise", "read_error", "memory_error")
+
+
+class Checker:
+    """Checks the cases of one Keras line.
+
+    Attributes:
+        package: the line.
+        count: cases that were run.
+        oracle_errors: cases whose plain `fit` raised, by the error.
+    """
+
+    def __init__(self, package: str, folder: pathlib.Path | None = None) -> None:
+        """Starts the process that trainings are forks of."""
+        self.package = package
+        self.count = 0
+        self.oracle_errors: dict[str, int] = {}
+        self._trainings = Trainings(package)
+        self._folder = folder or pathlib.Path(tempfile.mkdtemp(prefix="differential-"))
+        self._oracles: dict[Case, Ended] = {}
+
+    def check(self, case: Case) -> Difference | None:
+        """Returns what is wrong; None if all promises are kept."""
+        self.count += 1
+        expected = self._oracle(case)
+        folder = self._folder / "under-test"
+        shutil.rmtree(folder, ignore_errors=True)
+        if not case.interruption:
+            found = self._trainings.run(case, folder, role="whole")
+            return difference(case, expected, found, resumed=False)
+        first = self._trainings.run(case, folder, role="first")
+        wrong = self._first_is_wrong(case, first, expected)
+        if wrong or _stays_finite(first):
+            return wrong
+        if not first.signal and not first.error:
+            # It survived, or the interruption never came.
+            went_back = ": went back to step" in first.output
+            return _prefixed("survived", difference(case, expected, first, resumed=went_back))
+        found = self._trainings.run(case, folder, role="again")
+        resumed = "goes on from step" in found.output
+        wrong = difference(case, expected, found, resumed=resumed)
+        if wrong:
+            return _prefixed(f"rerun ({'resumed' if resumed else 'anew'})", wrong)
+        return self._unlike_uninterrupted(case, found, resumed=resumed)
+
+    def shrunk(self, case: Case, signature: str, *, limit: int = 30) -> Case:
+        """Returns a simpler case with the same signature.
+
+        Every field goes back to its default, one after the other, if the failure stays.
+        """
+        simplest = Case(package=case.package)
+        for field in dataclasses.fields(case):
+            if getattr(case, field.name) == getattr(simplest, field.name):
+                continue
+            values = _simpler(getattr(case, field.name), getattr(simplest, field.name))
+            for value in values:
+                smaller = consistent(dataclasses.replace(case, **{field.name: value}))
+                limit -= 1
+                if smaller == case or limit < 0:
+                    continue
+                found = self.check(smaller)
+                if found and found.signature == signature:
+                    case = smaller
+                    break
+        return case
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        self._trainings.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _oracle(self, case: Case) -> Ended:
+        key = dataclasses.replace(case, plan=(), has_folder=False, checkpoint_steps=4)
+        if case.interruption not in ("nan", "oom_in_step", *IN_DATA):
+            key = dataclasses.replace(key, interruption="", at=1)
+        if key not in self._oracles:
+            folder = self._folder / "oracle"
+            shutil.rmtree(folder, ignore_errors=True)
+            found = self._trainings.run(key, folder, role="plain")
+            if found.signal:
+                self.oracle_errors["it hangs"] = self.oracle_errors.get("it hangs", 0) + 1
+            if found.error:
+                name = f"{found.error[0]}: {found.error[1].strip().splitlines()[-1][:150]}"
+                self.oracle_errors[name] = self.oracle_errors.get(name, 0) + 1
+            if len(self._oracles) > 3000:
+                self._oracles.clear()
+            self._oracles[key] = found
+        return self._oracles[key]
+
+    def _first_is_wrong(self, case: Case, first: Ended, expected: Ended) -> Difference | None:
+        kind = case.interruption
+        if first.signal and first.signal == _SIGNALS.get(kind):
+            return None
+        if first.signal:
+            return Difference(f"first run: signal {first.signal}", first.output[-1500:])
+        if not first.error or expected.error:
+            return None
+        if kind == "nan" and _stays_finite(first):  # recovery.md: where plain `fit` trains on
+            return None if _is_spoiled(expected) else _unexpected(first)
+        if kind in _RAISING and MESSAGE in first.error[1]:
+            return None
+        if kind == "oom_in_step" and "no micro-batches are possible" in first.output:
+            return None  # as under plain `fit`
+        return _unexpected(first)
+
+    def _unlike_uninterrupted(
+        self, case: Case, found: Ended, *, resumed: bool
+    ) -> Difference | None:
+        """Compares with tfx-perf's own uninterrupted training where plain `fit` is no measure.
+
+        recovery.md: "bit for bit those of a training that was not interrupted".
+        """
+        plan_used = found.values.get("told", {}).get("plan", "plain fit")
+        level, _ = promises.numbers(case, plan_used=plan_used, resumed=False)
+        inexact = promises.inexact_resumption(case, plan_used=plan_used)
+        if not resumed or level == promises.EXACT or inexact or found.error or case.edit:
+            return None
+        folder = self._folder / "whole"
+        shutil.rmtree(folder, ignore_errors=True)
+        whole = self._trainings.run(case, folder, role="whole")
+        plain = dataclasses.replace(case, plan=())
+        return _prefixed(
+            "rerun against uninterrupted", difference(plain, whole, found, resumed=True)
+        )
+
+
+def _is_spoiled(expected: Ended) -> bool:
+    """Whether NaN or Inf is in the weights."""
+    weights = expected.values["weights"].values()
+    return any(w.dtype.kind == "f" and not np.isfinite(w).all() for w in weights)
+
+
+def _stays_finite(first: Ended) -> bool:
+    return bool(first.error) and "training to stay finite" in first.error[1]
+
+
+def _unexpected(first: Ended) -> Difference:
+    kind, message = first.error
+    return Difference(f"first run raises {kind}: {gist(message)}", first.output[-2500:])
+
+
+def _prefixed(prefix: str, found: Difference | None) -> Difference | None:
+    return found and Difference(f"{prefix}: {found.signature}", found.detail)
+
+
+def _simpler(value: Any, simplest: Any) -> list[Any]:
+    """Returns simpler values of a field, the simplest first."""
+    if isinstance(value, tuple) and len(value) > 1:
+        return [simplest, *((item,) for item in value)]
+    if isinstance(value, int) and not isinstance(value, bool) and isinstance(simplest, int):
+        return [simplest, *(n for n in (1, 2, 3) if simplest < n < value)]
+    return [simplest]

@@ -1,0 +1,279 @@
+"""What callbacks know after an interruption, in files and in memory."""
+
+import collections
+import datetime
+import math
+
+import model_cases
+import numpy as np
+import pytest
+
+from tfx_perf.training.recovery.callback_state import CallbackState
+
+
+def mine_of(keras):
+    class Mine(keras.callbacks.Callback):
+        def __init__(self, given=None, rows=None, limit=3):
+            super().__init__()
+            self.given = {} if given is None else given
+            self.rows = [] if rows is None else rows
+            self.limit = limit
+            self._private = 0
+            self.when = None
+            self.counts = collections.Counter()
+            self.times = collections.defaultdict(list)
+            self.last = collections.deque(maxlen=2)
+            self.lock = object()
+
+    return Mine
+
+
+def advance(callback):
+    callback.given["best"] = (1, {"loss": 0.5})
+    callback.rows.append([1, np.float32(2.0)])
+    callback._private += 1
+    callback.when = datetime.datetime(2024, 2, 29)
+    callback.counts["x"] += 2
+    callback.times["y"].append(np.arange(3))
+    callback.last.extend([1, 2, 3])
+    callback.late = {1, 2}
+
+
+def state_of(keras, *callbacks):
+    state = CallbackState(list(callbacks), keras.callbacks)
+    state.begin()
+    return state
+
+
+@pytest.mark.parametrize("in_file", [True, False])
+def test_what_users_wrote_knows_what_it_knew(keras, in_file, tmp_path):
+    Mine = mine_of(keras)
+    one, other = Mine(), Mine()
+    state = state_of(keras, one)
+    advance(one)
+    state.write(tmp_path)
+    captured = state.captured()
+    assert state.unsaved == ()
+    rows = other.rows
+    restored = state_of(keras, other)
+    if in_file:
+        restored.put_back(CallbackState.read(tmp_path))
+    else:
+        restored.put_back(captured)
+    assert other.given == {"best": (1, {"loss": 0.5})}
+    assert other.rows is rows  # others may hold it
+    assert rows == [[1, 2.0]]
+    assert type(rows[0][1]) is np.float32
+    assert other._private == 1
+    assert other.when == datetime.datetime(2024, 2, 29)
+    assert other.counts == {"x": 2}
+    assert other.times["y"][0].tolist() == [0, 1, 2]
+    assert other.times["new"] == []
+    assert other.last == collections.deque([2, 3], maxlen=2)
+    assert other.late == {1, 2}
+
+
+def test_what_has_not_changed_is_as_the_code_now_gives_it(keras, tmp_path):
+    Mine = mine_of(keras)
+    one = Mine(limit=3)
+    state = state_of(keras, one)
+    one._private = 4
+    state.write(tmp_path)
+    other = Mine(limit=5)
+    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    assert (other.limit, other._private) == (5, 4)
+
+
+def test_going_back_takes_back_what_has_changed_since(keras):
+    one = mine_of(keras)()
+    state = state_of(keras, one)
+    start = state.captured()
+    advance(one)
+    state.put_back(start)
+    assert (one.given, one.rows, one._private, one.when) == ({}, [], 0, None)
+    assert not hasattr(one, "late")
+    advance(one)
+    later = state.captured()
+    advance(one)
+    state.put_back(later)
+    assert one._private == 1
+    assert len(one.rows) == 1
+
+
+def test_what_cannot_be_saved_is_named_and_only_that_is_lost(keras, tmp_path):
+    one = mine_of(keras)()
+    state = state_of(keras, one)
+    one.writer = object()
+    one.rows.append(lambda: 0)
+    one._private = 1
+    state.write(tmp_path)
+    assert sorted(state.unsaved) == ["Mine.rows", "Mine.writer"]
+    other = mine_of(keras)()
+    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    assert (other._private, other.rows) == (1, [])
+
+
+def test_model_and_parameters_stay_those_of_the_running_fit(keras, tmp_path):
+    one, other = mine_of(keras)(), mine_of(keras)()
+    state = state_of(keras, one)
+    one.set_params({"epochs": 1})
+    one.set_model(model_cases.dense(keras))
+    state.write(tmp_path)
+    other.set_params({"epochs": 9})
+    other.set_model(None)
+    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    assert other.params == {"epochs": 9}
+    assert other.model is None
+
+
+def test_the_history_comes_back_with_nested_and_odd_values(keras, tmp_path):
+    state = state_of(keras)
+    values = {
+        "loss": [1.0, math.nan],
+        "f1": [np.array([0.1, 0.2], "float32")] * 2,
+        "nested": [{"a": np.float32(1)}],
+        "odd": [object()],
+    }
+    state.history.epoch = [0, 1]
+    state.history.history.update(values)
+    state.write(tmp_path)
+    other = state_of(keras)
+    other.history.history["stale"] = [1]
+    other.put_back(CallbackState.read(tmp_path))
+    assert other.history.epoch == [0, 1]
+    found = other.history.history
+    assert list(found) == ["loss", "f1", "nested"]
+    np.testing.assert_array_equal(found["loss"], values["loss"])
+    assert found["f1"][1].dtype == np.float32
+    assert found["nested"] == values["nested"]
+
+
+def test_callbacks_are_found_by_their_classes(keras, tmp_path):
+    Mine = mine_of(keras)
+    first, second = Mine(), Mine()
+    state = state_of(keras, first, keras.callbacks.TerminateOnNaN(), second)
+    first._private, second._private = 1, 2
+    state.write(tmp_path)
+    others = keras.callbacks.EarlyStopping(), Mine(), Mine(), Mine()
+    state_of(keras, *others).put_back(CallbackState.read(tmp_path))
+    assert [other._private for other in others[1:]] == [1, 2, 0]
+
+
+def fit(keras, model, callback, **arguments):
+    x, y = model_cases.features(4), model_cases.features(1, seed=1)
+    model.fit(x, y, batch_size=8, verbose=0, callbacks=[callback], **arguments)
+
+
+OF_KERAS = {
+    "EarlyStopping": {"monitor": "loss", "restore_best_weights": True, "patience": 1},
+    "ReduceLROnPlateau": {"monitor": "loss", "patience": 0, "min_delta": 10.0, "cooldown": 3},
+    "ModelCheckpoint": {"filepath": "x.weights.h5", "save_weights_only": True, "save_freq": 3},
+    "TensorBoard": {"log_dir": "logs", "write_graph": False},
+    "SwapEMAWeights": {},
+    "TerminateOnNaN": {},
+    "LearningRateScheduler": {"schedule": lambda epoch, rate: rate * 0.5},
+}
+# What the next steps depend on; the rest are files, clocks and settings.
+REMEMBERED = {
+    "EarlyStopping": ("wait", "best", "best_epoch", "best_weights", "stopped_epoch"),
+    "ReduceLROnPlateau": ("wait", "best", "cooldown_counter"),
+    "ModelCheckpoint": ("best", "_batches_seen_since_last_saving", "_last_batch_seen"),
+    "TensorBoard": ("_global_train_batch",),
+    "SwapEMAWeights": ("_ema_weights_in_model",),
+}
+
+
+@pytest.mark.parametrize("name", OF_KERAS)
+def test_what_keras_own_callbacks_remember_comes_back(keras, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    if not hasattr(keras.callbacks, name):
+        pytest.skip("this Keras line has none")
+    make = lambda: getattr(keras.callbacks, name)(**OF_KERAS[name])  # noqa: E731
+    model = model_cases.dense(keras)
+    model.compile(optimizer=keras.optimizers.SGD(0.01, use_ema=True), loss="mse")
+    one, other = make(), make()
+    state = CallbackState([one], keras.callbacks)
+    begun = keras.callbacks.LambdaCallback(on_train_begin=lambda logs=None: state.begin())
+    fit(keras, model, [one, begun], epochs=2)
+    state.write(tmp_path)
+    assert state.unsaved == ()
+    other.set_params(one.params)
+    other.set_model(model)
+    other.on_train_begin()
+    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    for attribute in REMEMBERED.get(name, ()):
+        np.testing.assert_equal(getattr(other, attribute), getattr(one, attribute), attribute)
+
+
+def test_what_keras_changes_of_its_arguments_is_left_alone(keras, tmp_path):
+    one = keras.callbacks.EarlyStopping(min_delta=0.1, patience=3)
+    state = state_of(keras, one)
+    one.min_delta, one.patience = -0.1, 4
+    state.write(tmp_path)
+    other = keras.callbacks.EarlyStopping(min_delta=0.2, patience=5)
+    expected = other.min_delta
+    state_of(keras, other).put_back(CallbackState.read(tmp_path))
+    assert (other.min_delta, other.patience) == (expected, 5)
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize("append", [True, False])
+def test_a_csv_log_goes_on_after_the_rows_of_its_checkpoint(keras, append, in_memory, tmp_path):
+    file = tmp_path / "log.csv"
+    if append:  # of a training that has ended
+        file.write_text("epoch,loss\n0,9.0\n1,8.0\n7,7.0\n")
+
+    def logger():
+        return keras.callbacks.CSVLogger(str(file), append=append)
+
+    one = logger()
+    one.on_train_begin()
+    one.set_model(model_cases.dense(keras))
+    state = state_of(keras, one)
+    one.on_epoch_end(0, {"loss": 1.0})
+    state.write(tmp_path)
+    expected = file.read_text()
+    one.on_epoch_end(1, {"loss": 2.0})
+    one.csv_file.write("2,half of a ro")
+
+    if in_memory:
+        other, again = one, state
+    else:
+        one.csv_file.close()
+        other = logger()
+        again = CallbackState([other], keras.callbacks)
+    again.keep_logs(again.read(tmp_path))
+    other.on_train_begin()
+    other.set_model(one.model)
+    if not in_memory:
+        again.begin()
+    again.put_back(CallbackState.read(tmp_path))
+    other.on_epoch_end(1, {"loss": 3.0})
+    other.on_train_end()
+    found = file.read_text().splitlines()
+    assert found[:-1] == expected.splitlines()
+    assert found[-1].startswith("1,3.0")
+    assert found.count(found[0]) == 1
+
+
+@pytest.mark.parametrize("was_there", [True, False])
+def test_a_csv_log_of_a_checkpoint_before_the_first_row_begins_anew(keras, was_there, tmp_path):
+    file = tmp_path / "log.csv"
+    if was_there:
+        file.write_text("epoch,loss\n" + "0,1.0\n" * 100)
+    one = keras.callbacks.CSVLogger(str(file))
+    one.on_train_begin()
+    one.set_model(model_cases.dense(keras))
+    state = state_of(keras, one)
+    state.write(tmp_path)
+    one.on_epoch_end(0, {"loss": 1.0})
+    one.on_train_end()
+    expected = file.read_text()
+    other = keras.callbacks.CSVLogger(str(file))
+    again = CallbackState([other], keras.callbacks)
+    again.keep_logs(again.read(tmp_path))
+    other.on_train_begin()
+    other.set_model(one.model)
+    other.on_epoch_end(0, {"loss": 1.0})
+    other.on_train_end()
+    assert file.read_text() == expected

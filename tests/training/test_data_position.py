@@ -1,0 +1,79 @@
+"""Data are gone on with where they were left, and every later pass comes in its order."""
+
+import time
+
+import pytest
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.training.direct_iterators import FitIterators
+from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
+
+ROWS, BATCH, PASSES = 10, 2, 3
+BATCHES = ROWS // BATCH
+
+
+def shuffled(*, prefetch, repeats):
+    data = tf.data.Dataset.range(ROWS).shuffle(ROWS, seed=7)
+    data = data.repeat(repeats) if repeats else data
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return data.batch(BATCH).prefetch(prefetch).with_options(options)
+
+
+def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, forgets=False):
+    """Reads epochs as Keras 3 does, with an iterator to spare; returns batches and where it is."""
+    iterators = FitIterators()
+    known = iterators.over(data)
+    position, found, first = DataPosition(iterators), [], True
+    begin = resume[:2] if resume else (0, 0)
+    for epoch in range(begin[0], PASSES):
+        if makes_new or epoch == begin[0]:
+            iterator = iter(known)
+        position.follow(iterator)
+        if resume and first:
+            position.put_back(CapturedPosition.read(resume[2], folder))
+        used = position.follow(iterator)
+        for step in range(begin[1] if first else 0, epoch_length):
+            found.append(next(used).numpy().tolist())
+            position.took(1)
+            if len(found) == stop_at:
+                time.sleep(0.01)  # prefetching comes as far as it can
+                captured = position.captured()
+                if forgets:
+                    where = captured.position.model_copy(update={"is_saved": False})
+                    captured = CapturedPosition(where)
+                return found, (epoch, step + 1, captured.write(folder))
+        first = False
+        if makes_new:
+            spare = iter(known)  # noqa: F841 (draws seeds, as Keras' does)
+    return found, None
+
+
+@pytest.mark.parametrize("forgets", [False, True], ids=["saved", "read again"])
+@pytest.mark.parametrize("repeats", [None, 2, -1], ids=["finite", "repeated", "endless"])
+@pytest.mark.parametrize("prefetch", [1, 20])
+def test_the_order_is_that_of_reading_on(tmp_path, prefetch, repeats, forgets):
+    kind = {
+        "epoch_length": 7 if repeats == -1 else BATCHES * (repeats or 1),
+        "makes_new": repeats != -1,
+    }
+    whole, _ = read(shuffled(prefetch=prefetch, repeats=repeats), tmp_path, **kind)
+    for stop_at in range(1, len(whole)):
+        folder = tmp_path / str(stop_at)
+        folder.mkdir()
+        data = shuffled(prefetch=prefetch, repeats=repeats)
+        before, point = read(data, folder, stop_at=stop_at, forgets=forgets, **kind)
+        data = shuffled(prefetch=prefetch, repeats=repeats)
+        after, _ = read(data, folder, resume=point, **kind)
+        assert before + after == whole, f"stopped at {stop_at}"
+
+
+def test_what_cannot_be_read_again_is_refused(tmp_path):
+    stream = iter(range(ROWS))
+    spec = tf.TensorSpec([], tf.int32)
+    once = tf.data.Dataset.from_generator(lambda: stream, output_signature=spec)
+    _, point = read(once, tmp_path, epoch_length=8, makes_new=False, stop_at=6)
+    assert not point[2].is_saved
+    with pytest.raises(errors.UserError, match="they end after . of 6 batches"):
+        read(once, tmp_path, epoch_length=8, makes_new=False, resume=point)

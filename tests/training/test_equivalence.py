@@ -1,0 +1,259 @@
+"""A plan that leads elsewhere than plain `fit` is found out, and the record says where."""
+
+import contextlib
+import time
+
+import model_cases
+import numeric_models
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import captured
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.lines import keras_line
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.step import fused_update
+from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.trials import choosing, turns
+from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.equivalence import EquivalenceCheck
+from tfx_perf.training.trials.starting_point import StartingPoint
+from tfx_perf.training.trials.variant import Variant
+from tfx_perf.training.trials.yardstick import Outcome, Yardstick
+
+SEVERAL = TrainingPlan(steps_per_call=7)
+FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
+XLA = TrainingPlan(steps_per_call=7, xla=True)
+XLA_CALL = TrainingPlan(steps_per_call=7, xla_call=True)
+
+
+@pytest.fixture(autouse=True)
+def same_weights():
+    """What is planted shows more or less, as the weights are; so they are always the same."""
+    keras_line.set_random_seed(3)
+
+
+@contextlib.contextmanager
+def checking(model, data):
+    """Yields a check whose reference has been run."""
+    call = captured(model, data, epochs=1)
+    variants = {None: Variant(call, Loop(call))}
+    start = StartingPoint(variants)
+    check = EquivalenceCheck(
+        variants,
+        PLAIN_FIT,
+        data.repeat(),
+        start=start,
+        limit=lambda: time.perf_counter() + 600,
+        loss_tolerance=0.01,
+    )
+    check.reference(check.first_look())
+    check._hopeless_seconds = 1e9  # how fast a plan is, is not asked here
+    yield check
+
+
+def scaled_gradients(monkeypatch, factor):
+    own = SplitStep._apply
+    monkeypatch.setattr(
+        SplitStep, "_apply", lambda self, grads: own(self, [grad * factor for grad in grads])
+    )
+
+
+def test_weights_that_rounding_does_not_explain(keras, monkeypatch):
+    """The loss differs by less than 1e-4."""
+    scaled_gradients(monkeypatch, 1.001)
+    model, data = numeric_models.cnn(keras)
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    with checking(model, data) as check:
+        found = check.check(FUSED.model_copy(update={"fused_update": False, "xla": True}))
+        assert found.status == "different"
+        assert "of its size, rounding explains" in found.reason
+        assert "kernel" in found.reason or "bias" in found.reason
+        assert abs(found.loss - check._reference_loss) < 1e-4 * found.loss
+        assert isinstance(check.check(XLA_CALL), type(found))
+
+
+def test_slots_alone(keras, monkeypatch):
+    own = fused_update._Adam.__call__
+
+    def off(self, variable, gradient, *, learning_rate):
+        own(self, variable, gradient, learning_rate=learning_rate)
+        for velocity in self._optimizer._velocities:
+            velocity.assign(velocity * 1.0001)
+
+    monkeypatch.setattr(fused_update._Adam, "__call__", off)
+    with checking(*numeric_models.dense(keras)) as check:
+        found = check.check(FUSED)
+    assert found.status == "different"
+    assert "velocity" in found.reason or "v/dense" in found.reason
+
+
+def test_metrics_alone(keras):
+    """A metric that sees one batch in twenty twice."""
+    model, data = numeric_models.dense(keras)
+    with checking(model, data) as check:
+        own, line = type(check._variants[None].loop.line).metrics, check._variants[None].loop.line
+        assert isinstance(check.check(FUSED), Contender)
+
+        def metrics(model, x, y, y_pred, weight):
+            own(line, model, x[:4], y[:4], y_pred[:4], weight)
+            return own(line, model, x, y, y_pred, weight)
+
+        line.metrics = metrics
+        found = check.check(XLA)
+    assert found.status == "different"
+
+
+def test_moving_averages_alone(keras):
+    model, data = numeric_models.batch_norm(keras)
+    plan = TrainingPlan(steps_per_call=7, xla=True)
+    with checking(model, data) as check:
+        line = check._variants[None].loop.line
+        own = type(line).forward
+
+        def forward(model, x):
+            average = model.layers[1].moving_mean
+            average.assign(average * 1.001)
+            return own(line, model, x)
+
+        line.forward = forward
+        found = check.check(plan)
+    assert found.status == "different"
+    assert "moving_mean" in found.reason
+
+
+@pytest.mark.parametrize("name", ["dense", "wide_and_deep", "batch_norm"])
+def test_what_differs_by_rounding_passes(keras, name):
+    build = getattr(numeric_models, name)
+    with checking(*build(keras)) as check:
+        for plan in (SEVERAL, XLA, XLA_CALL):
+            found = check.check(plan)
+            assert isinstance(found, Contender), found.reason
+            assert not found.note
+
+
+def test_a_gradient_that_is_zero_in_theory_may_lead_anywhere(keras):
+    layers = keras.layers
+    inputs = keras.Input((6, 8))
+    hidden = layers.MultiHeadAttention(2, 4)(inputs, inputs)  # its keys' bias
+    model = keras.Model(inputs, layers.Dense(1)(hidden))
+    model.compile("adam", "mse")
+    data = numeric_models.batched(numeric_models.floats(6, 8), numeric_models.floats(6, 1, seed=1))
+    with checking(model, data) as check:
+        found = check.check(XLA)
+        assert isinstance(found, Contender), found.reason
+        assert not found.note  # it is not random
+
+
+def dropout(keras):
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((4,)), layers.Dense(16), layers.Dropout(0.5), layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    return model, numeric_models.batched(numeric_models.floats(4), numeric_models.floats(1, seed=1))
+
+
+def test_of_random_models_the_statistics_are_compared(keras, monkeypatch):
+    with checking(*dropout(keras)) as check:
+        found = check.check(XLA)
+        assert isinstance(found, Contender), found.reason
+        assert "random" in found.note
+        found = check.check(SEVERAL)
+        assert isinstance(found, Contender), found.reason
+        # Keras 3 draws from variables, so that without XLA the masks are those of plain fit.
+        assert bool(found.note) == (keras.__name__ == "tf_keras")
+
+
+def test_of_random_models_too_another_training_is_found_out(keras, monkeypatch):
+    scaled_gradients(monkeypatch, -1.0)
+    with checking(*dropout(keras)) as check:
+        found = check.check(XLA)
+        assert found.status == "different"
+        assert "chance explains" in found.reason
+
+
+def without_loss(keras):
+    class Own(keras.Model):
+        def train_step(self, data):
+            error = model_cases.descend(self, data)
+            return {"error": error, "targets": tf.reduce_mean(data[1], axis=0)}
+
+    inputs = keras.Input((4,))
+    model = Own(inputs, keras.layers.Dense(2)(inputs))
+    model.compile("sgd")
+    return model, model_cases.batched(model_cases.features(4), model_cases.features(2, seed=1))
+
+
+def test_an_own_train_step_without_a_loss_gets_a_plan(keras, monkeypatch, same_plans):
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.02)
+    model, data = without_loss(keras)
+    call = captured(model, data.repeat(), steps_per_epoch=200, epochs=1)
+    settings = PerfConfig.from_dict(
+        {"training": {"trial_budget_seconds": 60, "steps_per_call": [10]}}
+    )
+    found = choosing.by_trials(call, Loop(call), settings=settings)
+    trial = next(trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_call=10))
+    assert trial.status in {"chosen", "slower"}, trial.reason
+    assert trial.speedup is not None
+    assert trial.loss is None
+
+
+def values(**arrays):
+    return {name: np.asarray(array, "float32") for name, array in arrays.items()}
+
+
+def yardstick(reference, *others, metrics=()):
+    found = Yardstick(reference, metrics=metrics, examples=100)
+    for other in others:
+        found.allow(other)
+    return found
+
+
+def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
+    reference = Outcome(values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0))
+    rule = yardstick(reference, metrics=["total", "count"])
+    flipped = Outcome(values(weight=1.0, total=51, count=100), values(accuracy=0.51, loss=1.0))
+    assert rule.exceeded(flipped, loss_tolerance=0.01) is None
+    many = Outcome(values(weight=1.0, total=60, count=100), values(accuracy=0.6, loss=1.0))
+    assert rule.exceeded(many, loss_tolerance=0.01).name == "total"
+    unexplained = Outcome(reference.values, values(accuracy=0.51, loss=1.0))
+    assert rule.exceeded(unexplained, loss_tolerance=0.01).name == "logs['accuracy']"
+    lost = Outcome(flipped.values, values(accuracy=0.51, loss=1.01))
+    assert rule.exceeded(lost, loss_tolerance=0.01).name == "logs['loss']"
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_is_not_finite_differs_unless_plain_fits_is_not_either(bad):
+    reference, other = (Outcome(values(weight=[1.0, each]), {}) for each in (2.0, bad))
+    assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "weight"
+    assert yardstick(other).exceeded(other, loss_tolerance=0.01) is None
+    assert yardstick(other).exceeded(reference, loss_tolerance=0.01)
+
+
+def test_whole_numbers_are_equal_or_not():
+    reference, other = (Outcome({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1))
+    assert yardstick(reference).exceeded(reference, loss_tolerance=0.01) is None
+    assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "iteration"
+
+
+def test_what_an_optimizer_counts_while_it_is_traced_is_put_back(keras):
+    """tf_keras' Nadam does so, and what it computes then depends on how often it was traced."""
+    model, data = numeric_models.dense(keras)
+    optimizer = keras.optimizers.Nadam(0.01)
+    model.compile(optimizer, "mse")
+    call = captured(model, data, epochs=1)
+    start = StartingPoint({None: Variant(call, Loop(call))})
+    weights = [variable.numpy() for variable in model.trainable_variables]
+    numbers = {name: each for name, each in vars(optimizer).items() if isinstance(each, int)}
+    call.proceed()
+    expected = model.get_weights()
+    start.restore()
+    model.train_function = None
+    assert numbers == {name: each for name, each in vars(optimizer).items() if name in numbers}
+    np.testing.assert_array_equal(model.trainable_variables[0].numpy(), weights[0])
+    call.proceed()
+    for found, value in zip(model.get_weights(), expected, strict=True):
+        np.testing.assert_array_equal(found, value)

@@ -1,0 +1,114 @@
+"""XLA takes any index for one in range; a plan that compiles finds out as plain `fit` would."""
+
+import numeric_models
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, captured
+from numeric_models import ROWS, STEPS
+
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+
+PLANS = {
+    "xla": TrainingPlan(steps_per_call=7, xla=True),
+    "xla in slices": TrainingPlan(steps_per_call=7, xla=True, micro_batches=3),
+    "xla, recompute": TrainingPlan(steps_per_call=7, xla=True, recompute=2),
+    "xla_call": TrainingPlan(steps_per_call=7, xla_call=True),
+}
+
+
+def embedding(keras):
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((2,)), layers.Embedding(5, 4), layers.Flatten(), layers.Dense(1)]
+    )
+    model.compile("sgd", "mse")
+    return model, numeric_models.integers(5, 2), numeric_models.floats(1)
+
+
+def gather(keras):
+    class Gather(keras.layers.Layer):
+        def call(self, inputs):
+            table = tf.reshape(tf.range(10.0), [2, 5])
+            return tf.gather(table, inputs, axis=1)[0]
+
+    inputs = keras.Input((2,), dtype="int32")
+    model = keras.Model(inputs, keras.layers.Dense(1)(Gather()(inputs)))
+    model.compile("sgd", "mse")
+    return model, numeric_models.integers(5, 2), numeric_models.floats(1)
+
+
+def gather_nd(keras):
+    class Gather(keras.layers.Layer):
+        def call(self, inputs):
+            return tf.gather_nd(tf.reshape(tf.range(10.0), [5, 2]), inputs[..., tf.newaxis])
+
+    inputs = keras.Input((2,), dtype="int32")
+    flat = keras.layers.Flatten()(Gather()(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(1)(flat))
+    model.compile("sgd", "mse")
+    return model, numeric_models.integers(5, 2), numeric_models.floats(1)
+
+
+def labels(keras):
+    layers = keras.layers
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(5)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss)
+    return model, numeric_models.floats(4), numeric_models.integers(5, 1)
+
+
+MODELS = {build.__name__: build for build in (embedding, gather, gather_nd, labels)}
+
+
+def planted(keras, build, bad):
+    """Returns the call of a `fit` of which the twelfth step has a bad index."""
+    model, features, targets = build(keras)
+    indices = targets if build is labels else features
+    if bad is not None:
+        indices[11 * ROWS + 3, 0] = bad
+    return captured(model, numeric_models.batched(features, targets), epochs=1)
+
+
+# -6, because Keras 3 counts from behind.
+@pytest.mark.parametrize(("plan", "bad"), [*((plan, 5) for plan in PLANS), ("xla_call", -6)])
+def test_an_embedding(keras, plan, bad):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        planted(keras, embedding, bad).proceed()
+    call = planted(keras, embedding, bad)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"is not in \[0, [5n]\).*found by"):
+        Loop(call).fit(PLANS[plan])
+
+
+@pytest.mark.parametrize("name", ["gather", "gather_nd", "labels"])
+@pytest.mark.parametrize("plan", ["xla", "xla_call"])
+def test_others(keras, name, plan):
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        planted(keras, MODELS[name], 7).proceed()
+    call = planted(keras, MODELS[name], 7)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="found by"):
+        Loop(call).fit(PLANS[plan])
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_good_indices_train_as_always(keras, name):
+    call = planted(keras, MODELS[name], None)
+    before = Snapshot(call.model)
+    call.proceed()
+    expected = Snapshot(call.model)
+    call.model.train_function = call.model.test_function = None
+    for plan in (PLANS["xla"], PLANS["xla_call"]):
+        before.restore()
+        _, timer = Loop(call).fit(plan)
+        assert timer.step_count == STEPS
+        for found, other in zip(Snapshot(call.model).values, expected.values, strict=True):
+            np.testing.assert_allclose(found, other, rtol=1e-4, atol=1e-6)
+
+
+def test_a_step_that_is_found_out_changes_no_weights(keras):
+    """Up to the end of the call with `xla_call`, whose steps are one computation."""
+    call = planted(keras, embedding, 5)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        Loop(call).fit(TrainingPlan(steps_per_call=1, xla=True))
+    assert int(call.model.optimizer.iterations) == 11

@@ -1,0 +1,189 @@
+"""What comes back from a file as it was."""
+
+import collections
+import datetime
+import json
+import math
+import pathlib
+import random
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_perf.training.recovery import plain_data
+from tfx_perf.training.recovery.plain_data import is_packed, packed, same, unpacked
+
+VALUES = [
+    None,
+    True,
+    2**70,
+    -0.5,
+    math.inf,
+    "word \ud800",
+    b"\0bytes",
+    1 + 2j,
+    pathlib.Path("a/b"),
+    datetime.datetime(2024, 2, 29, 12, tzinfo=datetime.timezone.utc),
+    datetime.date(2024, 2, 29),
+    datetime.timedelta(days=-1, microseconds=3),
+    [1, [2.5, "x"], (None, ())],
+    {1: "one", "1": [1], (2, "b"): {None: 3}},
+    {"a", 2, (3,)},
+    frozenset({1}),
+    collections.deque([1, 2], maxlen=2),
+    collections.Counter("abca"),
+    collections.OrderedDict(b=1, a=2),
+    collections.defaultdict(list, {"k": [1]}),
+    np.float32(0.1),
+]
+
+
+def again(value, current=None):
+    """Returns the value as JSON brings it back."""
+    node = packed(value)
+    assert is_packed(node)
+    return unpacked(json.loads(json.dumps(node, default=lambda array: array.tolist())), current)
+
+
+def kind(value):
+    """Returns a name for a test; a set's own words come in another order in every process."""
+    return type(value).__name__
+
+
+@pytest.mark.parametrize("value", [v for v in VALUES if not isinstance(v, np.generic)], ids=kind)
+def test_a_value_comes_back_with_its_type(value):
+    found = again(value)
+    assert found == value
+    assert type(found) is type(value)
+
+
+def test_a_deque_and_a_defaultdict_stay_what_they_are():
+    assert again(collections.deque([1, 2], maxlen=2)).maxlen == 2
+    assert again(collections.defaultdict(list))["new"] == []
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int64", "bool", "<U3", "complex64"])
+def test_arrays_and_scalars_and_tensors_come_back(dtype):
+    array = np.ones((2, 3)).astype(tf.bfloat16.as_numpy_dtype if dtype == "bfloat16" else dtype)
+    found = unpacked(packed(array))
+    assert (found.dtype, found.tobytes()) == (array.dtype, array.tobytes())
+    assert unpacked(packed(array[0, 0])).dtype == array.dtype
+    if dtype != "<U3":
+        assert isinstance(unpacked(packed(tf.constant(array))), tf.Tensor)
+
+
+def test_what_is_packed_does_not_change_with_the_value():
+    value = {"a": [1], "b": np.zeros(2)}
+    node = packed(value)
+    value["a"].append(2)
+    value["b"][0] = 7
+    found = unpacked(node)
+    assert found["a"] == [1]
+    assert found["b"].tolist() == [0, 0]
+
+
+def test_a_container_that_others_hold_is_changed_in_place():
+    inner, seen = [1], {3}
+    held = {"inner": inner, "seen": seen, "gone": 1}
+    node = packed({"inner": [1, 2], "seen": {4}})
+    assert unpacked(node, held) is held
+    assert held == {"inner": [1, 2], "seen": {4}}
+    assert held["inner"] is inner
+    assert held["seen"] is seen
+
+
+@pytest.mark.parametrize(
+    ("make", "draw"),
+    [
+        (lambda: random.Random(1), random.Random.random),
+        (lambda: np.random.default_rng(1), np.random.Generator.random),
+        (lambda: np.random.RandomState(1), np.random.RandomState.random_sample),
+        (lambda: np.random.Generator(np.random.MT19937(1)), np.random.Generator.random),
+    ],
+)
+def test_a_generator_goes_on_where_it_was(make, draw):
+    one = make()
+    draw(one)
+    node = packed(one)
+    expected = draw(one)
+    other = make()
+    assert unpacked(node, other) is other
+    assert draw(other) == expected
+
+
+def test_variables_and_what_has_some_take_their_values_back(keras):
+    for make in (lambda: tf.Variable([1.0, 2.0]), lambda: keras.layers.Dense(2)):
+        one, other = make(), make()
+        if isinstance(one, keras.layers.Layer):
+            one.build((None, 3))
+            other.build((None, 3))
+            values, found = one.variables, other.variables
+        else:
+            values, found = [one], [other]
+        values[0].assign_add(tf.ones_like(values[0]))
+        assert unpacked(packed(one), other) is other
+        for a, b in zip(values, found, strict=True):
+            np.testing.assert_array_equal(a.numpy(), b.numpy())
+
+
+def test_a_state_without_its_object_is_refused(keras):
+    metric = keras.metrics.Mean()
+    for current in (None, 3, tf.Module()):
+        with pytest.raises(ValueError, match="state|saved"):
+            unpacked(packed(metric), current)
+    with pytest.raises(ValueError, match="shape"):
+        unpacked(packed(tf.Variable([1.0])), tf.Variable([1.0, 2.0]))
+
+
+def test_a_variable_that_is_not_there_is_made():
+    made = unpacked(packed(tf.Variable([1.0, 2.0], trainable=False, name="mean")))
+    assert isinstance(made, tf.Variable)
+    assert made.numpy().tolist() == [1.0, 2.0]
+    assert not made.trainable
+
+
+def test_functions_of_frameworks_come_back_by_name():
+    import keras
+
+    for function in (np.less, tf.reduce_mean, keras.ops.less):
+        assert unpacked(packed(function)) is function
+    assert not is_packed(packed(lambda: 0))
+
+
+def recursive():
+    value = []
+    value.append(value)
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        object(),
+        recursive(),
+        [open],
+        {"a": lambda: 0},
+        {object(): 1},
+        np.array([object()]),
+        collections.defaultdict(lambda: 0),
+        tf.data.Dataset.range(3),
+        collections.namedtuple("Pair", "a b")(1, 2),  # noqa: PYI024
+    ],
+)
+def test_what_cannot_come_back_is_not_packed(value):
+    assert not is_packed(packed(value))
+    assert same(packed(value), packed(value)) or isinstance(value, np.ndarray)
+
+
+@pytest.mark.parametrize("value", [*VALUES, math.nan, np.array([math.nan])], ids=kind)
+def test_a_value_is_the_same_as_itself_and_as_nothing_else(value):
+    assert same(packed(value), packed(value))
+    others = [other for other in VALUES if other is not value]
+    assert not any(same(packed(value), packed(other)) for other in others)
+
+
+def test_nothing_is_run_to_read_a_value():
+    with pytest.raises(KeyError):
+        unpacked({"kind": "Popen", "data": ["true"]})
+    assert not hasattr(plain_data, "pickle")

@@ -1,0 +1,205 @@
+"""Users' callbacks, and what they make of a model, in a training that is broken off and resumed."""
+
+import contextlib
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same, assert_same_history
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import meters
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery import save_clock
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.choice import PlanChoice
+
+EPOCHS = 4
+
+
+@pytest.fixture(autouse=True)
+def short_trainings(monkeypatch):
+    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+    flops = meters.Flops(None, None, None)
+    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+
+
+def model_of(keras, *, rate=0.01):
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((4,)), layers.Dense(8, activation="relu", name="hidden"), layers.Dense(1)]
+    )
+    model.compile(optimizer=keras.optimizers.SGD(rate, momentum=0.9), loss="mse")
+    return model
+
+
+def shuffled():
+    return model_cases.regression().unbatch().shuffle(100, seed=4).batch(model_cases.BATCH_SIZE)
+
+
+def data(stages=shuffled):
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread can delay the end of every fit
+    return stages().with_options(options).repeat()
+
+
+def fit(keras, callbacks, *, folder=None, ends_at=None, stages=shuffled):
+    """Trains; under plain `fit` if there is no folder, until an epoch if one is given."""
+    keras.utils.set_random_seed(3)
+    model, session = model_of(keras), None
+    if ends_at is not None:
+        callbacks = [*callbacks, broken_off_at(keras, ends_at)]
+    watched = contextlib.nullcontext()
+    if folder is not None:
+        training = {"checkpoint_steps": 4, "checkpoint_folder": str(folder)}
+        session = TrainingSession(PerfConfig.from_dict({"training": training}))
+        plan = TrainingPlan(steps_per_call=4)
+        session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+        watched = interception.intercepting_fit(session.fit)
+    with watched:
+        history = model.fit(
+            data(stages),
+            steps_per_epoch=model_cases.BATCHES,
+            epochs=EPOCHS,
+            callbacks=callbacks,
+            verbose=0,
+        )
+    return model, history, session
+
+
+def broken_off_at(keras, epoch):
+    def end(at, logs=None):
+        if at == epoch:
+            raise InterruptedError
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=end)
+
+
+def resumed(keras, make, folder, *, stages=shuffled):
+    """Returns what plain `fit` gives and what a training does that is broken off and run again."""
+    expected = fit(keras, make(keras), stages=stages)
+    with pytest.raises(InterruptedError):
+        fit(keras, make(keras), folder=folder, ends_at=2, stages=stages)
+    return expected, fit(keras, make(keras), folder=folder, stages=stages)
+
+
+def averages(keras):
+    class Averages(keras.callbacks.Callback):
+        """Makes its variables when it needs them."""
+
+        average = None
+
+        def on_epoch_end(self, epoch, logs=None):
+            if self.average is None:
+                self.average = [tf.Variable(np.array(w)) for w in self.model.weights]
+            for average, weight in zip(self.average, self.model.weights, strict=True):
+                average.assign(0.9 * average + 0.1 * tf.convert_to_tensor(weight))
+
+        def on_train_end(self, logs=None):
+            for average, weight in zip(self.average, self.model.weights, strict=True):
+                weight.assign(average)
+
+    return [Averages()]
+
+
+def more_patient(keras):
+    class MorePatient(keras.callbacks.EarlyStopping):
+        """Changes what its constructor was given."""
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.patience += 1
+            super().on_epoch_end(epoch, logs)
+
+    return [MorePatient("loss", patience=0, min_delta=100.0)]
+
+
+def freezes(keras):
+    def freeze(epoch, logs=None):
+        if epoch == 1:
+            callback.model.get_layer("hidden").trainable = False
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_begin=freeze)
+    return [callback]
+
+
+@pytest.mark.parametrize("make", [averages, more_patient, freezes])
+def test_it_goes_on_as_under_plain_fit(keras, make, tmp_path):
+    (model, expected, _), (found, history, session) = resumed(keras, make, tmp_path)
+    assert session.record.resumed_step > model_cases.BATCHES
+    assert_same(Snapshot(found), Snapshot(model))
+    assert_same_history(history, expected)
+
+
+def makes_variables_of_the_model(keras):
+    def make(epoch, logs=None):
+        callback.model.average = [tf.Variable(np.array(w)) for w in callback.model.weights]
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=make)
+    return [callback]
+
+
+def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
+    """The model has other variables when it is resumed than it had when it was saved."""
+    file = tmp_path / "log.csv"
+
+    def make(keras):
+        return [*makes_variables_of_the_model(keras), keras.callbacks.CSVLogger(str(file))]
+
+    (model, expected, _), (found, history, session) = resumed(keras, make, tmp_path / "saved")
+    assert session.record.resumed_step is None
+    assert "began anew" in session.record.notes[0]
+    assert_same(Snapshot(found), Snapshot(model))
+    assert_same_history(history, expected)
+    assert len(file.read_text().splitlines()) == 1 + EPOCHS
+
+
+def test_data_whose_state_does_not_fit_begin_anew(keras, tmp_path):
+    with pytest.raises(InterruptedError):
+        fit(keras, [], folder=tmp_path, ends_at=2)
+    edited = lambda: shuffled().prefetch(3)  # noqa: E731
+    model, expected, _ = fit(keras, [], stages=edited)
+    found, history, session = fit(keras, [], folder=tmp_path, stages=edited)
+    assert "began anew" in session.record.notes[0]
+    assert_same(Snapshot(found), Snapshot(model))
+    assert_same_history(history, expected)
+
+
+def test_a_cache_in_files_stays_whole(keras, tmp_path):
+    def stages(name):
+        return lambda: shuffled().cache(str(tmp_path / name))
+
+    model, expected, _ = fit(keras, [], stages=stages("plain"))
+    found, history, session = fit(keras, [], folder=tmp_path / "saved", stages=stages("ours"))
+    assert_same(Snapshot(found), Snapshot(model))
+    assert_same_history(history, expected)
+    assert any("a cache in files" in note for note in session.record.notes)
+
+
+def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
+    file = tmp_path / "log.csv"
+    with pytest.raises(InterruptedError):
+        fit(keras, [keras.callbacks.CSVLogger(str(file))], folder=tmp_path / "a", ends_at=2)
+    logger = keras.callbacks.CSVLogger(str(file))
+    fit(keras, [logger], folder=tmp_path / "a")
+    assert len(file.read_text().splitlines()) == 1 + EPOCHS
+    fit(keras, [logger])
+    lines = file.read_text().splitlines()
+    assert len(lines) == 1 + EPOCHS
+    assert lines[0].startswith("epoch")
+
+
+def test_what_was_infinite_at_first_is_no_blow_up(keras, tmp_path):
+    def make(keras):
+        def forbid(logs=None):
+            kernel = callback.model.get_layer("hidden").bias
+            kernel.assign([-np.inf, *np.zeros(7)])
+
+        callback = keras.callbacks.LambdaCallback(on_train_begin=forbid)
+        return [callback]
+
+    model, expected, _ = fit(keras, make(keras))
+    found, history, _ = fit(keras, make(keras), folder=tmp_path)
+    assert_same(Snapshot(found), Snapshot(model))
+    assert_same_history(history, expected)

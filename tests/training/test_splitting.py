@@ -1,0 +1,190 @@
+"""What plain `fit` would call is called, or the step is not taken apart."""
+
+import functools
+
+import keras as keras3
+import model_cases
+import numeric_models
+import pytest
+import tensorflow as tf
+import tf_keras
+from model_cases import Snapshot, assert_same, assert_same_history, captured
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.lines import keras_line
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.step import compiled_call, fused_update
+from tfx_perf.training.step.preparation import Preparation
+from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+from tfx_perf.training.trials import families
+
+SEVERAL = TrainingPlan(steps_per_call=5)
+
+
+def line_and_model(keras):
+    model = model_cases.dense(keras)
+    return keras_line.line_of(model), model
+
+
+def own_step(model):
+    def train_step(data):
+        return {"loss": model_cases.descend(model, data), "share": tf.reduce_mean(data[1])}
+
+    return train_step
+
+
+def halved(gradients_and_variables):
+    return [(gradient / 2, variable) for gradient, variable in gradients_and_variables]
+
+
+def compute_gradients(optimizer):
+    own = optimizer.compute_gradients
+    optimizer.compute_gradients = lambda *args, **named: halved(own(*args, **named))
+
+
+def minimize(optimizer):
+    def own(loss, variables, tape=None):
+        pairs = zip(tape.gradient(loss, variables), variables, strict=True)
+        optimizer.apply_gradients(halved(pairs))
+
+    optimizer.minimize = own
+
+
+class Halving(tf_keras.optimizers.SGD):
+    def compute_gradients(self, loss, var_list, tape=None):
+        return halved(super().compute_gradients(loss, var_list, tape))
+
+
+class LegacyHalving(tf_keras.optimizers.legacy.SGD):
+    def _get_gradients(self, tape, loss, var_list, grad_loss=None):
+        return halved(super()._get_gradients(tape, loss, var_list, grad_loss))
+
+
+def sgd(own=lambda optimizer: None):
+    optimizer = tf_keras.optimizers.SGD(0.1)
+    own(optimizer)
+    return optimizer
+
+
+OWN_GRADIENTS = {
+    "compute_gradients of a class": lambda: Halving(0.1),
+    "compute_gradients of an instance": lambda: sgd(compute_gradients),
+    "minimize of an instance": lambda: sgd(minimize),
+    "inside a loss scale": lambda: tf_keras.mixed_precision.LossScaleOptimizer(Halving(0.1)),
+    "a legacy one": lambda: LegacyHalving(0.1),
+}
+
+
+def trained_as_plain_fit_does(model, plan=SEVERAL):
+    call = captured(model, model_cases.regression())
+    before = Snapshot(model)
+    expected = call.proceed()
+    trained = Snapshot(model)
+    before.restore()
+    model.train_function = model.test_function = None
+    loop = Loop(call)
+    history, _ = loop.fit(plan)
+    assert_same_history(history, expected)
+    assert_same(Snapshot(model), trained)
+    return loop
+
+
+def tried(loop, model):
+    settings = PerfConfig.from_dict({"compilation": {"enabled": True}})
+    return families.families(model, loop, settings=settings, step_seconds=0.001)
+
+
+@pytest.mark.parametrize("name", OWN_GRADIENTS)
+def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
+    model = model_cases.dense(tf_keras)
+    model.compile(OWN_GRADIENTS[name](), "mse")
+    loop = trained_as_plain_fit_does(model)
+    assert "computes gradients in its own way" in loop.line.splitting_obstacle(model)
+    found, refused = tried(loop, model)
+    assert [str(plan) for plans in found for plan in plans] == ["10 steps per call"]
+    assert len(refused) == 2
+
+
+def test_an_own_train_step_of_the_instance(keras):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.train_step = own_step(model)
+    loop = trained_as_plain_fit_does(model)
+    assert "its own train_step" in loop.line.splitting_obstacle(model)
+    assert slicing_obstacle(model, loop.line)
+    assert compiled_call.obstacle(model, loop.line, loop.element_spec)
+
+
+def test_what_keras_has_of_its_own_can_be_split(keras):
+    line, model = line_and_model(keras)
+    assert line.splitting_obstacle(model) is None
+    for optimizer in (
+        "adam",
+        numeric_models.scaled(keras, keras.optimizers.SGD()),
+        *([tf_keras.optimizers.legacy.Adam()] if keras is tf_keras else []),
+    ):
+        model.compile(optimizer, "mse")
+        assert line.splitting_obstacle(model) is None
+
+
+def test_a_model_with_nothing_to_train_cannot_be_split(keras):
+    line, model = line_and_model(keras)
+    model.trainable = False
+    model.compile("adam", "mse")
+    assert line.splitting_obstacle(model) == "the model has nothing to train"
+
+
+def test_an_own_update_step_of_the_instance_is_not_fused(keras):
+    model = model_cases.dense(keras)
+
+    def update_step(gradient, variable, *learning_rate):
+        variable.assign_sub(0.01 * tf.sign(gradient))
+
+    model.optimizer.update_step = update_step
+    assert not fused_update.is_possible(model.optimizer, keras_line.line_of(model))
+    trained_as_plain_fit_does(model)
+
+
+def test_an_own_compute_metrics_sees_the_weights_that_plain_fit_shows_it(keras):
+    class Own(keras.Model):
+        def compute_metrics(self, x, y, y_pred, sample_weight=None):
+            found = super().compute_metrics(x, y, y_pred, sample_weight)
+            return {**found, "size": tf.reduce_sum(tf.abs(self.trainable_variables[0]))}
+
+    inputs = keras.Input((4,))
+    model = Own(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(keras.optimizers.SGD(0.3, momentum=0.9), "mse")
+    for plan in (SEVERAL, TrainingPlan(steps_per_call=5, fused_update=True)):
+        trained_as_plain_fit_does(model, plan)
+    trained_as_plain_fit_does(model, TrainingPlan(steps_per_call=5, xla_call=True))
+    assert slicing_obstacle(model, keras_line.line_of(model)) == (
+        "the model has its own compute_metrics"
+    )
+
+
+def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
+    class Own(keras3.optimizers.SGD):
+        def scale_loss(self, loss):
+            return loss * loss
+
+    model = model_cases.dense(keras3)
+    model.compile(Own(0.01), "mse")
+    trained_as_plain_fit_does(model)
+    assert "scales the loss in its own way" in slicing_obstacle(
+        model, keras_line.line_of(model)
+    )
+
+
+@pytest.mark.parametrize("name", ["call", "compute_loss"])
+def test_inputs_that_an_own_method_of_the_instance_sees_are_not_prepared(keras, name):
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Rescaling(2.0)(inputs)))
+    model.compile("sgd", "mse")
+    line = keras_line.line_of(model)
+    assert Preparation(model, line).row_bytes
+    own = getattr(model, name)
+    setattr(model, name, functools.partial(own))
+    assert not Preparation(model, line).row_bytes
+
+

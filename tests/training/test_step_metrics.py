@@ -1,0 +1,107 @@
+"""Metrics get from every plan what plain `fit` gives them, in its order."""
+
+import model_cases
+import numeric_models
+import pytest
+import tensorflow as tf
+from model_cases import Snapshot, assert_same, assert_same_history, captured
+
+from tfx_perf.training.lines import keras_line
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+
+PLANS = (
+    TrainingPlan(steps_per_call=7),
+    TrainingPlan(steps_per_call=7, xla=True),
+    TrainingPlan(steps_per_call=7, xla_call=True),
+    TrainingPlan(steps_per_call=7, recompute=2),
+)
+
+
+def assert_trains_as_plain_fit_does(model, data, plans=PLANS):
+    call = captured(model, data)
+    before = Snapshot(model)
+    expected = call.proceed()
+    trained = Snapshot(model)
+    for plan in plans:
+        before.restore()
+        model.train_function = model.test_function = None
+        history, _ = Loop(call).fit(plan)
+        assert_same_history(history, expected, rtol=1e-5)
+        assert_same(Snapshot(model), trained, rtol=1e-4)
+
+
+def test_masked_predictions(keras):
+    """Keras 3 and tf_keras weigh metrics by the mask of the predictions."""
+    layers = keras.layers
+    tokens = keras.Input((5,), dtype="int32")
+    hidden = layers.Embedding(7, 4, mask_zero=True)(tokens)
+    outputs = [layers.Dense(1, name="a")(hidden), layers.Dense(1, name="b")(hidden)]
+    model = keras.Model(tokens, outputs)
+    model.compile("sgd", {"a": "mse", "b": "mae"}, metrics={"a": ["mae"], "b": ["mse"]})
+    targets = {"a": numeric_models.floats(5, 1), "b": numeric_models.floats(5, 1, seed=1)}
+    data = numeric_models.batched(
+        numeric_models.integers(7, 5), (targets["a"], targets["b"])
+    )
+    assert_trains_as_plain_fit_does(model, data)
+
+
+def test_a_metric_that_reads_the_learning_rate(keras):
+    model, data = numeric_models.dense(keras)
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, decay_steps=10, decay_rate=0.5)
+    optimizer = keras.optimizers.SGD(schedule)
+
+    def rate(y_true, y_pred):
+        return tf.convert_to_tensor(optimizer.learning_rate)
+
+    model.compile(optimizer, "mse", metrics=[rate])
+    assert_trains_as_plain_fit_does(model, data)
+
+
+def test_a_metric_that_reads_the_weights(keras):
+    class Size(keras.metrics.Metric):
+        def __init__(self, layer):
+            super().__init__(name="size")
+            self.layer = layer
+            self.found = self.add_weight(name="found", initializer="zeros")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            self.found.assign(tf.reduce_sum(tf.abs(tf.convert_to_tensor(self.layer.kernel))))
+
+        def result(self):
+            return self.found + 0.0
+
+        def reset_state(self):
+            self.found.assign(0.0)
+
+    model, data = numeric_models.dense(keras)
+    model.compile(keras.optimizers.SGD(0.2), "mse", metrics=[Size(model.layers[0])])
+    assert not slicing_obstacle(model, keras_line.line_of(model))  # the step keeps a journal
+    assert_trains_as_plain_fit_does(model, data)
+
+
+@pytest.mark.parametrize("place", ["class", "instance"])
+@pytest.mark.parametrize("names", [("loss", "mae"), ("other",)])
+def test_an_own_test_step(keras, place, names):
+    def test_step(model, data):
+        x, y = data
+        error = tf.reduce_mean(tf.abs(model(x, training=False) - y))
+        return {name: error * (index + 1) for index, name in enumerate(names)}
+
+    kind = keras.Model
+    if place == "class":
+        kind = type("Own", (keras.Model,), {"test_step": test_step})
+    inputs = keras.Input((4,))
+    model = kind(inputs, keras.layers.Dense(1)(inputs))
+    model.compile("sgd", "mse", metrics=["mae"])
+    if place == "instance":
+        model.test_step = lambda data: test_step(model, data)
+    validation = model_cases.regression().take(7)
+    call = captured(model, model_cases.regression(), epochs=3, validation_data=validation)
+    before = Snapshot(model)
+    expected = call.proceed()
+    before.restore()
+    model.train_function = model.test_function = None
+    history, _ = Loop(call).fit(TrainingPlan(steps_per_call=5))
+    assert_same_history(history, expected)

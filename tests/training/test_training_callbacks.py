@@ -1,0 +1,234 @@
+"""Callbacks that train, evaluate or unfreeze find the model as in plain `fit`."""
+
+import contextlib
+import importlib
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import assert_same_history
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import meters
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.choice import PlanChoice
+
+PLANS = {
+    "plain": PLAIN_FIT,
+    "four": TrainingPlan(steps_per_call=4),
+    "xla_call": TrainingPlan(steps_per_call=4, xla_call=True),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_flops(monkeypatch):
+    flops = meters.Flops(None, None, None)
+    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+
+
+def session_with(plan):
+    session = TrainingSession(PerfConfig())
+    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+    return session
+
+
+def without_autotune(data):
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread can delay the end of every fit
+    return data.with_options(options)
+
+
+def data():
+    return without_autotune(model_cases.regression())
+
+
+def other_data():
+    x, y = model_cases.features(4, seed=5), model_cases.features(1, seed=6)
+    return without_autotune(tf.data.Dataset.from_tensor_slices((x, y)).batch(5).take(3))
+
+
+def model_of(keras, seed=3):
+    keras.utils.set_random_seed(seed)
+    layers = keras.layers
+    model = keras.Sequential(
+        [layers.Input((4,)), layers.Dense(8, activation="relu", name="hidden"), layers.Dense(1)]
+    )
+    model.compile(optimizer=keras.optimizers.SGD(0.01, momentum=0.9), loss="mse", metrics=["mae"])
+    model.optimizer.build(model.trainable_variables)  # so that it knows what is frozen at first
+    return model
+
+
+def batch():
+    return model_cases.features(4, seed=7)[:8], model_cases.features(1, seed=8)[:8]
+
+
+def trains_on_batch(model, seen):
+    seen.append(model.train_on_batch(*batch()))
+    seen.append(model.train_on_batch(batch()[0][:3], batch()[1][:3], return_dict=True))
+
+
+def fits(model, seen):
+    seen.append(model.fit(other_data(), epochs=2, verbose=0).history)
+    x, y = batch()
+    seen.append(model.fit(x, y, batch_size=3, verbose=0, shuffle=False).history)
+    seen.append(model.fit(data(), verbose=0, validation_data=other_data()).history)
+
+
+def evaluates(model, seen):
+    seen.append(model.evaluate(other_data(), verbose=0))
+    seen.append(model.test_on_batch(*batch()))
+    seen.append(model.predict(other_data(), verbose=0))
+    seen.append(model.predict_on_batch(batch()[0]))
+
+
+def freezes(model, seen):
+    layer = model.get_layer("hidden")
+    layer.trainable = not layer.trainable
+    model.make_train_function(force=True)
+
+
+def remakes(model, seen):
+    model.train_function = None
+    model.train_function = model.make_train_function() or model.train_function
+
+
+def freezes_and_trains(model, seen):
+    freezes(model, seen)
+    trains_on_batch(model, seen)
+
+
+ACTIONS = [trains_on_batch, fits, evaluates, freezes, remakes, freezes_and_trains]
+
+
+def run(keras, act, hook, plan):
+    """Trains with plain `fit` if there is no plan; returns all that is to be the same."""
+    model, seen = model_of(keras), []
+
+    def do(*args, **kwargs):
+        if len(seen) < 12:  # batch hooks come often
+            act(model, seen)
+            seen.append(int(model.optimizer.iterations.numpy()))
+
+    callback = keras.callbacks.LambdaCallback(**{hook: do})
+    session = session_with(plan) if plan is not None else None
+    handler = session.fit if session else lambda call: call.proceed()
+    with interception.intercepting_fit(handler):
+        history = model.fit(
+            data(), epochs=3, verbose=0, callbacks=[callback], validation_data=other_data()
+        )
+    assert session is None or session.record.plan == plan
+    return model, seen, history
+
+
+def assert_equal_runs(found, expected):
+    model, seen, history = found
+    plain_model, plain_seen, plain_history = expected
+    assert int(model.optimizer.iterations.numpy()) == int(plain_model.optimizer.iterations.numpy())
+    for one, other in zip(model.get_weights(), plain_model.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert_same_history(history, plain_history, rtol=1e-4)
+    assert len(seen) == len(plain_seen)
+    for one, other in zip(seen, plain_seen, strict=True):
+        tf.nest.map_structure(
+            lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), one, other
+        )
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_epoch_end"])
+@pytest.mark.slow_where("*xla_call", "*begin-*", "*-remakes*", "*plain")
+def test_epoch_hooks_find_the_model_as_in_plain_fit(keras, hook, act, plan):
+    if act is freezes_and_trains and plan != "plain" and keras.__name__ == "tf_keras":
+        pytest.skip("plain fit goes on with what train_on_batch traced, where nothing is frozen")
+    assert_equal_runs(run(keras, act, hook, PLANS[plan]), run(keras, act, hook, None))
+
+
+@pytest.mark.parametrize("act", ACTIONS, ids=lambda act: act.__name__)
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_test_end"])
+@pytest.mark.slow_where("*remakes", "*evaluates", "*on_test_end*", "*-freezes")
+def test_batch_and_test_hooks_find_the_model_as_in_plain_fit(keras, hook, act):
+    if hook == "on_test_end" and act is fits:
+        pytest.skip("Keras' own evaluation cannot go on after a fit inside it")
+    assert_equal_runs(run(keras, act, hook, PLAIN_FIT), run(keras, act, hook, None))
+
+
+@pytest.mark.parametrize("plan", ["plain", "four"])
+def test_a_model_that_is_compiled_anew_is_evaluated_anew(keras, plan):
+    def compiles(epoch, logs=None):
+        if epoch == 1:
+            callback.model.compile(keras.optimizers.SGD(0.02), "mae", metrics=["mse"])
+            callback.model.make_train_function()
+
+    def trained(fit):
+        nonlocal callback
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=compiles)
+        model = model_of(keras)
+        with fit:
+            return model.fit(
+                data(), epochs=4, verbose=0, callbacks=[callback], validation_data=other_data()
+            )
+
+    callback = None
+    expected = trained(contextlib.nullcontext())
+    found = trained(interception.intercepting_fit(session_with(PLANS[plan]).fit))
+    assert "val_mse" in found.history
+    assert_same_history(found, expected)
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("plan", ["plain", "four"])
+def test_another_model_is_trained_by_its_own_fit(keras, package, plan):
+    """A teacher and a student, of the same line or not, share TensorFlow's default strategy."""
+    strategy, teacher_line = tf.distribute.get_strategy(), importlib.import_module(package)
+
+    def teacher_trained(with_plan):
+        teacher = model_of(teacher_line, seed=9)
+        histories = []
+
+        def is_untouched(epoch, logs=None):
+            assert "experimental_distribute_dataset" not in vars(strategy)
+
+        def teach(model, seen):
+            callback = teacher_line.callbacks.LambdaCallback(on_epoch_begin=is_untouched)
+            histories.append(teacher.fit(other_data(), verbose=0, callbacks=[callback]).history)
+            seen.append(teacher.evaluate(other_data(), verbose=0))
+            seen.append(teacher.train_on_batch(*batch()))
+
+        found = run(keras, teach, "on_epoch_end", with_plan)
+        return teacher, [*found[1], *histories], found[2]
+
+    assert_equal_runs(teacher_trained(PLANS[plan]), teacher_trained(None))
+
+
+@pytest.mark.parametrize("plan", ["plain", "four"])
+def test_nothing_is_left_behind(keras, plan):
+    classes = [importlib.import_module(name).Model for name in ("keras", "tf_keras")]
+    before = [dict(vars(cls)) for cls in classes]
+    strategy = dict(vars(tf.distribute.get_strategy()))
+    with pytest.raises(ZeroDivisionError):
+        run(keras, lambda model, seen: 1 / 0, "on_epoch_end", PLANS[plan])
+    run(keras, fits, "on_epoch_end", PLANS[plan])
+    assert [dict(vars(cls)) for cls in classes] == before
+    assert dict(vars(tf.distribute.get_strategy())) == strategy
+
+
+def test_the_users_steps_per_execution_hold_in_callbacks(keras):
+    def fit(plan):
+        model, seen = model_of(keras), []
+        model.compile(optimizer="sgd", loss="mse", steps_per_execution=3)
+
+        def nested(epoch, logs):
+            seen.append(model.fit(data(), verbose=0).history)
+            seen.append(int(model.optimizer.iterations.numpy()))
+
+        callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=nested)]
+        call = model_cases.captured(model, data(), callbacks=callbacks, epochs=2)
+        history = call.proceed() if plan is None else session_with(plan).fit(call)
+        return model, seen, history
+
+    for plan in PLAIN_FIT, TrainingPlan(steps_per_call=5):
+        assert_equal_runs(fit(plan), fit(None))

@@ -1,0 +1,309 @@
+"""Which trainings are the same: not one whose code was edited, but one in another process."""
+
+import functools
+import importlib
+import json
+import subprocess
+import sys
+import textwrap
+
+import model_cases
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_perf import fingerprint, interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.recovery import training_fingerprint
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.choice import plain
+
+# A module of users; each edit replaces a piece of it.
+SOURCE = """
+import tensorflow as tf
+
+FACTOR = 2.0
+
+def activation(x):
+    return tf.nn.relu(x) * FACTOR
+
+def loss(y, y_pred):
+    return tf.reduce_mean(tf.square(y - y_pred))
+
+class MyLoss(keras.losses.Loss):
+    def __init__(self, alpha=1.0):
+        super().__init__()
+        self.alpha = alpha
+    def call(self, y, y_pred):
+        return self.alpha * tf.reduce_mean(tf.abs(y - y_pred), axis=-1)
+
+class MyMetric(keras.metrics.Mean):
+    def update_state(self, y, y_pred, sample_weight=None):
+        return super().update_state(y - y_pred)
+
+class MyLayer(keras.layers.Layer):
+    def call(self, x):
+        return x * 2.0
+
+class MyOptimizer(keras.optimizers.SGD):
+    def apply_gradients(self, *args, **kwargs):
+        return super().apply_gradients(*args, **kwargs)
+
+class MyRate(keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        return 0.1 / (1.0 + tf.cast(step, tf.float32))
+
+class MyModel(keras.Model):
+    def train_step(self, data):
+        return super().train_step(data)
+
+def model():
+    inputs = keras.Input((4,))
+    x = keras.layers.Dense(8, activation=activation)(inputs)
+    x = keras.layers.Dense(8, activation="relu")(x)
+    x = MyLayer()(keras.layers.Lambda(lambda x: x + 1.0)(x))
+    x = keras.layers.Dropout(0.1)(x)
+    a, b = keras.layers.Dense(4)(x), keras.layers.Dense(4, kernel_regularizer="l2")(x)
+    model = MyModel(inputs, keras.layers.Dense(1)(keras.layers.Subtract()([a, b])))
+    model.compile(
+        optimizer=MyOptimizer(MyRate(), momentum=0.5, nesterov=False),
+        loss=given_loss,
+        metrics=[MyMetric(), "mae"],
+        loss_weights=[1.0],
+    )
+    return model
+
+def made_late():
+    class Late(keras.Model):
+        def __init__(self, width):
+            super().__init__()
+            self.hidden = [keras.layers.Dense(width), MyLayer()]
+            self.last = keras.layers.Dense(1)
+            self._share = 0.5
+        def call(self, x):
+            for layer in self.hidden:
+                x = layer(x)
+            return self.last(x) * self._share
+    model = Late(8)
+    model.compile(optimizer="adam", loss=given_loss)
+    return model
+"""
+EDITS = [
+    ("FACTOR = 2.0", "FACTOR = 3.0"),
+    ("tf.nn.relu(x)", "tf.nn.elu(x)"),
+    ("self.alpha * tf", "2 * self.alpha * tf"),
+    ("update_state(y - y_pred)", "update_state(y_pred)"),
+    ("return x * 2.0", "return x * 3.0"),
+    ("apply_gradients(*args, **kwargs)\n", "apply_gradients(args[0])\n"),
+    ("train_step(data)\n", "train_step(list(data))\n"),
+    ('activation="relu"', 'activation="tanh"'),
+    ("x + 1.0", "x + 2.0"),
+    ("Dropout(0.1)", "Dropout(0.2)"),
+    ("Subtract()([a, b])", "Subtract()([b, a])"),
+    ('"l2"', '"l1"'),
+    ("0.1 / (1.0", "0.2 / (1.0"),
+    ("momentum=0.5", "momentum=0.6"),
+    ("nesterov=False", "nesterov=True"),
+    (', "mae"]', ', "mse"]'),
+    ("loss_weights=[1.0]", "loss_weights=[2.0]"),
+]
+LATE_EDITS = [
+    ("self._share = 0.5", "self._share = 0.25"),
+    ("return self.last(x) *", "return 2 * self.last(x) *"),
+    ("Late(8)", "Late(9)"),
+    ("return x * 2.0", "return x * 3.0"),
+]
+LOSSES = ["loss", "MyLoss()", "MyLoss(2.0)", "'mse'", "'mae'", "keras.losses.Huber()"]
+
+
+def names_of(keras, source=SOURCE, loss="loss"):
+    names = {"keras": keras, "__name__": "user_module"}
+    exec(compile(source, "user_module.py", "exec"), names)
+    names["given_loss"] = eval(loss, names)
+    return names
+
+
+def of_model(model, **arguments):
+    call = interception.capture_fit(lambda: model.fit(model_cases.regression(), **arguments))
+    return training_fingerprint.of(call, Loop(call))
+
+
+def of(keras, *edit, make="model", loss="loss", **arguments):
+    source = SOURCE
+    if edit:
+        assert source.count(edit[0]) == 1, edit
+        source = source.replace(*edit)
+    return of_model(names_of(keras, source, loss)[make](), **arguments)
+
+
+@pytest.mark.parametrize("edit", EDITS, ids=lambda edit: edit[1].strip())
+def test_an_edit_is_another_training(keras, edit):
+    assert of(keras, loss="MyLoss()") != of(keras, *edit, loss="MyLoss()")
+
+
+@pytest.mark.parametrize("edit", LATE_EDITS, ids=lambda edit: edit[1])
+def test_an_edit_of_a_model_made_late_is_another_training(keras, edit):
+    assert of(keras, make="made_late") != of(keras, *edit, make="made_late")
+
+
+STAGES = {
+    "as it was": lambda data: data,
+    "shuffled": lambda data: data.shuffle(10, seed=1),
+    "shuffled more": lambda data: data.shuffle(20, seed=1),
+    "scaled": lambda data: data.map(lambda x, y: (x, y * 2.0)),
+    "scaled more": lambda data: data.map(lambda x, y: (x, y * 3.0)),
+    "repeated": lambda data: data.repeat(2),
+}
+
+
+def test_other_data_are_another_training(keras):
+    model = names_of(keras)["model"]()
+
+    def of_data(stage):
+        data = stage(model_cases.regression())
+        call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=3))
+        return json.dumps(training_fingerprint.of(call, Loop(call)))
+
+    assert len({of_data(stage) for stage in STAGES.values()}) == len(STAGES)
+    assert of_data(lambda data: data.prefetch(2)) == of_data(lambda data: data)
+
+
+def test_every_loss_and_class_weight_is_another_training(keras):
+    found = [of(keras, loss=loss) for loss in LOSSES]
+    found += [of(keras, class_weight={0: 1.0}), of(keras, class_weight={0: 2.0})]
+    assert len({json.dumps(one) for one in found}) == len(found)
+
+
+def test_the_class_that_was_edited_is_named(keras):
+    changes = fingerprint.differences(of(keras), of(keras, *EDITS[4]))
+    assert "code of MyLayer" in changes
+    changes = fingerprint.differences(of(keras, loss="'mse'"), of(keras, loss="'mae'"))
+    assert changes == {"loss": ('"mse"', '"mae"')}
+
+
+@pytest.mark.parametrize("make", ["model", "made_late"])
+def test_a_second_model_of_the_same_code_is_the_same_training(keras, make):
+    expected = of(keras, make=make)
+    for _ in range(11):  # numbers of two digits too
+        keras.layers.Dense(1)
+    assert of(keras, make=make) == expected
+
+
+def test_a_method_of_the_instance_counts(keras):
+    found = []
+    for factor in 1.0, 1.0, 2.0:
+        model = model_cases.dense(keras)
+        model.train_step = lambda data, factor=factor: {"loss": factor}
+        found.append(of_model(model))
+    assert found[0] == found[1]
+    assert found[0] != found[2]
+    assert found[0] != of_model(model_cases.dense(keras))
+
+
+def with_several_optimizers(keras, rate=0.1):
+    """Like TensorFlow Addons' MultiOptimizer: its configuration holds objects."""
+
+    class Several(keras.optimizers.SGD):
+        def __init__(self, pairs):
+            super().__init__(0.1)
+            self.__dict__["pairs"] = pairs
+
+        def get_config(self):
+            specs = [{"optimizer": a, "name": a.name, "layers": b} for a, b in self.pairs]
+            return {**super().get_config(), "specs": specs, "marker": object()}
+
+    model = model_cases.dense(keras)
+    optimizers = [keras.optimizers.Adam(rate), keras.optimizers.SGD(0.2)]
+    model.compile(optimizer=Several(list(zip(optimizers, model.layers, strict=False))), loss="mse")
+    return model
+
+
+def test_optimizers_in_an_optimizer_are_compared_by_their_settings(keras):
+    expected = of_model(with_several_optimizers(keras))
+    assert of_model(with_several_optimizers(keras)) == expected
+    assert of_model(with_several_optimizers(keras, rate=0.3)) != expected
+
+
+def test_a_fit_changes_nothing_of_what_the_next_one_is(keras):
+    model = names_of(keras)["made_late"]()
+    model.fit(model_cases.regression(), verbose=0)
+    expected = of_model(model)
+    model.fit(model_cases.regression(), verbose=0)
+    model.evaluate(model_cases.regression(), verbose=0)
+    assert of_model(model) == expected
+
+
+def with_a_vocabulary(tf_keras):
+    layers = tf_keras.layers
+    lookup = layers.StringLookup()
+    lookup.adapt(tf.constant(["a", "b"]))
+    inputs = tf_keras.Input((1,), dtype=tf.string)
+    outputs = layers.Dense(1)(layers.Embedding(4, 2)(lookup(inputs)))
+    model = tf_keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    return model
+
+
+def with_two_optimizers(tf_keras):
+    linear = tf_keras.experimental.LinearModel()
+    deep = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model = tf_keras.experimental.WideDeepModel(linear, deep)
+    model.compile(["sgd", "adam"], "mse")
+    return model
+
+
+@pytest.mark.parametrize("make", [with_a_vocabulary, with_two_optimizers])
+def test_what_only_tf_keras_has_is_trained(make):
+    import tf_keras
+
+    words = tf.data.Dataset.from_tensor_slices(([["a"], ["b"]] * 4, [[[1.0]]] * 8)).batch(2)
+    data = words if make is with_a_vocabulary else model_cases.regression()
+    session = TrainingSession(PerfConfig(), given=plain("a test"))
+    with interception.intercepting_fit(session.fit):
+        history = make(tf_keras).fit(data, epochs=2, verbose=0)
+    assert np.all(np.isfinite(history.history["loss"]))
+
+
+def test_what_cannot_be_described_ends_nothing(keras):
+    class Odd:
+        def get_config(self):
+            raise ZeroDivisionError
+
+        def __getattr__(self, name):
+            raise ZeroDivisionError
+
+    model, odd = model_cases.subclass(keras), Odd()
+    model.compile(optimizer="sgd", loss=lambda y, y_pred: odd)
+    model.train_step = functools.partial(model.train_step, odd)
+    assert of_model(model) == of_model(model)
+
+
+PROGRAM = f"""
+import importlib, json, sys
+sys.path[:0] = {sys.path!r}
+sys.path[:0] = [{__file__.rpartition("/")[0]!r}]
+import test_training_fingerprint as cases
+keras = importlib.import_module(sys.argv[1])
+keras.layers.Dense(3)  # Keras numbers the next ones otherwise
+found = [cases.of(keras, make=make, loss="MyLoss(2.0)") for make in ("model", "made_late")]
+print(json.dumps(found))
+"""
+
+
+def test_another_process_finds_the_same_training(keras):
+    expected = [of(keras, make=make, loss="MyLoss(2.0)") for make in ("model", "made_late")]
+    program = [sys.executable, "-c", textwrap.dedent(PROGRAM), keras.__name__]
+    found = subprocess.run(program, capture_output=True, text=True, check=True).stdout
+    assert json.loads(found.splitlines()[-1]) == expected
+
+
+def test_keras_keeps_what_compile_was_given():
+    """What `KerasLine.compiled_with` relies on."""
+    for package in "keras", "tf_keras":
+        keras = importlib.import_module(package)
+        model = names_of(keras)["model"]()
+        call = interception.capture_fit(lambda model=model: model.fit(model_cases.regression()))
+        compiled = Loop(call).line.compiled_with(model)
+        assert compiled["loss"].__name__ == "loss"
+        assert compiled["loss_weights"] == [1.0]

@@ -1,0 +1,235 @@
+"""Likenesses: what can be said of code and objects that is the same in every process.
+
+A likeness is a JSON value. Of code it has what is run (bytecode, constants, the functions and
+plain values that it names), not where it stands; of an object its class, its configuration and
+what its own code names of it. Nothing in it depends on addresses, on the order of sets, or on
+where a module was imported from; code of Python and of the frameworks goes by its name.
+"""
+
+import functools
+import inspect
+import json
+import pathlib
+import sys
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tfx_perf import fingerprint
+
+_FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "numpy", *sys.stdlib_module_names} - {"__main__"}
+_WORDS = (type(None), bool, int, float, complex, str, bytes, type(...))
+_NOT_CODE = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__")
+_CODE = (
+    type,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodType,
+    functools.partial,
+    staticmethod,
+    classmethod,
+    property,
+)
+# What a training changes, or Keras numbers.
+_PASSING = ("built", "history", "name", "_name", "stop_training")
+
+
+def code_of(code: Any) -> str:
+    """Returns 16 hexadecimal digits for what a function or class does."""
+    return digest(Likeness().of(code))
+
+
+def digest(likeness: Any) -> str:
+    """Returns 16 hexadecimal digits for a likeness."""
+    return fingerprint.digest(json.dumps(likeness).encode())
+
+
+def is_of_framework(value: Any) -> bool:
+    """Whether a function or class is Python's, NumPy's, TensorFlow's or Keras'."""
+    module = getattr(value, "__module__", None)
+    if isinstance(value, types.FunctionType):  # a wrapper has the `__module__` of what it wraps
+        module = value.__globals__.get("__name__")
+    return str(module or "builtins").partition(".")[0] in _FRAMEWORKS
+
+
+class Likeness:
+    """Describes objects, each once: where it is met again, it goes by a number.
+
+    Attributes:
+        code: of every class of users that was met, by name, its digest.
+    """
+
+    def __init__(self) -> None:
+        """Has met nothing."""
+        self.code: dict[str, str] = {}
+        self._met: dict[int, tuple[Any, Any]] = {}  # with the object, so that its id stays its own
+
+    def of(self, value: Any) -> Any:
+        """Returns the likeness of any value."""
+        if type(value) in _WORDS:
+            return value if isinstance(value, (bool, str, type(None))) else repr(value)
+        if id(value) in self._met:
+            return self._met[id(value)][1]
+        # By its number, for it may contain itself.
+        self._met[id(value)] = value, f"{type(value).__name__} {len(self._met)}"
+        try:
+            found = self._of(value)
+        except Exception:  # a property of somebody's, say, that raises
+            found = type(value).__name__
+        if isinstance(value, _CODE):
+            self._met[id(value)] = value, found if isinstance(found, str) else digest(found)
+        return found
+
+    def _of(self, value: Any) -> Any:
+        if isinstance(value, type):
+            return self._of_class(value)
+        if isinstance(value, types.MethodType):
+            return [self.of(value.__func__), self.of(type(value.__self__))]
+        if isinstance(value, types.FunctionType):
+            return self._of_function(value)
+        if isinstance(value, types.CodeType):
+            return self._of_code(value)
+        if hasattr(value, "python_function"):  # a tf.function
+            return ["tf.function", self.of(value.python_function)]
+        if isinstance(value, functools.partial):
+            return [self._named(part) for part in (value.func, value.args, value.keywords)]
+        if isinstance(value, (staticmethod, classmethod)):
+            return [type(value).__name__, self.of(value.__func__)]
+        if isinstance(value, property):
+            return [self.of(part) for part in (value.fget, value.fset, value.fdel)]
+        if isinstance(value, Mapping):
+            return {
+                key if isinstance(key, str) else json.dumps(self.of(key)): self.of(item)
+                for key, item in value.items()
+            }
+        if isinstance(value, (set, frozenset)):
+            return ["set", *sorted(json.dumps(self.of(item)) for item in value)]
+        if isinstance(value, (list, tuple)):
+            return [self.of(item) for item in value]
+        return self._of_array(value) or self._of_object(value)
+
+    def _of_class(self, cls: type) -> Any:
+        if is_of_framework(cls):
+            return f"{cls.__module__}.{cls.__qualname__}"
+        name = cls.__qualname__
+        parts = {
+            key: self._named(item)
+            for key, item in sorted(vars(cls).items())
+            if key not in _NOT_CODE and not key.startswith(("_abc_", "__static", "__firstline"))
+        }
+        likeness = [name, [self.of(base) for base in cls.__bases__], parts]
+        self.code[name] = digest(likeness)
+        return likeness
+
+    def _of_function(self, function: types.FunctionType) -> Any:
+        wrapped = getattr(function, "__wrapped__", None)
+        if is_of_framework(function):
+            code = function.__code__
+            name = f"{function.__globals__.get('__name__')}.{code.co_name}"
+            # A wrapper of a framework, such as Keras', holds the user's function.
+            return [name, self.of(wrapped)] if wrapped is not None else name
+        cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
+        return [
+            self._of_code(function.__code__, documentation=function.__doc__),
+            self._named(function.__defaults__),
+            self._named(function.__kwdefaults__),
+            [self._named(cell) for cell in cells],
+            self._of_globals(function),
+        ]
+
+    def _of_code(self, code: types.CodeType, *, documentation: str | None = None) -> Any:
+        constants = [c for c in code.co_consts if documentation is None or c != documentation]
+        return [
+            code.co_name,
+            code.co_code.hex(),
+            [code.co_argcount, code.co_kwonlyargcount, code.co_posonlyargcount, code.co_flags],
+            [*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars],
+            [[type(c).__name__, self.of(c)] for c in constants],
+        ]
+
+    def _of_globals(self, function: types.FunctionType) -> Any:
+        """Returns the functions, classes and constants of users that a function names."""
+        if _is_installed(function):
+            return {}  # all of a package would hang on it
+        names = sorted(set(_names(function.__code__)))
+        found = {}
+        for name in names:
+            value = function.__globals__.get(name)
+            if isinstance(value, types.ModuleType):
+                if not is_of_framework(types.SimpleNamespace(__module__=value.__name__)):
+                    found |= {f"{name}.{n}": vars(value)[n] for n in names if n in vars(value)}
+            else:
+                found[name] = value
+        return {name: self._named(value) for name, value in found.items() if _is_constant(value)}
+
+    def _named(self, value: Any) -> Any:
+        return self.of(value) if _is_constant(value) else type(value).__name__
+
+    def _of_array(self, value: Any) -> Any:
+        if hasattr(value, "assign") and hasattr(value, "trainable"):  # a variable: a state
+            return ["variable", str(value.dtype), str(value.shape)]
+        if isinstance(value, (np.ndarray, np.generic)) or hasattr(value, "numpy"):
+            array = np.asarray(value)
+            data = repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes()
+            return [array.dtype.name, list(array.shape), fingerprint.digest(data)]
+        return None
+
+    def _of_object(self, value: Any) -> Any:
+        cls = type(value)
+        parts: dict[str, Any] = {"class": self.of(cls), "config": self._config(value)}
+        attributes = getattr(value, "__dict__", {})
+        # Of a framework's object, what it was given of users'; of theirs, what their code names.
+        for base in cls.__mro__:
+            if not is_of_framework(base):
+                of_base = {name for item in vars(base).values() for name in _names(_code(item))}
+                held = (of_base & attributes.keys()) - set(_PASSING)
+                parts |= {f".{name}": self.of(attributes[name]) for name in sorted(held)}
+        for name, item in attributes.items():
+            if callable(item) and inspect.isroutine(item) and not is_of_framework(item):
+                parts[f".{name}"] = self.of(item)
+        return parts
+
+    def _config(self, value: Any) -> Any:
+        try:
+            return self.of(value.get_config())
+        except Exception:  # it has none, or users did not write it
+            return None
+
+
+def _names(code: types.CodeType | None) -> Iterable[str]:
+    """Yields the names of globals and attributes in code and the code inside it."""
+    if code is not None:
+        yield from code.co_names
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from _names(constant)
+
+
+def _code(item: Any) -> types.CodeType | None:
+    item = getattr(item, "python_function", getattr(item, "__func__", item))
+    item = item.fget if isinstance(item, property) else inspect.unwrap(item)
+    return getattr(item, "__code__", None)
+
+
+def _is_full(cell: types.CellType) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018
+    except ValueError:
+        return False
+    return True
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a function that names the value depends on what it is, and it stays so."""
+    if isinstance(value, (tuple, list, frozenset, set)):
+        return all(map(_is_constant, value))
+    if isinstance(value, Mapping):
+        return all(map(_is_constant, value.values()))
+    is_code = isinstance(value, _CODE) or hasattr(value, "python_function")
+    return is_code or isinstance(value, (*_WORDS, np.ndarray, np.generic))
+
+
+def _is_installed(function: types.FunctionType) -> bool:
+    return "site-packages" in pathlib.Path(function.__code__.co_filename).parts

@@ -1,0 +1,148 @@
+"""Every variable that a training may change, by its path in the objects that hold it.
+
+Keras lists the variables that layers made with `add_weight`. A user's `train_step` may change
+others: those of a second optimizer, a raw `tf.Variable`, the state of a `tf.random.Generator`,
+in attributes, containers or closures. So the objects themselves are searched.
+"""
+
+import collections
+import functools
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+# What holds no state, or holds what others hold, by far longer paths.
+_PASSED_OVER = frozenset(
+    {
+        "inputs",
+        "outputs",
+        "history",
+        "train_function",
+        "train_tf_function",
+        "test_function",
+        "predict_function",
+        "distribute_strategy",
+        "_distribute_strategy",
+        "_inbound_nodes",
+        "_outbound_nodes",
+        "_inbound_nodes_value",
+        "_outbound_nodes_value",
+        "_nodes",
+        "_nodes_by_depth",
+        "_tracker",
+        "_eval_epoch_iterator",
+        "_eval_data_handler",
+        "_saved_model_inputs_spec",
+        "_steps_per_execution",
+        "_saved_model_arg_spec",
+    }
+)
+_LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, tf.Tensor)
+_LIBRARIES = frozenset({"tensorflow", "numpy", "builtins", "threading", "weakref", "_thread"})
+_KERAS = frozenset({"keras", "tf_keras"})
+
+
+def named_variables(roots: Mapping[str, Any]) -> dict[str, tf.Variable]:
+    """Returns every variable that can be reached from some objects, each once.
+
+    Args:
+        roots: objects by name. A variable that several of them hold is named after the first.
+
+    Returns:
+        The variables by path, e.g. `model/_layers/1/_kernel`. The same code gives the same paths
+        in another process. Variables of Keras 3 are given as the `tf.Variable` inside.
+    """
+    found: dict[str, tf.Variable] = {}
+    seen: set[int] = set()
+    alive: list[Any] = []  # what is made on the way must not leave its id to something else
+    queue = collections.deque(roots.items())
+    while queue:
+        path, item = queue.popleft()
+        if isinstance(item, _LEAVES) or id(item) in seen:
+            continue
+        seen.add(id(item))
+        alive.append(item)
+        if isinstance(item, tf.Variable):
+            found[path] = item
+        elif isinstance(item, tf.random.Generator):
+            queue.append((f"{path}/state", item._state_var))
+        else:
+            queue.extend((f"{path}/{name}", part) for name, part in _parts(item))
+    return found
+
+
+def inner(variable: Any) -> tf.Variable:
+    """Returns the `tf.Variable` inside a variable of Keras 3; any other variable as it is."""
+    return getattr(variable, "_value", variable)
+
+
+def with_components(variable: tf.Variable) -> list[tf.Variable]:
+    """Returns a variable and, if a strategy keeps it on several devices, each of those."""
+    return [variable, *getattr(variable, "values", ())]
+
+
+def in_order_of_creation(found: Iterable[tf.Variable]) -> list[tf.Variable]:
+    """Returns variables in an order that is the same in every process of the same code."""
+    return sorted(found, key=lambda each: int(each._unique_id.rpartition("_")[2]))
+
+
+def _parts(item: Any) -> Iterator[tuple[str, Any]]:
+    """Yields what an object holds, with names."""
+    if isinstance(item, Mapping):
+        yield from ((str(key), item[key]) for key in list(item))
+    elif isinstance(item, (Sequence, collections.deque)):
+        yield from ((str(index), part) for index, part in enumerate(item))
+    elif isinstance(item, functools.partial):
+        yield from (("func", item.func), ("args", item.args), ("keywords", item.keywords))
+    elif isinstance(item, types.MethodType):
+        yield from (("self", item.__self__), ("function", item.__func__))
+    elif isinstance(item, types.FunctionType):
+        yield from _of_function(item)
+    elif _has_state(item):
+        yield from _attributes(item)
+
+
+def _of_function(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yields what a user's function gets at: its closure, its defaults and its globals."""
+    if _library_of(function.__module__) in _LIBRARIES | _KERAS:
+        return
+    code = function.__code__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # not bound yet
+            continue
+    yield "defaults", function.__defaults__
+    yield "kwdefaults", function.__kwdefaults__
+    for name in code.co_names:
+        value = function.__globals__.get(name)
+        if isinstance(value, (tf.Module, tf.Variable, tf.random.Generator)) or _is_keras(value):
+            yield name, value
+
+
+def _has_state(item: Any) -> bool:
+    """Whether the attributes of an object are to be searched."""
+    if isinstance(item, tf.Module):
+        return True
+    library = _library_of(type(item).__module__)
+    return hasattr(item, "__dict__") and library not in _LIBRARIES and not _is_symbolic(item)
+
+
+def _attributes(item: Any) -> Iterator[tuple[str, Any]]:
+    for name, value in list(vars(item).items()):
+        if name not in _PASSED_OVER and not name.startswith("_obj_reference_counts"):
+            yield name, value
+
+
+def _is_symbolic(item: Any) -> bool:
+    return type(item).__name__ in {"KerasTensor", "Node", "KerasHistory", "Operation"}
+
+
+def _is_keras(value: Any) -> bool:
+    return any(_library_of(cls.__module__) in _KERAS for cls in type(value).__mro__[:-1])
+
+
+def _library_of(module: str | None) -> str:
+    return (module or "").partition(".")[0]

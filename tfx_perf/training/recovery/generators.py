@@ -1,0 +1,43 @@
+"""The states of the process's random generators that are no variables."""
+
+import random
+from typing import Any
+
+import numpy as np
+from tensorflow.python.eager import context
+
+
+def states() -> dict[str, Any]:
+    """Returns the states of Python's, NumPy's and TensorFlow's generators, as JSON can hold them.
+
+    TensorFlow's is the one that seeds operations outside of graphs, there after
+    `tf.random.set_seed`.
+    """
+    name, keys, *rest = np.random.get_state()
+    of_tensorflow = _of_tensorflow()
+    return {
+        "python": random.getstate(),
+        "numpy": [name, keys.tolist(), *rest],
+        "tensorflow": of_tensorflow and of_tensorflow.getstate(),
+    }
+
+
+def put_back(found: dict[str, Any]) -> None:
+    """Puts the generators into states that `states` returned."""
+    random.setstate(_state(found["python"]))
+    name, keys, *rest = found["numpy"]
+    np.random.set_state((name, np.array(keys, np.uint32), *rest))
+    of_tensorflow = _of_tensorflow()
+    if of_tensorflow is not None and found["tensorflow"] is not None:
+        of_tensorflow.setstate(_state(found["tensorflow"]))
+
+
+def _of_tensorflow() -> random.Random | None:
+    """Returns the generator; None before TensorFlow is seeded."""
+    return getattr(context.context(), "_rng", None)
+
+
+def _state(found: Any) -> tuple[Any, ...]:
+    """Returns what `random.Random.setstate` takes: JSON has no tuples."""
+    version, internal, gauss = found
+    return version, tuple(internal), gauss

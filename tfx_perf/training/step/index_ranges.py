@@ -1,0 +1,94 @@
+"""Whether what a compiled step looks up is there.
+
+On a processor TensorFlow's own kernels raise an error if an index is out of range, a label is no
+class, or an assertion does not hold. XLA's take the nearest element, NaN, and no notice. So what
+they would look at is looked at in the traced forward pass, and the compiled function also returns
+whether all is well. What stands in the body of a loop or of another `tf.function` is not reached.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+Checks = list[tuple[str, tf.Tensor]]  # what is wrong otherwise, and a condition
+
+
+class IndexRanges:
+    """The conditions under which plain `fit` would not raise an error.
+
+    Attributes:
+        holds: whether all hold, a tensor; None before anything was traced, or if there are none.
+    """
+
+    def __init__(self) -> None:
+        """Has seen no operation yet."""
+        self.holds: tf.Tensor | None = None
+        self._complaints: list[str] = []
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Looks at the operations that are traced inside."""
+        graph = tf.compat.v1.get_default_graph()
+        before = len(graph.get_operations())
+        yield
+        found = [check for op in graph.get_operations()[before:] for check in _checks(op)]
+        self._complaints = [complaint for complaint, _ in found]
+        conditions = [tf.reduce_all(condition) for _, condition in found]
+        self.holds = tf.reduce_all(tf.stack(conditions)) if conditions else None
+
+    def assertion(self, holds: tf.Tensor) -> tf.Operation:
+        """Returns an operation that raises `InvalidArgumentError` if it is not so.
+
+        Args:
+            holds: `self.holds`, as it came out of the compiled function.
+        """
+        message = (
+            f"{', or '.join(self._complaints)} (found by the plan that trains with XLA, which does "
+            "not say which one; plain fit does)."
+        )
+        return tf.debugging.Assert(holds, [message])
+
+
+def _checks(operation: tf.Operation) -> Checks:
+    """Returns the conditions for one operation."""
+    kind, inputs, name = operation.type, operation.inputs, operation.name
+    if kind == "Assert" or (kind == "If" and "AssertGuard" in name):
+        return [(f"the assertion {name} fails", inputs[0])]
+    if kind == "SparseSoftmaxCrossEntropyWithLogits":
+        return _in_range(name, inputs[1], inputs[0], axis=-1)
+    if kind in {"GatherNd", "ResourceGatherNd"}:
+        indices = inputs[1]
+        return [
+            check
+            for axis in range(indices.shape[-1] or 0)
+            for check in _in_range(name, indices[..., axis], inputs[0], axis=axis)
+        ]
+    if kind in {"Gather", "ResourceGather"}:
+        batch_dims = operation.get_attr("batch_dims") if kind == "ResourceGather" else 0
+        return _in_range(name, inputs[1], inputs[0], axis=batch_dims)
+    if kind == "GatherV2":
+        axis = tf.get_static_value(inputs[2])
+        return [] if axis is None else _in_range(name, inputs[1], inputs[0], axis=int(axis))
+    return []
+
+
+def _in_range(name: str, indices: Any, source: tf.Tensor, *, axis: int) -> Checks:
+    """Returns the condition that all indices are there in an axis of a tensor or a variable.
+
+    Args:
+        name: of the operation.
+        indices: what it looks up.
+        source: where; of a variable, its handle.
+        axis: in which dimension.
+    """
+    if tf.get_static_value(indices) is not None:  # it was looked at when it was written
+        return []
+    if source.dtype == tf.resource:
+        size, limit = tf.raw_ops.VariableShape(input=source, out_type=tf.int64)[axis], None
+    else:
+        size, limit = tf.shape(source, tf.int64)[axis], source.shape[axis]
+    indices = tf.cast(indices, tf.int64)
+    condition = (indices >= 0) & (indices < size)
+    return [(f"{name}: indices[...] is not in [0, {limit or 'n'})", condition)]

@@ -1,0 +1,138 @@
+"""ShortTrainings: trains a few steps with any plan, always on the same batches."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import datasets
+from tfx_perf.memory import breakdown
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.timer import StepTimer, percentile
+from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.starting_point import StartingPoint
+from tfx_perf.training.trials.variant import Precision, Variant
+
+# Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
+_STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
+
+Logs = Mapping[str, np.ndarray]  # figures by name
+
+
+class ShortTrainings:
+    """Trainings on batches that are kept in memory.
+
+    Attributes:
+        fewest: steps that tell anything.
+        step_count: steps of a training that is not stopped.
+        example_count: rows of all batches.
+        one_batch: one batch of the data from memory, for ever.
+    """
+
+    def __init__(
+        self,
+        variants: Mapping[Precision, Variant],
+        data: tf.data.Dataset,
+        *,
+        start: StartingPoint,
+        limit: Callable[[], float],
+    ) -> None:
+        """Reads the batches: few if they are large or slow to come.
+
+        Args:
+            variants: what the plans train, by their precision.
+            data: endless.
+            start: where all trainings begin.
+            limit: returns when what begins now must end, on `time.perf_counter`'s clock.
+        """
+        self._variants = variants
+        self._start = start
+        self._limit = limit
+        self.fewest = _MIN_CALLS * variants[None].loop.users_steps_per_call
+        batches = self._read_ahead(data)
+        self.step_count = len(batches)
+        self.example_count = sum(int(datasets.row_count(batch)) for batch in batches)
+        self._spec = data.element_spec
+        self._data = self._from_memory(batches)
+        self.one_batch = self._from_memory(batches[:1]).repeat()
+
+    def train(
+        self,
+        plan: TrainingPlan,
+        *,
+        restore: Callable[[], None] | None = None,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> tuple[Contender, int, Logs]:
+        """Trains a few steps.
+
+        Args:
+            plan: how to run them.
+            restore: puts the variables to where to begin; by default to where all begin.
+            stop_when: asked after every call; by default true when the time is up.
+
+        Returns:
+            What was seen (0 s a step if it ended with the first call), the steps, and the logs.
+        """
+        history, timer = self._run(plan, restore=restore, stop_when=stop_when)
+        step_seconds = percentile(timer.steady_seconds(), 50) or 0.0
+        logs = {name: _as_array(values[-1]) for name, values in history.items()}
+        contender = Contender(
+            plan=plan,
+            loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
+            compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
+            step_seconds=step_seconds,
+        )
+        return contender, timer.step_count, logs
+
+    def losses(self, plan: TrainingPlan, *, passes: int) -> tuple[np.ndarray, StepTimer]:
+        """Returns the mean loss of each of several passes over the batches, and the timer."""
+        history, timer = self._run(plan, passes=passes)
+        return np.array([float(np.mean(loss)) for loss in history["loss"]]), timer
+
+    def _run(
+        self,
+        plan: TrainingPlan,
+        *,
+        passes: int = 1,
+        restore: Callable[[], None] | None = None,
+        stop_when: Callable[[StepTimer], bool] | None = None,
+    ) -> tuple[dict[str, list[Any]], StepTimer]:
+        """Returns the logs of each pass over the batches, from the same weights."""
+        limit = self._limit()
+        (restore or self._start.restore)()
+        history, timer = self._variants[plan.precision].loop.try_out(
+            plan,
+            self._data.repeat(passes),
+            step_count=self.step_count,
+            epochs=passes,
+            stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
+        )
+        return history.history, timer
+
+    def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
+        per_call = self._variants[None].loop.users_steps_per_call
+        wanted = max(self.fewest, _STEPS // per_call * per_call)  # whole calls of plain fit
+        limit = self._limit()
+        batches, held_bytes = [], 0
+        for batch in data.take(wanted):
+            batches.append(batch)
+            held_bytes += breakdown.tensor_bytes(batch)
+            enough = held_bytes > _MAX_BYTES or time.perf_counter() > limit
+            if enough and len(batches) >= self.fewest and len(batches) % per_call == 0:
+                break
+        return batches
+
+    def _from_memory(self, batches: list[Any]) -> tf.data.Dataset:
+        """Returns a dataset of the batches with the specs of the user's own."""
+        data = tf.data.Dataset.from_generator(
+            lambda: iter(batches), output_signature=self._spec
+        )
+        return datasets.without_autotune(data.cache())
+
+
+def _as_array(value: Any) -> np.ndarray:
+    """Returns a figure of the logs in the precision that Keras computes most of them in."""
+    array = np.asarray(value)
+    return array.astype("float32") if array.dtype.kind == "f" else array
