@@ -92,8 +92,12 @@ class Case:
 
     @property
     def may_run_out(self) -> bool:
-        """Whether the data end before the training does."""
-        return not self.is_endless and (self.steps_per_epoch or 0) * self.epochs > self.steps
+        """Whether a step is tried for which there are no data."""
+        if self.is_endless:
+            return False
+        if not self.steps_per_epoch:
+            return "unknown" in self.stages or self.source == "generator"
+        return self.steps_per_epoch * self.epochs > self.steps
 
     @property
     def classifies(self) -> bool:
@@ -145,12 +149,26 @@ def _interruption(case: Case) -> dict[str, Any]:
         changes["callbacks"] = tuple(name for name in case.callbacks if name not in writing)
     if case.interruption == "oom_in_step":  # XLA compiles no Python
         changes["plan"] = tuple(pair for pair in case.plan if "xla" not in pair[0])
+        # What a callback trains is as under plain `fit`, which does not survive it.
+        kept = tuple(name for name in case.callbacks if name not in ("trains", "fits"))
+        changes["callbacks"] = kept
     in_data = case.interruption in ("nan_once", "read_error", "memory_error")
-    # A NaN that was read once would come again from a cache, and loss scaling passes it over.
-    stays = case.optimizer == "LossScale" or any(s.startswith("cache") for s in case.stages)
-    if (case.source == "arrays" and in_data) or (case.interruption == "nan_once" and stays):
+    if (case.source == "arrays" and in_data) or (
+        case.interruption == "nan_once" and not _goes_back_from_nan(case)
+    ):
         changes.update(interruption="", edit="", at=1)
     return changes
+
+
+def _goes_back_from_nan(case: Case) -> bool:
+    """Whether tfx-perf trains on as if a NaN that was read once had not been there."""
+    # It comes again from a cache; loss scaling passes it over; a stream cannot be read again.
+    stays = any(stage.startswith("cache") for stage in case.stages)
+    stays = stays or case.optimizer == "LossScale" or case.source == "once"
+    # recovery.md: Keras ends such a training, or is not supported
+    leaves = bool({"backup", "terminate_on_nan"} & set(case.callbacks))
+    is_cut = not case.is_endless and case.steps % case.epoch_length > 0
+    return not (stays or leaves or (case.package == "keras" and is_cut))
 
 
 def _model(case: Case) -> dict[str, Any]:

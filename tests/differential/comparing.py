@@ -51,7 +51,9 @@ def difference(case: Case, expected: Ended, found: Ended, *, resumed: bool) -> D
     return (
         compared.histories(expected.values["history"], found.values["history"])
         or compared.rows(
-            expected.values, found.values, is_free=case.order == "unseeded" and resumed
+            expected.values,
+            found.values,
+            is_free=promises.order_is_free(case, resumed=resumed),
         )
         or compared.arrays(case, "weights", expected=expected.values, found=found.values)
         or compared.arrays(case, "optimizer", expected=expected.values, found=found.values)

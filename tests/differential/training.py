@@ -82,11 +82,9 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
         if plan.xla_call:
             reason = compiled_call.obstacle(model, line, loop.element_spec)
         fields = plan.model_dump()
-        fused = not line.overrides_train_step(model) and fused_update.is_possible(
-            model.optimizer, line
-        )
+        splits = not line.splitting_obstacle(model)
+        fused = splits and fused_update.is_possible(model.optimizer, line)
         fields["fused_update"] = fields["fused_update"] and fused
-        splits = not line.overrides_train_step(model)
         fields["xla"] = fields["xla"] and splits
         if not splits or loop.functions.slicing_obstacle:
             fields["micro_batches"] = 1

@@ -47,8 +47,7 @@ class Epochs:
         model, line = self._model, self._line
         train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
         test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        # If nobody knows where to cut a call short, single steps are taken.
-        test = self._test_function(1 if test_length is None else steps_per_call)
+        test = self._test_function(self._test_steps_per_call(arguments, most=steps_per_call))
         users_steps, users_test_function = line.get_steps_per_execution(model), None
 
         def leave(*_: Any, **__: Any) -> None:
@@ -75,6 +74,29 @@ class Epochs:
         """Has the test function be traced anew, for the model was compiled anew."""
         if self._test is not None:
             self._test.retrace(self._model.test_step)
+
+    def _test_steps_per_call(self, arguments: dict[str, Any], *, most: int) -> int:
+        """Returns how many steps of an evaluation a call takes.
+
+        Args:
+            arguments: of `fit`.
+            most: steps of a training call.
+        """
+        data, steps = arguments["validation_data"], arguments["validation_steps"]
+        if length_of(data, steps) is None:
+            return 1  # nobody knows where to cut a call short
+        batches = length_of(data, None)
+        if not (self._line.overcounts and steps and batches):
+            return most
+        # Keras 3 begins the data anew, which shuffles them once more, where it has counted all
+        # batches; a short last call counts as a full one.
+        users_steps = self._line.get_steps_per_execution(self._model)
+
+        def counts_all(per_call: int) -> bool:
+            return -(-steps // per_call) * per_call >= batches
+
+        alike = (n for n in range(most, 1, -1) if counts_all(n) == counts_all(users_steps))
+        return next(alike, 1)
 
     def _test_function(self, steps_per_call: int) -> steps.MultiStep:
         if self._test is None:

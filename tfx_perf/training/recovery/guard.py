@@ -200,16 +200,16 @@ class Guard:
         """Raises BlowUp if the training is lost."""
         if not self._task.watches or not isinstance(self._logs, dict):
             return
-        try:
-            loss = np.asarray(self._logs.get("loss"), np.float64)
-        except (TypeError, ValueError):  # a user's own kind of log
-            return
-        bound = self._task.settings.loss_upper_bound
-        if bound is not None and loss.ndim == 0 and loss > bound:
+        # An own step may call its loss otherwise, or not return one: then anything may tell.
+        watched = {"loss": self._logs["loss"]} if "loss" in self._logs else self._logs
+        values = {name: _as_floats(value) for name, value in watched.items()}
+        loss, bound = values.get("loss"), self._task.settings.loss_upper_bound
+        if bound is not None and loss is not None and loss.ndim == 0 and loss > bound:
             raise self._blow_up(f"loss={loss:g}, above loss_upper_bound={bound:g},")
         # A loss that is not finite need not spoil the weights: loss scaling skips such a step.
-        if "loss" in self._logs and not np.all(np.isfinite(loss)) and self._has_bad_weights():
-            raise self._blow_up("loss=" + (f"{loss:g}" if loss.ndim == 0 else "nan"))
+        for name, value in values.items():
+            if value is not None and not np.all(np.isfinite(value)) and self._has_bad_weights():
+                raise self._blow_up(f"{name}=" + (f"{value:g}" if value.ndim == 0 else "nan"))
 
     def _has_bad_weights(self) -> bool:
         """Whether NaN or Inf has come into a variable; a mask may hold -Inf from the beginning."""
@@ -272,3 +272,11 @@ class Guard:
             fingerprint=self._task.fingerprint,
             plan=self._task.plan,
         )
+
+
+def _as_floats(value: Any) -> np.ndarray | None:
+    """Returns a log's value; None if it is of a user's own kind."""
+    try:
+        return np.asarray(value, np.float64)
+    except (TypeError, ValueError):
+        return None
