@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tfx_perf import formatting, metrics
+from tfx_perf.gate import level as levels
 from tfx_perf.gate import noise
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.prediction import Prediction, predict
@@ -46,9 +47,15 @@ class Change:
         return 1.0 if self.rule.direction_of(self.key) is Direction.LOWER else -1.0
 
     @functools.cached_property
+    def level(self) -> Sequence[float]:
+        """The samples since the last change of level."""
+        usual = max(abs(float(np.median(self.samples))), self.rule.scale)
+        return levels.latest(self.samples, noise=self._relative_prior * usual)
+
+    @functools.cached_property
     def baseline(self) -> float:
         """What the figure is compared with."""
-        return float(self.samples[-1] if self.is_exact else np.mean(self.samples))
+        return float(self.samples[-1] if self.is_exact else np.mean(self.level))
 
     @functools.cached_property
     def scale(self) -> float:
@@ -63,12 +70,12 @@ class Change:
     @functools.cached_property
     def prior(self) -> float:
         """The standard deviation to expect of a run on a quiet host, in the metric's unit."""
-        return (self.rule.noise or noise.prior(self.key)) * self.scale
+        return self._relative_prior * self.scale
 
     @functools.cached_property
     def prediction(self) -> Prediction:
         """Where a run that is no worse is to be expected."""
-        return predict(self.samples, prior=self.host_factor * self.prior)
+        return predict(self.level, prior=self.host_factor * self.prior)
 
     @functools.cached_property
     def p_value(self) -> float:
@@ -87,7 +94,9 @@ class Change:
             level: what the p-value is held to.
             smallest_level: of all rules together; it decides what can be detected at all.
         """
+        lowest, highest = metrics.lookup(self.key).bounds
         allowed = self.baseline + self.sign * self.threshold(level)
+        allowed = min(max(allowed, lowest), highest)
         interval = 0.0 if self.is_exact else self.prediction.half_width(_BUDGET_LEVEL)
         difference = self.value - self.baseline
         detectable = self.threshold(smallest_level)
@@ -118,13 +127,18 @@ class Change:
             because = "the margin allows" if self.is_exact else "margin and noise allow"
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
         worst = self.worse + interval
-        if not self.is_exact and worst > self.rule.largest_change * self.scale:
+        is_best = self.sign * self.value <= min(self.sign * sample for sample in self.level)
+        if not (self.is_exact or is_best) and worst > self.rule.largest_change * self.scale:
             return Verdict.INCONCLUSIVE, (
                 f"{found}; with {self._percent(self.prediction.spread)} of noise from run to run "
                 f"it may be {self._percent(worst)} worse, and {self.rule.largest_change:.1%} must "
                 "be ruled out."
             )
         return Verdict.PASS, f"{found}{', which noise explains' if is_worse else ''}."
+
+    @property
+    def _relative_prior(self) -> float:
+        return self.rule.noise or noise.prior(self.key)
 
     def _against_baseline(self, baseline: str) -> str:
         change = self._relative(self.value - self.baseline)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from tfx_perf import formatting
+from tfx_perf.gate import level as level_lib
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.run import Run
@@ -19,8 +20,6 @@ from tfx_perf.gate.run import Run
 _WINDOW = 5
 # Variance of the median of many normal samples over that of their mean.
 _MEDIAN_VARIANCE = math.pi / 2
-# Median of the absolute difference of two normal samples, in standard deviations.
-_MEDIAN_DIFFERENCE = 0.9539
 
 
 def check(
@@ -58,23 +57,15 @@ def best_level(figures: Sequence[float], *, sign: float) -> float:
     return float(sign * np.min(sign * np.median(windows, axis=1)))
 
 
-def _spread(change: Change) -> float:
-    """Returns the noise of a run from one run to the next, which a shift of the level spares.
-
-    The spread around the mean would not do: what an improvement adds to it would hide that
-    the improvement is lost again.
-    """
-    if len(change.samples) == 1:
-        return change.prediction.spread
-    steps = np.median(np.abs(np.diff(change.samples)))
-    return max(change.prior, float(steps) / _MEDIAN_DIFFERENCE)
-
-
 def _outcome(change: Change, *, anchor: float, name: str, runs: float, level: float) -> Outcome:
     scale = max(abs(anchor), change.rule.scale)
     allowed = change.rule.largest_change * scale
     if not change.is_exact:
-        noise = dataclasses.replace(change.prediction, spread=_spread(change))
+        # Around the mean, what an improvement adds would hide that the improvement is lost again.
+        spread = change.prediction.spread
+        if len(change.samples) > 1:
+            spread = level_lib.spread(change.samples, noise=change.prior)
+        noise = dataclasses.replace(change.prediction, spread=spread)
         allowed = max(allowed, noise.half_width(level, count=runs))
     refused = change.sign * (change.value - anchor) > allowed
     bound = anchor + change.sign * allowed

@@ -1,6 +1,19 @@
 """How much a figure may be expected to vary from run to run, before runs have shown it."""
 
+import enum
+
 from tfx_perf import metrics
+
+
+class Kind(enum.Enum):
+    """What disturbs a figure: what makes times vary does not make losses vary."""
+
+    TIME = "time"
+    MEMORY = "memory"
+    QUALITY = "quality"
+
+
+_KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
 
 # Relative run-to-run standard deviations, by what kind of figure it is; see docs/gate.md.
 _STEADY = 0.01
@@ -27,3 +40,15 @@ def prior(key: str) -> float:
         KeyError: there is no such metric.
     """
     return _ONE_OFF if key in _ONCE else _BY_UNIT.get(metrics.lookup(key).unit, _STEADY)
+
+
+def kind(key: str) -> Kind:
+    """Returns what disturbs a metric; shares and rates are made of times.
+
+    Args:
+        key: as for `prior`.
+
+    Raises:
+        KeyError: there is no such metric.
+    """
+    return _KINDS.get(metrics.lookup(key).unit, Kind.TIME)

@@ -1,10 +1,10 @@
 """The decision on a run: every rule, then one answer."""
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tfx_perf import errors, fingerprint
-from tfx_perf.gate import drift, holm, limits, prediction, validity
+from tfx_perf.gate import drift, holm, limits, noise, prediction, validity
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.headline import headline
 from tfx_perf.gate.ledger import Ledger
@@ -119,18 +119,29 @@ def _check(
 def _changes(
     rules: Mapping[str, Rule], *, candidate: Run, baseline: Sequence[Run], settings: GateConfig
 ) -> tuple[dict[str, Change], float]:
-    """Returns what can be compared, by metric, and the host's factor."""
+    """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
         samples = [run.figure(key) for run in baseline if run.figure(key) is not None]
         problem = validity.problem(key, rule, candidate=candidate, settings=settings)
         if rule.margin is not None and samples and not problem:
             found[key] = Change(key, candidate.figure(key), samples=samples, rule=rule)
-    noisy = [change for change in found.values() if not change.is_exact]
-    factor = prediction.host_factor([(change.samples, change.prior) for change in noisy])
+    factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
     return {
-        key: dataclasses.replace(change, host_factor=factor) for key, change in found.items()
-    }, factor
+        key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
+        for key, change in found.items()
+    }, factors[noise.Kind.TIME]
+
+
+def _host_factor(changes: Collection[Change], kind: noise.Kind) -> float:
+    """Returns by how much figures of a kind vary more than expected; see `prediction`."""
+    return prediction.host_factor(
+        [
+            (change.level, change.prior)
+            for change in changes
+            if noise.kind(change.key) is kind and not (change.is_exact or change.rule.advisory)
+        ]
+    )
 
 
 def _levels(changes: Mapping[str, Change], *, rate: float) -> dict[str, float]:
