@@ -32,7 +32,7 @@ def read(resolved: Sequence[artifact.Artifact] | None, settings: config.GateConf
     found = list(_read_resolved(resolved or []))
     if settings.baseline_uri:
         found.append(Mirror(settings.baseline_uri).read())
-    return Ledger().merge(*found).last(settings.kept_runs)
+    return Ledger().merge(*found).last(settings.kept_runs, pinned=settings.anchor)
 
 
 def extended(known: Ledger, decision: GateRecord, settings: config.GateConfig) -> Ledger:
@@ -48,9 +48,13 @@ def extended(known: Ledger, decision: GateRecord, settings: config.GateConfig) -
     """
     if not decision.blessed:
         return known
-    updated = known.append(decision.candidate, keep=settings.kept_runs)
+    updated = known.append(
+        decision.candidate, keep=settings.kept_runs, pinned=settings.anchor
+    )
     if settings.baseline_uri:
-        Mirror(settings.baseline_uri).add(updated, keep=settings.kept_runs)
+        mirror = Mirror(settings.baseline_uri)
+        mirror.add(updated)
+        mirror.prune(decision.candidate, keep=settings.kept_runs, pinned=settings.anchor)
     return updated
 
 

@@ -4,9 +4,10 @@ import datetime
 import pathlib
 
 import numpy as np
+from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import metrics
+from tfx_perf import fingerprint, metrics
 from tfx_perf.components.perf_evaluator import quality
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
@@ -25,20 +26,24 @@ _EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
 
 
 def read(
-    input_dict: dict[str, list[artifact.Artifact]], *, settings: GateConfig, run_id: str | None
+    input_dict: dict[str, list[artifact.Artifact]],
+    *,
+    settings: GateConfig,
+    context: base_executor.BaseExecutor.Context | None,
 ) -> Run:
     """Reads the run's figures from every input that has some.
 
     Args:
         input_dict: of the executor.
         settings: with the price of the machine, if it is known.
-        run_id: of the pipeline's run; None: the folder of the figures stands for it.
+        context: names pipeline, node and run; None: the folder of the figures stands for them.
 
     Raises:
         UserError: an input cannot be read.
     """
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-    training = TrainingRecord.read(pathlib.Path(source.uri) / training_record.FILE_NAME)
+    file = pathlib.Path(source.uri) / training_record.FILE_NAME
+    training = TrainingRecord.read(file)
     figures = training.figures()
     for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
         for item in input_dict.get(key) or []:
@@ -50,8 +55,15 @@ def read(
     evaluation = {}
     for item in input_dict.get("model_evaluation") or []:
         evaluation |= quality.overall_metrics(item.uri)
+    run_id = context.pipeline_run_id if context else None
+    node = context.pipeline_node if context else None
+    pipeline = context.pipeline_info if context else None
     return Run(
         run_id=run_id or source.uri,
+        pipeline=pipeline.id if pipeline else "",
+        node=node.node_info.id if node else "",
+        # The path alone is used again where the pipeline's root and metadata have been removed.
+        artifact=fingerprint.digest(source.uri.encode(), file.read_bytes()),
         time=datetime.datetime.now(datetime.timezone.utc),
         environment=training.environment,
         figures=metrics.checked(figures),

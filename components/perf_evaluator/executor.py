@@ -1,6 +1,7 @@
 """Runs the gate on the artifacts of a pipeline run."""
 
 import functools
+import logging
 import pathlib
 import shutil
 from typing import Any
@@ -21,6 +22,8 @@ from tfx_perf.report import gate_junit, gate_markdown, gate_report
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
 
 _Artifacts = dict[str, list[artifact.Artifact]]
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class Executor(base_executor.BaseExecutor):
@@ -45,12 +48,8 @@ class Executor(base_executor.BaseExecutor):
         """
         settings = config.PerfConfig.from_json(exec_properties["config"]).gate
         known = baseline.read(input_dict.get("ledger"), settings)
-        run_id = self._context.pipeline_run_id if self._context else None
-        judged = candidate.read(input_dict, settings=settings, run_id=run_id)
-        # A run that is tried again is not its own baseline.
-        judge = functools.partial(
-            verdict.evaluate, judged, ledger=known.without([judged.run_id]), settings=settings
-        )
+        judged = candidate.read(input_dict, settings=settings, context=self._context)
+        judge = functools.partial(verdict.evaluate, judged, ledger=known, settings=settings)
         decision = judge()
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.escalate_seconds and decision.may_be_settled:
@@ -91,6 +90,8 @@ class Executor(base_executor.BaseExecutor):
             decision,
             model=artifact_utils.get_single_instance(input_dict["model"]),
         )
+        if decision.differences:
+            _LOGGER.warning("%s", decision.headline)
         if settings.fail_pipeline and not decision.blessed:
             report = _kept(pathlib.Path(evaluation.uri)) / artifacts.REPORT_FILE
             raise errors.RefusalError(f"{decision.headline} Report: {report}")

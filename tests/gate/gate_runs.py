@@ -13,11 +13,13 @@ HERE = {"device_kind": "CPU", "global_batch_size": "64"}
 ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}
 
 
-def run(name, *, minute=0, environment=HERE, evaluation=None, step_times=(), **figures):
+def run(
+    name, *, minute=0, environment=HERE, evaluation=None, step_times=(), pipeline="", **figures
+):
     """Returns a run named `name` with the given figures."""
     time = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
     return Run(
-        run_id=name, time=time + datetime.timedelta(minutes=minute), environment=environment,
+        run_id=name, pipeline=pipeline, time=time + datetime.timedelta(minutes=minute), environment=environment,
         figures=figures, evaluation=evaluation or {}, step_times=step_times,
     )  # fmt: skip
 

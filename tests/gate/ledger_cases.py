@@ -13,9 +13,12 @@ ELSEWHERE = {"device_kind": "A100", "global_batch_size": "64"}
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 
 
-def run(name, minute=0, *, environment=HERE, **figures):
+def run(name, minute=0, *, environment=HERE, pipeline="", node="", artifact=None, **figures):
     """Returns a run that the gate saw that many minutes after the first."""
-    return Run(run_id=name, time=_time(minute), environment=environment, figures=figures)
+    return Run(
+        run_id=name, pipeline=pipeline, node=node, artifact=artifact, time=_time(minute),
+        environment=environment, figures=figures,
+    )  # fmt: skip
 
 
 def ledger(*names):
@@ -23,9 +26,9 @@ def ledger(*names):
     return Ledger(entries=tuple(run(name, minute) for minute, name in enumerate(names)))
 
 
-def act(kind, name, minute):
+def act(kind, name, minute, **place):
     """Returns what a person decided about a run."""
-    return Act(kind=kind, run_id=name, who="ada", time=_time(minute), reason="because")
+    return Act(kind=kind, run_id=name, who="ada", time=_time(minute), reason="because", **place)
 
 
 def names(runs):
@@ -43,7 +46,8 @@ def write(uri, writer, count):
     for number in range(count):
         known = mirror.read()
         entry = run(f"{writer}-{number}", number, step_time_seconds=0.01)
-        mirror.add(known.append(entry, keep=100), keep=100)
+        mirror.add(known.append(entry, keep=100))
+        mirror.prune(entry, keep=100)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,55 @@ def test_a_run_that_is_evaluated_again_counts_once():
     again = first.append(run("a", 2, train_loss=2.0), keep=8)
     assert names(again.entries) == ["b", "a"]
     assert again.entries[-1].figures == {"train_loss": 2.0}
-    assert names(first.without(["a"]).entries) == ["b"]
+    assert names(first.without(run("a")).entries) == ["b"]
+
+
+def test_runs_of_several_pipelines_and_trainers_may_have_one_id():
+    places = [("taxi", "Gate"), ("taxi", "Gate.wide"), ("orders", "Gate")]
+    runs = [
+        run("scheduled__1", minute, pipeline=pipeline, node=node)
+        for minute, (pipeline, node) in enumerate(places)
+    ]
+    grown = Ledger()
+    for entry in runs:
+        grown = grown.append(entry, keep=8)
+    assert grown.entries == tuple(runs)
+    assert grown.comparable(run("new", pipeline="taxi", node="Gate")) == (runs[0],)
+    unblessed = act("unbless", "scheduled__1", 9, pipeline="taxi", node="Gate.wide")
+    decided = grown.merge(Ledger(acts=(unblessed,)))
+    assert (decided.entries, decided.withdrawn) == ((runs[0], runs[2]), (runs[1],))
+
+
+def test_what_earlier_versions_wrote_belongs_to_any_pipeline():
+    old = Ledger(entries=(run("a"),), acts=(act("unbless", "b", 5),))
+    assert names(old.comparable(run("new", pipeline="taxi", node="Gate"))) == ["a"]
+    assert old.append(run("b", 1, pipeline="taxi"), keep=8).withdrawn
+
+
+def test_a_training_that_several_runs_take_from_cache_counts_once():
+    grown = Ledger()
+    for minute, name in enumerate("abcd"):
+        cached = "t1" if minute < 3 else "t2"
+        entry = run(name, minute, pipeline="taxi", artifact=cached)
+        assert "t1" not in {known.artifact for known in grown.without(entry).entries} or minute == 3
+        grown = grown.append(entry, keep=8)
+    assert names(grown.entries) == ["a", "d"]
+
+
+def test_a_training_that_a_person_has_unblessed_does_not_come_back_from_cache():
+    first = Ledger(entries=(run("a", pipeline="taxi", artifact="t1"),))
+    out = first.merge(Ledger(acts=(act("unbless", "a", 1),)))
+    for minute, name in ((2, "b"), (9, "a")):
+        out = out.append(run(name, minute, pipeline="taxi", artifact="t1"), keep=8)
+        assert out.entries == ()
+        assert names(out.withdrawn) == ["a"]
+
+
+def test_the_pinned_run_is_kept_however_old_it_is():
+    grown = Ledger()
+    for minute in range(20):
+        grown = grown.append(run(str(minute), minute), keep=3, pinned="2")
+    assert names(grown.entries) == ["2", "17", "18", "19"]
 
 
 def test_merging_loses_nothing_whatever_the_order():
@@ -75,8 +123,8 @@ def test_a_run_that_a_person_blesses_counts_from_then_on():
 
 def test_only_equal_environments_are_comparable():
     mixed = Ledger(entries=(run("a"), run("b", 1, environment=ELSEWHERE), run("c", 2)))
-    assert names(mixed.comparable(HERE)) == ["a", "c"]
-    assert mixed.comparable({}) == ()
+    assert names(mixed.comparable(run("new"))) == ["a", "c"]
+    assert mixed.comparable(run("new", environment={})) == ()
 
 
 def test_differences_name_both_values_and_what_only_one_side_has():

@@ -61,19 +61,36 @@ def test_acts_are_kept_beside_the_runs_they_are_about(uri):
     Mirror(uri).add(Ledger(acts=(act("unbless", "a", 5),)))
     found = Mirror(uri).read()
     assert (names(found.entries), names(found.withdrawn)) == (["b"], ["a"])
-    Mirror(uri).add(found.merge(Ledger(acts=(act("bless", "a", 6),))), keep=8)
+    Mirror(uri).add(found.merge(Ledger(acts=(act("bless", "a", 6),))))
+    Mirror(uri).prune(run("a"), keep=8)
     assert names(Mirror(uri).read().entries) == ["b", "a"]
 
 
 def test_files_of_runs_that_no_longer_count_are_removed(uri):
     for minute, name in enumerate("abcde"):
         known = Mirror(uri).read()
-        Mirror(uri).add(known.append(run(name, minute), keep=2), keep=2)
+        Mirror(uri).add(known.append(run(name, minute), keep=2))
+        Mirror(uri).prune(run(name), keep=2)
     assert len(files(uri)) == 2
-    Mirror(uri).add(Ledger(acts=(act("unbless", "d", 9),)), keep=2)
-    Mirror(uri).add(ledger("x").append(run("y", 10), keep=2), keep=2)
+    Mirror(uri).add(Ledger(acts=(act("unbless", "d", 9),)))
+    Mirror(uri).add(ledger("x").append(run("y", 10), keep=2))
+    Mirror(uri).prune(run("y"), keep=2)
     found = Mirror(uri).read().last(2)
     assert (names(found.entries), names(found.withdrawn)) == (["e", "y"], ["d"])
+
+
+def test_no_pipeline_removes_the_runs_of_another_nor_the_anchor(uri):
+    for minute in range(4):
+        for pipeline in ("slow", "quick"):
+            entry = run(str(minute), 10 * minute, pipeline=pipeline)
+            Mirror(uri).add(Ledger(entries=(entry,)))
+    for minute in range(40, 60):
+        Mirror(uri).add(Ledger(entries=(run(str(minute), minute, pipeline="quick"),)))
+        Mirror(uri).prune(run("", pipeline="quick"), keep=2, pinned="1")
+    found = Mirror(uri).read()
+    kept = {name: [e.run_id for e in found.entries if e.pipeline == name] for name in
+            ("slow", "quick")}  # fmt: skip
+    assert kept == {"slow": ["0", "1", "2", "3"], "quick": ["1", "58", "59"]}
 
 
 def test_real_processes_at_the_same_time_lose_nothing(tmp_path):
@@ -107,7 +124,12 @@ def test_as_long_as_a_file_is_damaged_or_foreign_nothing_is_read_or_written(uri,
     Mirror(uri).add(ledger("a"))
     damage(uri, text)
     before = {path: fsspec.url_to_fs(uri)[0].cat_file(path) for path in files(uri)}
-    for access in (Mirror(uri).read, lambda: Mirror(uri).add(ledger("a", "b"), keep=1)):
+    accesses = (
+        Mirror(uri).read,
+        lambda: Mirror(uri).add(ledger("a", "b")),
+        lambda: Mirror(uri).prune(run("a"), keep=1),
+    )
+    for access in accesses:
         with pytest.raises(errors.UserError, match="Expected.*Received") as caught:
             access()
         assert pathlib.Path(files(uri)[0]).name in str(caught.value)

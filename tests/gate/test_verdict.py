@@ -18,6 +18,7 @@ KEY = "step_time_seconds"
 CHANGE = only(step_time_seconds={"margin": 0.05, "budget": 0.25})
 LIMIT = only(step_time_seconds={"max": 2.0})
 LEDGER = ledger_of(KEY, [1.0])
+ELSEWHERE_LEDGER = Ledger(entries=(run("a", environment=ELSEWHERE, step_time_seconds=1.0),))
 
 
 def judged(value, *, ledger=LEDGER, settings=CHANGE, **figures):
@@ -52,7 +53,8 @@ def test_a_regression_against_the_ledger_is_refused_and_an_equal_run_blessed():
 def test_runs_of_another_environment_are_no_baseline_and_that_comes_first():
     ledger = Ledger(entries=(run("a", environment=ELSEWHERE, step_time_seconds=0.001),))
     record = judged(1.0, ledger=ledger)
-    assert record.blessed
+    assert not record.blessed  # nothing was checked, though a run is on record
+    assert record.outcomes[0].verdict is Verdict.NOT_COMPARABLE
     assert record.baseline_runs == ()
     assert record.differences == {"device_kind": ("A100", "CPU")}
     assert record.headline.startswith(
@@ -169,6 +171,7 @@ def test_an_advisory_rule_is_reported_and_never_refuses():
         ("inconclusive", ledger_of(KEY, [0.5, 1.5, 1.0]), CHANGE, 1.1),
         ("invalid", LEDGER, only(mfu_ratio={"margin": 0.1}), 1.0),
         ("not_compared", Ledger(), CHANGE, 1.0),
+        ("not_comparable", ELSEWHERE_LEDGER, CHANGE, 1.0),
     ],
 )
 def test_each_verdict_does_what_the_policy_says(verdict, ledger, settings, value):

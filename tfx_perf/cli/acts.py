@@ -75,11 +75,13 @@ def record(
     places = _places(source, baseline_uri=baseline_uri, pipeline=pipeline)
     known = Ledger().merge(*(place.read() for place in places))
     run = _find(kind, name, known=known, source=source, pipeline=pipeline)
-    counts = any(entry.run_id == run.run_id for entry in known.entries)
+    counts = any(entry.key == run.key for entry in known.entries)
     changes = counts is (kind == "unbless")
     act = Act(
         kind=kind,
         run_id=run.run_id,
+        pipeline=run.pipeline,
+        node=run.node,
         who=who or _whoever(),
         time=datetime.datetime.now(datetime.timezone.utc),
         reason=reason.strip(),

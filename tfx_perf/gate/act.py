@@ -5,6 +5,7 @@ from typing import Literal
 import pydantic
 
 from tfx_perf import records
+from tfx_perf.gate.run import Run
 
 
 class Act(records.Record):
@@ -12,7 +13,9 @@ class Act(records.Record):
 
     Attributes:
         kind: `bless`: the run counts as baseline from now on; `unbless`: it no longer does.
-        run_id: the run.
+        run_id: the run's, in its pipeline.
+        pipeline: the run's; empty means any, as in acts of earlier versions.
+        node: the run's; likewise.
         who: who decided.
         time: when, with its time zone.
         reason: why, in the person's words.
@@ -20,6 +23,14 @@ class Act(records.Record):
 
     kind: Literal["bless", "unbless"]
     run_id: str
+    pipeline: str = ""
+    node: str = ""
     who: str
     time: pydantic.AwareDatetime
     reason: str
+
+    def is_about(self, run: Run) -> bool:
+        """Whether it was decided about a run."""
+        return self.run_id == run.run_id and all(
+            own in ("", its) for own, its in ((self.pipeline, run.pipeline), (self.node, run.node))
+        )

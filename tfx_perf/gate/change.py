@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -25,14 +25,16 @@ class Change:
     Attributes:
         key: the metric.
         value: this run's figure.
-        samples: the blessed runs' figures, oldest first, at least one.
+        history: the blessed runs' figures by their ids, oldest first, at least one.
+        baseline_runs: so many of the last of them are the baseline.
         rule: with a margin.
         host_factor: see `prediction.host_factor`.
     """
 
     key: str
     value: float
-    samples: Sequence[float]
+    history: Mapping[str, float]
+    baseline_runs: int
     rule: Rule
     host_factor: float = 1.0
 
@@ -40,6 +42,11 @@ class Change:
     def is_exact(self) -> bool:
         """Whether the figure does not vary, so that any difference from the last run is real."""
         return metrics.lookup(self.key).is_deterministic
+
+    @functools.cached_property
+    def samples(self) -> Sequence[float]:
+        """The figures of the last runs."""
+        return list(self.history.values())[-self.baseline_runs :]
 
     @functools.cached_property
     def sign(self) -> float:

@@ -14,7 +14,6 @@ from tfx_perf import formatting
 from tfx_perf.gate import level as level_lib
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.outcome import Outcome, Verdict
-from tfx_perf.gate.run import Run
 
 # The best level is the best median of so many runs in a row: the best single run is luck.
 _WINDOW = 5
@@ -22,9 +21,7 @@ _WINDOW = 5
 _MEDIAN_VARIANCE = math.pi / 2
 
 
-def check(
-    change: Change, *, comparable: Sequence[Run], pinned: str | None, level: float
-) -> Iterator[Outcome]:
+def check(change: Change, *, pinned: str | None, level: float) -> Iterator[Outcome]:
     """Checks the change since the anchor against the rule's budget.
 
     The anchor is the pinned run if it is comparable, else the best level that five runs in a
@@ -32,14 +29,13 @@ def check(
 
     Args:
         change: the comparison with the last runs; its noise holds here too.
-        comparable: all comparable blessed runs, oldest first.
         pinned: run id; None for the best level.
         level: of significance; a change must be beyond both budget and noise.
     """
-    figures = {run.run_id: run.figure(change.key) for run in comparable}
-    known = [figure for figure in figures.values() if figure is not None]
-    if pinned is not None and figures.get(pinned) is not None:
-        yield _outcome(change, anchor=figures[pinned], name=f"run {pinned}", runs=1.0, level=level)
+    known = list(change.history.values())
+    if pinned is not None and pinned in change.history:
+        anchor = change.history[pinned]
+        yield _outcome(change, anchor=anchor, name=f"run {pinned}", runs=1.0, level=level)
     elif len(known) >= _WINDOW:
         anchor = best_level(known, sign=change.sign)
         runs = _WINDOW / _MEDIAN_VARIANCE

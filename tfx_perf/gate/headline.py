@@ -26,7 +26,9 @@ def headline(
     decision = _decision(outcomes, blessed=blessed)
     if differences:
         fields = "; ".join(f"{field} {old} -> {new}" for field, (old, new) in differences.items())
-        return f"Not comparable with any blessed run ({fields}): absolute limits only. {decision}"
+        has_quality = any(item.kind == "change" and item.checked for item in outcomes)
+        rest = "quality and absolute limits only" if has_quality else "absolute limits only"
+        return f"Not comparable with any blessed run ({fields}): {rest}. {decision}"
     if not baseline_count:
         return f"{decision} Nothing was compared: no blessed run is on record yet."
     return f"{decision} Compared with {_counted(baseline_count, 'blessed run')}."

@@ -2,16 +2,16 @@
 
 import collections
 import datetime
-from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import Any, ClassVar
 
-from tfx_perf import fingerprint, records
+from tfx_perf import records
+from tfx_perf.gate import size
 from tfx_perf.gate.act import Act
 from tfx_perf.gate.run import Run
 
 FILE_NAME = "ledger.json"
 
-# So that a ledger stays small however many environments there are; a run is some 3 KB.
+# So that a ledger stays small however many environments a node has; a run is some 3 KB.
 _ENVIRONMENTS = 5
 
 
@@ -47,62 +47,79 @@ class Ledger(records.Record):
         """The runs that count and those that were withdrawn."""
         return (*self.entries, *self.withdrawn)
 
-    def append(self, entry: Run, *, keep: int) -> "Ledger":
+    def append(self, entry: Run, *, keep: int, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with a run that the gate has blessed.
 
-        A run that is evaluated again replaces its earlier entry, so that it counts once. One
-        that a person has unblessed stays withdrawn.
+        A run that is evaluated again replaces its earlier entry, and one that took its training
+        from cache adds none, so that a training counts once. One that a person has unblessed
+        stays withdrawn.
 
         Args:
             entry: the run.
             keep: see `last`.
+            pinned: see `last`.
         """
-        return self.merge(Ledger(entries=(entry,))).last(keep)
+        return self.merge(Ledger(entries=(entry,))).last(keep, pinned=pinned)
 
     def merge(self, *others: "Ledger") -> "Ledger":
-        """Returns a ledger with every run and every act of this one and `others`.
+        """Returns a ledger with every training and every act of this one and `others`.
 
-        Of a run that was evaluated several times the last one counts; a person's last act
-        decides whether it does. A run that a person blessed takes its place at that time.
+        Of a run that was evaluated several times the last evaluation counts, of several runs of
+        one training the first run; a person's last act decides whether it does. A run that a
+        person blessed takes its place at that time.
         """
         ledgers = (self, *others)
         acts = sorted({act for ledger in ledgers for act in ledger.acts}, key=_place_of_act)
-        last_act = {act.run_id: act for act in acts}
         evaluated = sorted((run for ledger in ledgers for run in ledger.runs), key=_place_of_run)
-        once = {run.run_id: run for run in evaluated}.values()
+        latest = {run.key: run for run in evaluated}.values()
+        last_act = {
+            run.key: act for run in latest for act in acts if act.is_about(run)
+        }
+        once: dict[Any, Run] = {}
+        # First the run that somebody has decided about, so that the decision holds for all.
+        for run in sorted(latest, key=lambda run: (run.key not in last_act, _place_of_run(run))):
+            once.setdefault(run.artifact or run.key, run)
 
-        def counts_since(run: Run) -> tuple[datetime.datetime, str]:
-            act = last_act.get(run.run_id)
-            return max(run.time, act.time) if act else run.time, run.run_id
+        def counts_since(run: Run) -> tuple[datetime.datetime, tuple[str, str, str]]:
+            act = last_act.get(run.key)
+            return max(run.time, act.time) if act else run.time, run.key
 
-        ordered = sorted(once, key=counts_since)
-        out = {run_id for run_id, act in last_act.items() if act.kind == "unbless"}
+        def is_out(run: Run) -> bool:
+            return run.key in last_act and last_act[run.key].kind == "unbless"
+
+        ordered = sorted(once.values(), key=counts_since)
         return Ledger(
-            entries=tuple(run for run in ordered if run.run_id not in out),
-            withdrawn=tuple(run for run in ordered if run.run_id in out),
+            entries=tuple(run for run in ordered if not is_out(run)),
+            withdrawn=tuple(run for run in ordered if is_out(run)),
             acts=tuple(acts),
         )
 
-    def last(self, keep: int) -> "Ledger":
-        """Returns a ledger with the last `keep` entries of each environment.
+    def last(self, keep: int, *, pinned: str | None = None) -> "Ledger":
+        """Returns a ledger with the last `keep` entries of each node and environment.
 
         Of each, because a run of another environment is no baseline and must not push one
-        out. Of all together at most five times as many are kept.
+        out, nor may one pipeline those of others. Of a node at most five times as many are kept.
+
+        Args:
+            keep: how many.
+            pinned: id of a run that is kept, however old it is.
         """
-        newer: collections.Counter[frozenset] = collections.Counter()
+        newer: collections.Counter[Any] = collections.Counter()
         kept = []
         for entry in reversed(self.entries):
-            environment = frozenset(entry.environment.items())
-            newer[environment] += 1
-            if newer[environment] <= keep:
+            node = entry.pipeline, entry.node
+            environment = frozenset(size.others(entry.environment).items())
+            newer[node, environment] += 1
+            if entry.run_id == pinned:
                 kept.append(entry)
-        entries = tuple(reversed(kept[: _ENVIRONMENTS * keep]))
-        return self.model_copy(update={"entries": entries})
+            elif newer[node, environment] <= keep and newer[node] < _ENVIRONMENTS * keep:
+                newer[node] += 1
+                kept.append(entry)
+        return self.model_copy(update={"entries": tuple(reversed(kept))})
 
-    def without(self, run_ids: Iterable[str]) -> "Ledger":
-        """Returns a ledger without the entries of those runs, for judging one of them."""
-        dropped = set(run_ids)
-        others = tuple(entry for entry in self.entries if entry.run_id not in dropped)
+    def without(self, run: Run) -> "Ledger":
+        """Returns a ledger without the entries of a run's training, for judging it."""
+        others = tuple(entry for entry in self.entries if not entry.is_training_of(run))
         return self.model_copy(update={"entries": others})
 
     def beyond(self, known: "Ledger") -> "Ledger":
@@ -113,12 +130,16 @@ class Ledger(records.Record):
             acts=tuple(act for act in self.acts if act not in known.acts),
         )
 
-    def comparable(self, environment: Mapping[str, str]) -> tuple[Run, ...]:
-        """Returns the runs that were measured in the same environment, oldest first."""
+    def of_node(self, candidate: Run) -> tuple[Run, ...]:
+        """Returns the runs of a run's node, oldest first, whatever they were measured on."""
+        return tuple(entry for entry in self.entries if entry.is_of_node_of(candidate))
+
+    def comparable(self, candidate: Run) -> tuple[Run, ...]:
+        """Returns those of them that were measured in the same environment, at about its size."""
         return tuple(
             entry
-            for entry in self.entries
-            if not fingerprint.differences(entry.environment, environment)
+            for entry in self.of_node(candidate)
+            if not size.differences(entry.environment, candidate.environment)
         )
 
 

@@ -10,6 +10,7 @@ from fsspec.implementations import local
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.run import Run
 
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
 
@@ -27,7 +28,7 @@ class Mirror:
     ledger, it is neither read nor written, so that no run is judged by half a baseline.
 
     Example:
-        >>> Mirror("gs://bucket/taxi/baseline").read().comparable(environment)
+        >>> Mirror("gs://bucket/taxi/baseline").read().comparable(run)
     """
 
     def __init__(self, uri: str) -> None:
@@ -62,27 +63,37 @@ class Mirror:
         """
         return Ledger().merge(*self._files().values())
 
-    def add(self, ledger: Ledger, *, keep: int | None = None) -> None:
+    def add(self, ledger: Ledger) -> None:
         """Writes what the folder does not hold yet.
 
         Args:
             ledger: the runs and acts to add.
-            keep: remove files that hold only runs beyond `Ledger.last(keep)`; None removes none.
 
         Raises:
             UserError: the store cannot be read or written; the folder is as it was.
         """
-        files = self._files()
-        known = Ledger().merge(*files.values())
-        news = ledger.beyond(known)
+        news = ledger.beyond(self.read())
         if news != Ledger():
             self._put(news)
-        if keep is not None:
-            counting = known.merge(news).last(keep).runs
-            for path, part in files.items():
-                if not part.acts and not any(run in counting for run in part.runs):
-                    with self._access("written"), contextlib.suppress(FileNotFoundError):
-                        self._store.rm_file(path)  # unless another writer was quicker
+
+    def prune(self, run: Run, *, keep: int, pinned: str | None = None) -> None:
+        """Removes files whose runs are all of one node, and too old to count.
+
+        Args:
+            run: one of the node; what others keep is for their own gates to say.
+            keep: see `Ledger.last`.
+            pinned: see `Ledger.last`.
+
+        Raises:
+            UserError: the store cannot be read or written.
+        """
+        files = self._files()
+        counting = Ledger().merge(*files.values()).last(keep, pinned=pinned).runs
+        for path, part in files.items():
+            is_own = all(one.is_of_node_of(run) for one in part.runs)
+            if is_own and not part.acts and not any(one in counting for one in part.runs):
+                with self._access("written"), contextlib.suppress(FileNotFoundError):
+                    self._store.rm_file(path)  # unless another writer was quicker
 
     def _files(self) -> dict[str, Ledger]:
         with self._access("read"):

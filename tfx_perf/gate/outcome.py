@@ -15,6 +15,7 @@ class Verdict(str, enum.Enum):
     INCONCLUSIVE = "inconclusive"
     INVALID = "invalid"
     NOT_COMPARED = "not compared"
+    NOT_COMPARABLE = "not comparable"
     NOT_CHECKED = "not checked"
 
 
@@ -62,4 +63,6 @@ class Outcome(records.Record):
     @property
     def checked(self) -> bool:
         """Whether there was something to check and to check against."""
-        return self.verdict not in (Verdict.NOT_CHECKED, Verdict.NOT_COMPARED)
+        return self.verdict not in (
+            Verdict.NOT_CHECKED, Verdict.NOT_COMPARED, Verdict.NOT_COMPARABLE,
+        )  # fmt: skip

@@ -13,7 +13,8 @@ FILE_NAME = "evaluation.json"
 
 # What stands for the whole run if it is refused for several reasons.
 _MOST_SERIOUS_FIRST = (
-    Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE, Verdict.NOT_COMPARED,
+    Verdict.INVALID, Verdict.LIMIT, Verdict.REGRESSION, Verdict.INCONCLUSIVE,
+    Verdict.NOT_COMPARABLE, Verdict.NOT_COMPARED,
 )  # fmt: skip
 
 
@@ -26,8 +27,8 @@ class GateRecord(records.Record):
         outcomes: one for each check; a rule may need several.
         candidate: the run that was judged.
         baseline_runs: the comparable blessed runs it was compared with, oldest first.
-        differences: environment field to its value in the latest blessed run and in this
-            one, where no blessed run is comparable.
+        differences: environment field to its value in the latest blessed run of the node and in
+            this one, where no blessed run is comparable.
         false_alarm_rate: what the checks were held to, all together.
         host_factor: how many times as much the host's runs vary as was to be expected.
         remeasured: what training it again beside a blessed run has shown; None if nobody did.

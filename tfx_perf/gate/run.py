@@ -9,7 +9,11 @@ class Run(records.Record):
     """A run's figures and what they were measured on.
 
     Attributes:
-        run_id: names the run, e.g. TFX's pipeline run id.
+        run_id: names the run in its pipeline, e.g. TFX's pipeline run id.
+        pipeline: its name; empty where nobody knows it, as in ledgers of earlier versions.
+        node: the gate's in the pipeline; of two trainers each has a gate of its own.
+        artifact: names the training itself, which several runs take from cache; None if
+            nobody knows it.
         time: when the gate saw the run, with its time zone.
         environment: the fingerprint; see `tfx_perf.fingerprint`.
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
@@ -21,12 +25,31 @@ class Run(records.Record):
     """
 
     run_id: str
+    pipeline: str = ""
+    node: str = ""
+    artifact: str | None = None
     time: pydantic.AwareDatetime
     environment: dict[str, str]
     figures: dict[str, pydantic.FiniteFloat]
     evaluation: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
     source: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What no two runs of any pipelines have in common."""
+        return self.pipeline, self.node, self.run_id
+
+    def is_of_node_of(self, other: "Run") -> bool:
+        """Whether both are of one node of one pipeline, as far as is known."""
+        if "" in (self.pipeline, other.pipeline):
+            return True
+        return (self.pipeline, self.node) == (other.pipeline, other.node)
+
+    def is_training_of(self, other: "Run") -> bool:
+        """Whether both are the same run, or about the same training."""
+        is_cached = self.artifact is not None and self.artifact == other.artifact
+        return self.key == other.key or is_cached
 
     def figure(self, key: str) -> float | None:
         """Returns a figure, None if the run does not have it.

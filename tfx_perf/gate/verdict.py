@@ -1,10 +1,10 @@
 """The decision on a run: every rule, then one answer."""
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
-from tfx_perf import errors, fingerprint
-from tfx_perf.gate import drift, holm, limits, noise, prediction, validity
+from tfx_perf import errors
+from tfx_perf.gate import comparability, drift, holm, limits, noise, prediction, size, validity
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.headline import headline
 from tfx_perf.gate.ledger import Ledger
@@ -26,48 +26,58 @@ def evaluate(
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
 
-    It is blessed if no rule refuses. Without a comparable run the absolute limits decide
+    It is blessed if no rule refuses. Without any run on record the absolute limits decide
     alone, as in TFX's Evaluator without a baseline, and the headline says so. A gate without
     any rule blesses nothing. The same arguments always give the same decision.
 
     Args:
         candidate: the run to judge.
-        ledger: the blessed runs so far.
+        ledger: the blessed runs so far; those of the candidate's own training do not count.
         settings: the rules.
         remeasured: what training it again beside a blessed run has shown.
 
     Raises:
         UserError: the anchor that the settings name is not in the ledger.
     """
-    _check_anchor(settings.anchor, ledger)
-    comparable = ledger.comparable(candidate.environment)
-    baseline = comparable[-settings.baseline_runs :]
+    _check_anchor(settings.anchor, ledger, candidate=candidate)
+    ledger = ledger.without(candidate)
+    comparable = ledger.comparable(candidate)
     rules = settings.rules_for(candidate.evaluation)
-    changes, factor = _changes(rules, candidate=candidate, baseline=baseline, settings=settings)
+    changes, factor = _changes(rules, candidate=candidate, ledger=ledger, settings=settings)
     levels = _levels(changes, rate=settings.false_alarm_rate)
     smallest_level = min(levels.values(), default=settings.false_alarm_rate)
-    outcomes = []
-    for key, rule in rules.items():
-        found = _check(
+    found = [
+        (rule, outcome)
+        for key, rule in rules.items()
+        for outcome in _check(
             key,
             rule,
             candidate=candidate,
             change=changes.get(key),
             level=levels.get(key, smallest_level),
             smallest_level=smallest_level,
-            comparable=comparable,
+            ledger=ledger,
             settings=settings,
         )
-        for compared in found:
-            settled = remeasured and remeasured.settle(compared, rule, baseline=baseline)
-            outcome = settled or compared
-            refuses = not rule.advisory and _refuses(settings.policy, outcome.verdict)
-            answer = {"refuses": refuses, "advisory": rule.advisory}
-            outcomes.append(outcome.model_copy(update=answer))
+    ]
+    baseline = comparable[-settings.baseline_runs :]
+    if remeasured:
+        found = [
+            (rule, remeasured.settle(item, rule, baseline=baseline)) for rule, item in found
+        ]
+    quality_holds = any(
+        item.kind == "change" and item.checked and noise.kind(item.metric) is noise.Kind.QUALITY
+        for _, item in found
+    )
+    outcomes = []
+    for rule, outcome in found:
+        refuses = _refuses(settings.policy, outcome.verdict, quality_holds=quality_holds)
+        answer = {"refuses": refuses and not rule.advisory, "advisory": rule.advisory}
+        outcomes.append(outcome.model_copy(update=answer))
     differences = {}
-    if ledger.entries and not comparable:
-        latest = ledger.entries[-1]
-        differences = fingerprint.differences(latest.environment, candidate.environment)
+    known = ledger.of_node(candidate)
+    if known and not comparable:
+        differences = size.differences(known[-1].environment, candidate.environment)
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
     return GateRecord(
         blessed=blessed,
@@ -92,7 +102,7 @@ def _check(
     change: Change | None,
     level: float,
     smallest_level: float,
-    comparable: Sequence[Run],
+    ledger: Ledger,
     settings: GateConfig,
 ) -> Iterator[Outcome]:
     """Yields the outcomes of one rule."""
@@ -105,27 +115,51 @@ def _check(
     if rule.margin is None:
         return
     if change is None:
-        yield Outcome(
-            metric=key, kind="change", verdict=Verdict.NOT_COMPARED, value=candidate.figure(key),
-            reason="No comparable blessed run has this figure.",
-        )  # fmt: skip
+        yield _uncompared(key, candidate=candidate, ledger=ledger)
         return
     yield change.outcome(level=level, smallest_level=smallest_level)
-    yield from drift.check(
-        change, comparable=comparable, pinned=settings.anchor, level=smallest_level
+    yield from drift.check(change, pinned=settings.anchor, level=smallest_level)
+
+
+def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
+    """Returns the outcome where no run can be compared with."""
+    on_record = any(run.figure(key) is not None for run in ledger.of_node(candidate))
+    verdict, reason = Verdict.NOT_COMPARED, "No blessed run has this figure yet."
+    if on_record:
+        verdict, reason = Verdict.NOT_COMPARABLE, "No blessed run that has it is comparable."
+    return Outcome(
+        metric=key, kind="change", verdict=verdict, value=candidate.figure(key), reason=reason
     )
 
 
 def _changes(
-    rules: Mapping[str, Rule], *, candidate: Run, baseline: Sequence[Run], settings: GateConfig
+    rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateConfig
 ) -> tuple[dict[str, Change], float]:
     """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
-        samples = [run.figure(key) for run in baseline if run.figure(key) is not None]
+        runs = [
+            run
+            for run in comparability.runs(key, candidate=candidate, ledger=ledger)
+            if run.figure(key) is not None
+        ]
         problem = validity.problem(key, rule, candidate=candidate, settings=settings)
-        if rule.margin is not None and samples and not problem:
-            found[key] = Change(key, candidate.figure(key), samples=samples, rule=rule)
+        if rule.margin is None or not runs or problem:
+            continue
+        figures = size.at_size_of(
+            candidate.environment,
+            key=key,
+            figures=[run.figure(key) for run in runs],
+            environments=[run.environment for run in runs],
+            prior=rule.noise or noise.prior(key),
+        )
+        found[key] = Change(
+            key,
+            candidate.figure(key),
+            history=dict(zip((run.run_id for run in runs), figures, strict=True)),
+            baseline_runs=settings.baseline_runs,
+            rule=rule,
+        )
     factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
     return {
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
@@ -153,20 +187,22 @@ def _levels(changes: Mapping[str, Change], *, rate: float) -> dict[str, float]:
     return dict(zip(family, holm.levels(p_values, rate=rate), strict=True))
 
 
-def _refuses(policy: Policy, verdict: Verdict) -> bool:
+def _refuses(policy: Policy, verdict: Verdict, *, quality_holds: bool) -> bool:
     answers = {
         Verdict.LIMIT: policy.limit,
         Verdict.REGRESSION: policy.regression,
         Verdict.INCONCLUSIVE: policy.inconclusive,
         Verdict.INVALID: policy.invalid,
+        Verdict.NOT_COMPARABLE: policy.not_comparable,
         Verdict.NOT_COMPARED: policy.not_compared,
     }
-    return answers.get(verdict) == "refuse"
+    answer = answers.get(verdict)
+    return answer == "refuse" or (answer == "if quality holds" and not quality_holds)
 
 
-def _check_anchor(anchor: str | None, ledger: Ledger) -> None:
+def _check_anchor(anchor: str | None, ledger: Ledger, *, candidate: Run) -> None:
     known = [entry.run_id for entry in ledger.entries]
-    if anchor is not None and anchor not in known:
+    if anchor is not None and anchor not in (*known, candidate.run_id):
         raise errors.UserError(
             f"Expected the anchor to be a blessed run of the ledger, which has {len(known)}. "
             f"Received: gate.anchor={anchor!r}. Name another run, or leave it out."

@@ -1,0 +1,126 @@
+"""What is compared: models that grow, other machines, quality everywhere."""
+
+import numpy as np
+import pytest
+from gate_runs import ELSEWHERE, HERE, only, run
+
+from tfx_perf.gate import size
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.rule import Rule
+
+KEY = "step_time_seconds"
+SPEED = only(step_time_seconds={"margin": 0.03})
+
+
+def sized(factor, **fields):
+    """Returns the environment of a model that many times as large as the first."""
+    parameters, flops = round(1e6 * factor), round(3e6 * factor)
+    return {**HERE, "parameter_count": str(parameters), "flops_per_step": str(flops), **fields}
+
+
+def grown(day, *, follows, slower=1.0, seed=0):
+    """Returns the run of a day, of a model that grows by 1 % a day."""
+    factor = 1.01**day
+    noise = 1 + 0.01 * np.random.default_rng([seed, day]).normal()
+    time = 1e-3 * factor**follows * noise * slower
+    return run(
+        f"day{day}", minute=day, environment=sized(factor), pipeline="taxi",
+        step_time_seconds=time, peak_memory_bytes=1e9 * factor**follows, train_loss=0.5,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
+def test_a_model_that_grows_every_day_is_compared_and_blessed(follows):
+    refused, ledger = 0, Ledger()
+    for day in range(120):
+        candidate = grown(day, follows=follows)
+        decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+        assert day == 0 or decision.baseline_runs
+        refused += not decision.blessed
+        if decision.blessed:
+            ledger = ledger.append(candidate, keep=100)
+    assert refused <= 3
+
+
+@pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
+def test_a_slowdown_in_a_model_that_grows_is_found_within_three_runs(follows):
+    found = 0
+    for seed in range(40):
+        ledger = Ledger(entries=tuple(grown(d, follows=follows, seed=seed) for d in range(20)))
+        days = [grown(day, follows=follows, slower=1.1, seed=seed) for day in range(20, 23)]
+        verdicts = [evaluate(day, ledger=ledger, settings=GateConfig()).blessed for day in days]
+        found += not all(verdicts)
+    assert found >= 38
+
+
+def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not():
+    assert size.differences(sized(1.0), sized(1.2)) == {}
+    assert set(size.differences(sized(1.0), sized(1.3))) == {"parameter_count", "flops_per_step"}
+    assert size.differences(sized(1.0), sized(1.2, device_kind="A100")) == {
+        "device_kind": ("CPU", "A100")
+    }
+    # What could not be counted agrees only with what could not be counted.
+    assert size.differences(sized(1.0, flops_per_step="None"), sized(1.0))
+    assert not size.differences(sized(1.0, flops_per_step="None"), sized(1, flops_per_step="None"))
+
+
+def test_figures_of_models_of_one_size_stay_as_they_are():
+    figures = [1.0, 1.1, 0.9]
+    environments = [sized(1.0)] * 3
+    found = size.at_size_of(
+        sized(1.0), key=KEY, figures=figures, environments=environments, prior=0.01
+    )
+    assert found == pytest.approx(figures)
+
+
+@pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
+def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
+    factors = [1 + 0.01 * day for day in range(20)]
+    found = size.at_size_of(
+        sized(1.2), key=KEY, figures=[factor**follows for factor in factors],
+        environments=[sized(factor) for factor in factors], prior=0.001,
+    )  # fmt: skip
+    assert found == pytest.approx([1.2**follows] * 20, rel=0.002)
+
+
+def test_quality_is_compared_whatever_the_machine_and_the_size():
+    before = run("a", environment=ELSEWHERE, pipeline="taxi", evaluation={"auc": 0.9}, **{KEY: 1.0})
+    ledger = Ledger(entries=(before,))
+    rules = {KEY: Rule(margin=0.03), "evaluation/auc": Rule(margin=0.02)}
+    settings = GateConfig(rules=rules, use_defaults=False)
+    for auc, blessed in ((0.9, True), (0.63, False)):
+        candidate = run("b", pipeline="taxi", evaluation={"auc": auc}, **{KEY: 0.01})
+        decision = evaluate(candidate, ledger=ledger, settings=settings)
+        assert decision.blessed is blessed
+        verdicts = {item.metric: item.verdict for item in decision.outcomes}
+        assert verdicts[KEY] is Verdict.NOT_COMPARABLE
+        assert decision.headline.startswith("Not comparable with any blessed run")
+        assert "quality" in decision.headline
+
+
+def test_a_loss_is_compared_only_with_trainings_of_about_as_many_steps():
+    entries = (run("a", train_step_count=1000, train_loss=0.5),)
+    settings = only(train_loss={"margin": 0.05})
+    for steps, verdict in ((1040, Verdict.REGRESSION), (2000, Verdict.NOT_COMPARABLE)):
+        decision = evaluate(
+            run("b", train_step_count=steps, train_loss=0.7),
+            ledger=Ledger(entries=entries),
+            settings=settings,
+        )
+        assert decision.outcomes[0].verdict is verdict
+
+
+def test_another_pipelines_runs_are_no_baseline():
+    entries = (run("a", pipeline="orders", step_time_seconds=1.0),)
+    candidate = run("b", pipeline="taxi", step_time_seconds=2.0)
+    decision = evaluate(candidate, ledger=Ledger(entries=entries), settings=SPEED)
+    assert decision.outcomes[0].verdict is Verdict.NOT_COMPARED
+
+
+def test_the_anchor_may_be_judged_again():
+    entries = tuple(run(f"r{i}", minute=i, step_time_seconds=1.0) for i in range(3))
+    settings = SPEED.model_copy(update={"anchor": "r1"})
+    assert evaluate(entries[1], ledger=Ledger(entries=entries), settings=settings).blessed

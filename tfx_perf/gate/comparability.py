@@ -1,0 +1,40 @@
+"""Which runs a figure of a run may be compared with."""
+
+from collections.abc import Sequence
+
+from tfx_perf import metrics
+from tfx_perf.gate import noise
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.run import Run
+
+_STEPS, _BATCH_SIZE = "train_step_count", "global_batch_size"
+_STEPS_RATIO = 1.05
+
+
+def runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
+    """Returns the blessed runs that a metric of a run is compared with, oldest first.
+
+    Speed and memory: those that were measured in the same environment, at about the same size.
+    Quality depends on neither, so that it is compared with every run of the node; the loss of a
+    training only with those that trained about as many steps on batches of one size.
+
+    Args:
+        key: the metric.
+        candidate: the run.
+        ledger: the blessed runs.
+    """
+    if noise.kind(key) is not noise.Kind.QUALITY:
+        return ledger.comparable(candidate)
+    known = ledger.of_node(candidate)
+    if metrics.lookup(key).unit != "loss":
+        return known
+    return [run for run in known if _trains_alike(run, candidate)]
+
+
+def _trains_alike(run: Run, other: Run) -> bool:
+    if run.environment.get(_BATCH_SIZE) != other.environment.get(_BATCH_SIZE):
+        return False
+    counts = [one.figure(_STEPS) for one in (run, other)]
+    if None in counts or 0 in counts:
+        return counts[0] == counts[1]
+    return max(counts) <= _STEPS_RATIO * min(counts)
