@@ -168,7 +168,7 @@ def create_pipeline(
         baseline_model=blessed_model.outputs["model"],
         eval_config=eval_config,
     )
-    ledger = latest_ledger()
+    ledger = latest_ledger(trainer.outputs["perf_metrics"])
     perf_evaluator = PerfEvaluator(
         model=trainer.outputs["model"],
         perf_metrics=trainer.outputs["perf_metrics"],

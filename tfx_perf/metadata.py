@@ -106,19 +106,34 @@ def read_runs(
         key=lambda context: (context.create_time_since_epoch, context.id),
         reverse=True,
     )
-    runs = []
+    # Not the context's parent: Airflow names the runs of all DAGs alike, and TFX then takes the
+    # context of the first pipeline's run for the others', too.
+    executions_of = {
+        name: {item.id for item in store.get_executions_by_context(id_)}
+        for id_, name in known.items()
+        if pipeline in (None, name)
+    }
+    runs: list[Run] = []
     for context in newest_first:
-        if limit is not None and len(runs) == limit:
+        if len(runs) == limit:
             break
-        parents = store.get_parent_contexts_by_context(context.id)
-        name = next((known[parent.id] for parent in parents if parent.id in known), "")
-        if pipeline in (None, name):
-            runs.append(_run(store, context, name))
+        executions = store.get_executions_by_context(context.id)
+        own = {item.id for item in executions}
+        for name, ids in executions_of.items():
+            if own & ids and len(runs) != limit:
+                of_pipeline = [item for item in executions if item.id in ids]
+                runs.append(_run(store, context, name, executions=of_pipeline))
     return runs
 
 
-def _run(store: metadata_store.MetadataStore, context: mlmd.Context, pipeline: str) -> Run:
-    executions = sorted(store.get_executions_by_context(context.id), key=lambda item: item.id)
+def _run(
+    store: metadata_store.MetadataStore,
+    context: mlmd.Context,
+    pipeline: str,
+    *,
+    executions: Sequence[mlmd.Execution],
+) -> Run:
+    executions = sorted(executions, key=lambda item: item.id)
     figures: dict[str, float] = {}
     folders: dict[str, str] = {}
     plans: dict[str, str] = {}

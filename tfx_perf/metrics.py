@@ -187,7 +187,7 @@ def lookup(key: str) -> Metric:
     """
     if not is_evaluation(key):
         return CATALOGUE[key]
-    name = key.removeprefix(EVALUATION_PREFIX).lower()
+    name = key.rpartition("/")[2].lower()  # not the output's: `evaluation/loss_head/auc`
     way = next((way for word, way in _WORDS.items() if word in name), _NONE)
     return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 

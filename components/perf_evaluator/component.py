@@ -55,7 +55,7 @@ class PerfEvaluator(base_component.BaseComponent):
 
     Example:
         ```python
-        ledger = latest_ledger()
+        ledger = latest_ledger(trainer.outputs["perf_metrics"])
         gate = PerfEvaluator(
             model=trainer.outputs["model"],
             perf_metrics=trainer.outputs["perf_metrics"],

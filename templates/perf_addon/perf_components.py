@@ -49,7 +49,7 @@ def train(
     trainer = OptimizedTrainer(
         **training, previous_metrics=metrics.outputs["previous_metrics"], config=config
     )
-    ledger = latest_ledger()
+    ledger = latest_ledger(trainer.outputs["perf_metrics"])
     gate = PerfEvaluator(
         model=trainer.outputs["model"],
         perf_metrics=trainer.outputs["perf_metrics"],

@@ -78,6 +78,14 @@ def test_limit_and_pipeline(recorder, database):
     runs = metadata.read_runs(database, pipeline="a", limit=2)
 
     assert [run.run_id for run in runs] == ["a-2", "a-1"]
+    record_run(recorder, "a-9", speed=3.0, blessed=False, pipeline="b")  # as Airflow names runs
+    for name, speed in (("a", 2.0), ("b", 3.0)):
+        if name == "a":
+            record_run(recorder, "a-9", speed=2.0, blessed=True, pipeline="a")
+        (run,) = [r for r in metadata.read_runs(database, pipeline=name) if r.run_id == "a-9"]
+        assert (run.pipeline, run.metrics["examples_per_second"]) == (name, speed)
+        assert run.blessed is (name == "a")
+    assert [r.run_id for r in metadata.read_runs(database)].count("a-9") == 2
     with pytest.raises(errors.UserError, match=r"a, b.*Received: pipeline=c"):
         metadata.read_runs(database, pipeline="c")
 

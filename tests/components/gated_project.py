@@ -1,6 +1,7 @@
 """Small real pipelines around PerfEvaluator, for tests."""
 
 from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
 from test_perf_evaluator import CONFIG
 from tfx import v1 as tfx
@@ -47,28 +48,46 @@ class Project:
     def store(self):
         return metadata_store.MetadataStore(self._connection)
 
-    def run(self, components):
+    def run(self, components, *, enable_cache=False):
         tfx.orchestration.LocalDagRunner().run(
             tfx.dsl.Pipeline(
                 pipeline_name="gated",
                 pipeline_root=str(self.root / "artifacts"),
                 components=components,
                 metadata_connection_config=self._connection,
+                enable_cache=enable_cache,
             )
         )
 
-    def judge(self, step_time_seconds, *, quality=None, ledger=None, **settings):
-        """Runs a pipeline that judges and pushes a model whose steps took that long."""
+    def train(self, step_time_seconds):
+        """Lays down what a training leaves whose steps took that long."""
         self._count += 1
         folder = self.root / f"trained{self._count}"
         (folder / "model" / "Format-Serving").mkdir(parents=True)
         (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
         (folder / "metrics").mkdir()
         training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
+
+    def judge(self, step_time_seconds, *, quality=None, ledger=None, **settings):
+        """Runs a pipeline that judges and pushes a model whose steps took that long."""
+        self.train(step_time_seconds)
+        self.judge_again(quality=quality, ledger=lambda metrics: ledger, **settings)
+
+    def judge_again(self, *, quality=None, ledger, enable_cache=False, **settings):
+        """Runs a pipeline that judges and pushes the last model, whose training is cached.
+
+        Args:
+            quality: what `QualityGate` decrees; None leaves it out.
+            ledger: makes the resolver, from the channel of the figures.
+            enable_cache: of the pipeline.
+            **settings: of the gate.
+        """
+        folder = self.root / f"trained{self._count}"
         model, metrics = (
             tfx.dsl.Importer(source_uri=str(folder / name), artifact_type=kind).with_id(name)
             for name, kind in (("model", standard_artifacts.Model), ("metrics", types.PerfMetrics))
         )
+        ledger = ledger(metrics.outputs["result"])
         gate_settings = CONFIG.gate.model_copy(update=settings)
         gate = PerfEvaluator(
             model=model.outputs["result"],
@@ -87,7 +106,13 @@ class Project:
             push_destination=tfx.proto.PushDestination(filesystem=destination),
             **blessings,
         )
-        self.run([*nodes, pusher])
+        self.run([*nodes, pusher], enable_cache=enable_cache)
+
+    def states(self, component):
+        """Returns how the executions of a component ended, in order."""
+        kind = f"{component.__module__}.{component.__name__}"
+        found = sorted(self.store.get_executions_by_type(kind), key=lambda item: item.id)
+        return [mlmd.Execution.State.Name(item.last_known_state) for item in found]
 
     def latest_blessed(self):
         """Returns the uris that TFX's resolver gives to a further run."""

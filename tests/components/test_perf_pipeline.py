@@ -10,7 +10,7 @@ from test_perf_evaluator import FAST, SLOW, Gate, ledger_in
 
 from tfx_perf import errors, metrics
 from tfx_perf.cli import main
-from tfx_perf.components import artifacts, latest_ledger, types
+from tfx_perf.components import PerfEvaluator, artifacts, latest_ledger, types
 from tfx_perf.gate import history
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
@@ -81,6 +81,30 @@ def test_what_people_decide_counts_in_the_next_run(project_anywhere):
     ]
     assert all(abs(value.int_value) < 2**31 for _, value in properties)
     assert max(len(key) for key, _ in properties) < 100
+
+
+def test_a_cached_training_is_judged_entered_and_pushed_once(project):
+    project.train(FAST)
+    for _ in range(3):
+        project.judge_again(ledger=latest_ledger, enable_cache=True)
+    assert project.states(PerfEvaluator) == ["COMPLETE", "CACHED", "CACHED"]
+    assert project.flags("PushedModel", "pushed") == [1]
+    assert len(history.read_ledger(project.database).entries) == 1
+    # Without the channel it is judged again, and still counts once.
+    project.judge_again(ledger=lambda metrics: latest_ledger(), enable_cache=True)
+    assert project.states(PerfEvaluator)[-1] == "COMPLETE"
+    (entry,) = history.read_ledger(project.database).entries
+    assert (entry.pipeline, entry.node) == ("gated", "PerfEvaluator")
+    # What a person decides is not hidden by the cache.
+    arguments = ["unbless", entry.run_id, "--reason", "why", "--metadata", project.database]
+    main.cli.main(arguments, standalone_mode=False)
+    project.judge_again(ledger=latest_ledger, enable_cache=True)
+    assert project.states(PerfEvaluator)[-1] == "COMPLETE"
+    assert history.read_ledger(project.database).entries == ()
+    # A further training is compared with what there is.
+    project.train(SLOW)
+    project.judge_again(ledger=latest_ledger, enable_cache=True)
+    assert len(history.read_ledger(project.database).entries) == 1
 
 
 def test_every_figure_survives_at_any_size(project_anywhere):

@@ -19,7 +19,8 @@ def run(
     """Returns a run named `name` with the given figures."""
     time = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
     return Run(
-        run_id=name, pipeline=pipeline, time=time + datetime.timedelta(minutes=minute), environment=environment,
+        run_id=name, pipeline=pipeline, time=time + datetime.timedelta(minutes=minute),
+        environment=environment,
         figures=figures, evaluation=evaluation or {}, step_times=step_times,
     )  # fmt: skip
 

@@ -21,8 +21,10 @@ SETTINGS = only(step_time_seconds={"margin": 0.03, "max": 1e-9}, mfu_ratio={"min
 def test_a_quiet_history_has_no_false_alarms_and_its_noise_is_found():
     found = replay(ledger_of(KEY, noisy(40, sd=0.01)).entries, SETTINGS)
     assert (found.replayed, found.refused) == (39, 0)
-    (metric,) = found.metrics  # limits refuse whatever came before, and are no comparison
+    (metric,) = found.metrics
     assert (metric.metric, metric.compared, metric.regressions) == (KEY, 39, 0)
+    # Limits refuse whatever came before, and are no comparison.
+    assert (metric.beyond_limit, found.beyond_limit) == (40, 40)
     assert metric.noise == pytest.approx(0.01, rel=0.6)
     assert 0.03 < metric.detectable < 0.06
 
@@ -39,7 +41,7 @@ def test_what_the_gate_would_have_refused_is_counted():
 def test_runs_are_replayed_only_against_comparable_ones():
     entries = (run("a", step_time_seconds=1.0), run("b", environment=ELSEWHERE, **{KEY: 9.0}))
     found = replay(entries, SETTINGS)
-    assert (found.replayed, found.false_alarm_rate, found.metrics) == (0, None, ())
+    assert (found.replayed, found.false_alarm_rate, found.beyond_limit) == (0, None, 2)
 
 
 def test_the_command_prints_a_table_or_json(tmp_path):

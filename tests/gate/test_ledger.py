@@ -4,7 +4,7 @@ import itertools
 import json
 
 import pytest
-from ledger_cases import ELSEWHERE, HERE, act, ledger, names, run
+from ledger_cases import ELSEWHERE, act, ledger, names, run
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.gate.ledger import Ledger

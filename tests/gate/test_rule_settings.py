@@ -46,6 +46,7 @@ def test_a_rule_that_can_never_fire_or_means_nothing_is_an_error(rules, words):
         {"trace_count": {"margin": 0, "budget": 1}},
         {"step_time_seconds": {"margin": 5.0}},  # six times as slow is possible
         {"evaluation/example_count": {"margin": 0.1, "direction": "higher"}},
+        {"evaluation/loss": {"margin": 0.1, "direction": "higher"}},  # the user knows better
         {"step_time_seconds": None},
         {"evaluation/auc": None},
     ],
@@ -94,6 +95,9 @@ def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
         ("binary_crossentropy", Direction.LOWER),
         ("loss", Direction.LOWER),
         ("example_count", Direction.NONE),
+        ("loss_head/auc", Direction.HIGHER),
+        ("accuracy_head/mean_squared_error", Direction.LOWER),
+        ("accuracy_head/example_count", Direction.NONE),
     ],
 )
 def test_directions_of_evaluation_metrics(name, direction):

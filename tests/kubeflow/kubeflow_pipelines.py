@@ -74,7 +74,7 @@ def four_components(data_path="data", **config):
         "eval_args": tfx.proto.EvalArgs(num_steps=2),
         "config": config,
     }
-    plans, metrics, ledger = latest_plans(examples), latest_metrics(examples), latest_ledger()
+    plans, metrics = latest_plans(examples), latest_metrics(examples)
     tuner = InputTuner(**training, previous_plans=plans.outputs["previous_plans"])
     training["input_plan"] = tuner.outputs["input_plan"]
     profiler = MemoryProfiler(**training)
@@ -82,6 +82,7 @@ def four_components(data_path="data", **config):
     trainer = OptimizedTrainer(
         **training, previous_metrics=metrics.outputs["previous_metrics"], run_label=label
     )
+    ledger = latest_ledger(trainer.outputs["perf_metrics"])
     gate = PerfEvaluator(
         model=trainer.outputs["model"],
         perf_metrics=trainer.outputs["perf_metrics"],

@@ -34,21 +34,29 @@ def command(
         document = found.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})
         return
-    if not found.replayed:
-        terminal.show("No run has a comparable run before it, so there is nothing to replay.")
+    title = "No run has a comparable run before it, so there is nothing to replay."
+    if found.replayed:
+        title = (
+            f"{found.replayed} runs replayed, each against the runs before it: {found.refused} "
+            f"refused ({found.false_alarm_rate:.1%})"
+        )
+    if found.beyond_limit:
+        title += f"\n{found.beyond_limit} of {len(runs)} runs refused by an absolute limit"
+    if not found.metrics:
+        terminal.show(title)
         return
-    rows = table.Table(
-        title=f"{found.replayed} runs replayed, each against the runs before it: {found.refused} "
-        f"refused ({found.false_alarm_rate:.1%})",
-        box=box.SIMPLE_HEAD,
-    )
+    rows = table.Table(title=title, box=box.SIMPLE_HEAD)
     rows.add_column("metric")
-    for name in ("compared", "regressions", "inconclusive", "noise", "smallest\ndetectable change"):
-        rows.add_column(name, justify="right")
+    headings = (
+        "beyond\nlimit", "compared", "regressions", "inconclusive", "noise",
+        "smallest\ndetectable change",
+    )  # fmt: skip
+    for heading in headings:
+        rows.add_column(heading, justify="right")
     for item in found.metrics:
         rows.add_row(
-            item.metric, str(item.compared), str(item.regressions), str(item.inconclusive),
-            _percent(item.noise), _percent(item.detectable),
+            item.metric, str(item.beyond_limit), str(item.compared), str(item.regressions),
+            str(item.inconclusive), _percent(item.noise), _percent(item.detectable),
         )  # fmt: skip
     terminal.show(rows)
 

@@ -6,12 +6,14 @@ from typing import ClassVar
 import numpy as np
 
 from tfx_perf import records
+from tfx_perf.gate import limits
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.rule import Rule
 
 _ALARMS = (Verdict.REGRESSION, Verdict.INCONCLUSIVE)
 
@@ -21,6 +23,7 @@ class MetricCalibration(records.Record):
 
     Attributes:
         metric: see `tfx_perf.metrics.lookup`.
+        beyond_limit: runs that are beyond an absolute limit.
         compared: runs in which it was compared.
         regressions: how many of those were called a regression.
         inconclusive: how many were too noisy to tell.
@@ -31,6 +34,7 @@ class MetricCalibration(records.Record):
     """
 
     metric: str
+    beyond_limit: int
     compared: int
     regressions: int
     inconclusive: int
@@ -43,14 +47,16 @@ class Calibration(records.Record):
 
     Attributes:
         replayed: runs that were compared with the runs before them.
-        refused: how many of those would have been refused.
-        metrics: every metric that was compared.
+        refused: how many of those would have been refused for a change.
+        beyond_limit: how many of all runs are refused by an absolute limit, whatever came before.
+        metrics: every metric that was compared or is beyond a limit.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.calibration/1"
+    SCHEMA: ClassVar[str] = "tfx_perf.calibration/2"
 
     replayed: int
     refused: int
+    beyond_limit: int
     metrics: tuple[MetricCalibration, ...]
 
     @property
@@ -65,8 +71,9 @@ def replay(runs: Sequence[Run], settings: GateConfig) -> Calibration:
     Args:
         runs: oldest first; all of them taken to be equally good, so that every refusal is a
             false alarm.
-        settings: the rules. Absolute limits refuse whatever came before, and are left out.
+        settings: the rules. What absolute limits refuse is counted by itself.
     """
+    beyond = _beyond_limits(settings, runs)
     settings = _changes_only(settings, runs)
     decisions = [
         evaluate(run, ledger=Ledger(entries=tuple(runs[:number])), settings=settings)
@@ -74,12 +81,29 @@ def replay(runs: Sequence[Run], settings: GateConfig) -> Calibration:
     ]
     compared = [decision for decision in decisions if decision.baseline_runs]
     keys = dict.fromkeys(item.metric for decision in compared for item in decision.outcomes)
-    found = [_metric(key, settings.rules[key].scale, compared) for key in keys]
+    found = [
+        _metric(key, settings.rules.get(key), compared, beyond_limit=len(beyond.get(key, ())))
+        for key in {**keys, **beyond}
+    ]
     return Calibration(
         replayed=len(compared),
         refused=sum(not decision.blessed for decision in compared),
-        metrics=tuple(item for item in found if item.compared),
+        beyond_limit=len(set().union(*beyond.values())),
+        metrics=tuple(item for item in found if item.compared or item.beyond_limit),
     )
+
+
+def _beyond_limits(settings: GateConfig, runs: Sequence[Run]) -> dict[str, set[int]]:
+    """Returns which runs a limit refuses, by metric."""
+    found: dict[str, set[int]] = {}
+    for number, run in enumerate(runs):
+        for key, rule in settings.rules_for(run.evaluation).items():
+            value = run.figure(key)
+            if value is None or rule.advisory or (rule.min, rule.max) == (None, None):
+                continue
+            if limits.check(key, value, rule=rule).verdict is Verdict.LIMIT:
+                found.setdefault(key, set()).add(number)
+    return found
 
 
 def _changes_only(settings: GateConfig, runs: Sequence[Run]) -> GateConfig:
@@ -93,7 +117,9 @@ def _changes_only(settings: GateConfig, runs: Sequence[Run]) -> GateConfig:
     return settings.model_copy(update={"rules": rules, "use_defaults": False, **anchor})
 
 
-def _metric(key: str, scale: float, decisions: Sequence[GateRecord]) -> MetricCalibration:
+def _metric(
+    key: str, rule: Rule | None, decisions: Sequence[GateRecord], *, beyond_limit: int
+) -> MetricCalibration:
     outcomes = [
         item
         for decision in decisions
@@ -104,10 +130,11 @@ def _metric(key: str, scale: float, decisions: Sequence[GateRecord]) -> MetricCa
     detectable = [item.detectable for item in outcomes if item.detectable is not None]
     return MetricCalibration(
         metric=key,
+        beyond_limit=beyond_limit,
         compared=len(outcomes),
         regressions=alarms[Verdict.REGRESSION],
         inconclusive=alarms[Verdict.INCONCLUSIVE],
-        noise=_noise(key, scale, decisions[-1].baseline_runs),
+        noise=_noise(key, rule.scale, decisions[-1].baseline_runs) if rule and decisions else None,
         detectable=detectable[-1] if detectable else None,
     )
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from tfx_perf import errors, metadata, metadata_store, metrics
 from tfx_perf.gate import record as gate_record
+from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
 from tfx_perf.gate.mirror import Mirror
@@ -30,7 +31,8 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
     Args:
         source: a database (see `metadata_store.open_store`), a ledger's JSON file, or the
             folder at `baseline_uri`. Ledgers hold only runs that are blessed, or were.
-        pipeline: only this pipeline's runs; ledgers do not know any.
+        pipeline: only this pipeline's runs, and those in ledgers of earlier versions, which
+            know none.
         limit: at most this many; None for all.
 
     Raises:
@@ -40,7 +42,8 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
         runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
-    return _of_ledger(read_ledger(source))[:limit]
+    found = _of_ledger(read_ledger(source))
+    return [run for run in found if pipeline is None or run.pipeline in ("", pipeline)][:limit]
 
 
 def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
@@ -135,7 +138,7 @@ def _completed(run: Run) -> Run:
 
 def _decided(run: Run, ledger: Ledger) -> Run:
     """Adds what a person decided."""
-    act = next((act for act in reversed(ledger.acts) if act.run_id == run.run_id), None)
+    act = next((act for act in reversed(ledger.acts) if _is_about(act, run)), None)
     if act is None:
         return run
     return dataclasses.replace(
@@ -149,7 +152,7 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
     runs: Iterable[Run] = (
         Run(
             run_id=entry.run_id,
-            pipeline="",
+            pipeline=entry.pipeline,
             created=entry.time,
             state="complete",
             metrics={**entry.figures, **_prefixed(entry.evaluation)},
@@ -162,6 +165,10 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
     return [_decided(run, ledger) for run in newest_first]
+
+
+def _is_about(act: Act, run: Run) -> bool:
+    return act.run_id == run.run_id and act.pipeline in ("", run.pipeline)
 
 
 def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:

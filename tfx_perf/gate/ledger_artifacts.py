@@ -11,7 +11,9 @@ from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 
 _TYPE = "tfx_perf.PerfLedger"
-_EXECUTION_TYPE = "tfx_perf.Acts"
+EXECUTION_TYPE = "tfx_perf.Acts"
+"""Type of the executions with which people decide."""
+
 _OUTPUT_KEY = "updated_ledger"  # as PerfEvaluator's
 _CONTEXT_TYPE = "pipeline"
 _COUNT = 10  # as many as latest_ledger() resolves
@@ -77,7 +79,7 @@ class LedgerArtifacts:
                 f"Received: path={folder} ({error.strerror})."
             ) from error
         execution = mlmd.Execution(
-            type_id=store.put_execution_type(mlmd.ExecutionType(name=_EXECUTION_TYPE)),
+            type_id=store.put_execution_type(mlmd.ExecutionType(name=EXECUTION_TYPE)),
             last_known_state=mlmd.Execution.COMPLETE,
         )
         for key in ("kind", "run_id", "who", "reason"):

@@ -13,7 +13,8 @@ from tfx_perf.settings.rule import Rule
 RULES: Mapping[str, Rule] = {
     "step_time_seconds": Rule(margin=0.03),
     "examples_per_second": Rule(margin=0.03, optional=True),
-    "mfu_ratio": Rule(margin=0.03, optional=True),
+    # Of one time with the rate; on a CPU, what it is a share of is measured anew in every run.
+    "mfu_ratio": Rule(margin=0.03, optional=True, advisory=True),
     "cost_per_million_examples": Rule(margin=0.03),
     "peak_memory_bytes": Rule(margin=0.05),
     # Beyond that the next larger batch or a fragmented allocator ends the training.

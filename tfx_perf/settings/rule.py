@@ -35,7 +35,7 @@ class Rule(Section):
             None: by the kind of metric, see `tfx_perf.gate.noise`.
         scale: changes are relative to this, in the metric's unit, where the baseline is
             smaller; it keeps a share that rises from 0.1 % to 0.2 % from having doubled.
-        direction: which way an evaluation metric gets better, if its name does not say.
+        direction: which way an evaluation metric gets better; None: as its name says.
         advisory: report only, never refuse.
         optional: a figure that was not recorded is not checked, instead of refused.
     """
@@ -81,8 +81,8 @@ class Rule(Section):
             metric = metrics.lookup(key)
         except KeyError as error:
             raise ValueError(f"unknown metric {key!r}; see docs/metrics.md") from error
-        if self.direction and metric.direction is not Direction.NONE:
-            raise ValueError(f"the direction of {key!r} is known: {metric.direction.value}")
+        if self.direction and not metrics.is_evaluation(key):
+            raise ValueError(f"the direction of {key!r} is fixed: {metric.direction.value}")
         lowest, highest = metric.bounds
         if self.max is not None and self.max >= highest:
             raise ValueError(f"{key!r} is never above {highest:g}, so that max cannot fire")
