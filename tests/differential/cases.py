@@ -149,8 +149,10 @@ def _interruption(case: Case) -> dict[str, Any]:
         changes["callbacks"] = tuple(name for name in case.callbacks if name not in writing)
     if case.interruption == "oom_in_step":  # XLA compiles no Python
         changes["plan"] = tuple(pair for pair in case.plan if "xla" not in pair[0])
-        # What a callback trains is as under plain `fit`, which does not survive it.
-        kept = tuple(name for name in case.callbacks if name not in ("trains", "fits"))
+        # What a callback trains is as under plain `fit`, which does not survive it, and so is all
+        # with Keras' own recovery.
+        out = ("trains", "fits", "backup")
+        kept = tuple(name for name in case.callbacks if name not in out)
         changes["callbacks"] = kept
     in_data = case.interruption in ("nan_once", "read_error", "memory_error")
     if (case.source == "arrays" and in_data) or (
@@ -162,9 +164,11 @@ def _interruption(case: Case) -> dict[str, Any]:
 
 def _goes_back_from_nan(case: Case) -> bool:
     """Whether tfx-perf trains on as if a NaN that was read once had not been there."""
-    # It comes again from a cache; loss scaling passes it over; a stream cannot be read again.
+    # It comes again from a cache; loss scaling passes it over; a stream cannot be read again; and
+    # as an index it is an error.
     stays = any(stage.startswith("cache") for stage in case.stages)
     stays = stays or case.optimizer == "LossScale" or case.source == "once"
+    stays = stays or case.model in ("masked", "recurrent", "embedding")
     # recovery.md: Keras ends such a training, or is not supported
     leaves = bool({"backup", "terminate_on_nan"} & set(case.callbacks))
     is_cut = not case.is_endless and case.steps % case.epoch_length > 0

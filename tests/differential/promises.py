@@ -128,10 +128,10 @@ def file_is_comparable(case: Case, name: str, *, resumed: bool) -> bool:
 def variable_is_comparable(case: Case, name: str) -> bool:
     """Whether a variable must be as in plain `fit`.
 
-    Not what counts steps or calls where the data run out: it is chance whether plain `fit` counts
-    the step for which there are none.
+    Not what changes without data where these run out: it is chance whether plain `fit` counts the
+    step for which there are none, or lets momenta decay in it.
     """
-    return not (case.may_run_out and re.search("iteration|calls", name))
+    return not (case.may_run_out and re.search("iteration|calls|/m/|momentum", name))
 
 
 def may_train(error: str) -> bool:

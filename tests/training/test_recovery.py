@@ -16,6 +16,8 @@ from tfx_perf.training import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import attempts, checkpoint_store, logs_file, save_clock
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.resume_point import CapturedPoint
+from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials.choice import PlanChoice
@@ -244,6 +246,30 @@ def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
     assert_same(Snapshot(call.model), Snapshot(expected.model))
     assert session.record.plan == PLAIN_FIT
     assert "InternalError: planted with 4 steps per call: went back" in session.record.notes[0]
+
+
+def test_it_goes_back_to_plain_fit_with_the_users_steps_per_execution(keras, monkeypatch):
+    call = captured(model_of_two(keras), numbers())
+    call.model.compile("sgd", "mse", steps_per_execution=2)
+    expected = captured(model_of_two(keras), numbers())
+    expected.model.compile("sgd", "mse", steps_per_execution=2)
+    model_cases.copy_weights(Snapshot(call.model), expected.model)
+    expected.proceed()
+    monkeypatch.setattr(steps.MultiStep, "run", lambda *_: without_cause())
+    session_with().fit(call)
+    assert_same(Snapshot(call.model), Snapshot(expected.model))
+
+
+def test_spoilt_weights_are_not_trained_on_where_there_is_no_way_back(keras, monkeypatch):
+    """To begin anew is for a process that has just begun."""
+    call = captured(model_of_two(keras), numbers(bad_batch=2))
+
+    def put_back(*_):
+        raise StateMismatchError("planted")
+
+    monkeypatch.setattr(CapturedPoint, "put_back", put_back)
+    with pytest.raises(errors.UserError, match="Received: planted.*went back to step 0"):
+        session_with().fit(call)
 
 
 def test_what_plain_fit_raises_too_is_raised(keras):

@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import functools
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -163,9 +164,11 @@ class KerasLine(abc.ABC):
         """Returns Keras' own train and test functions, new ones, not yet traced."""
         with self._graph_functions() as made:
             model.make_train_function(force=True)
-            train = KerasFunction(model.train_function, made[-1] if made else None)
+            inner = made[-1] if made else None
+            steps = functools.partial(self.execution_steps, model)
+            train = KerasFunction(model.train_function, inner, execution_steps=steps)
         model.make_test_function(force=True)
-        return train, KerasFunction(model.test_function, None)
+        return train, KerasFunction(model.test_function, None, execution_steps=steps)
 
     @contextlib.contextmanager
     def _graph_functions(self) -> Iterator[list[Any]]:

@@ -107,6 +107,7 @@ class Recovery:
         self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
         self._resumed_step = self.step
         self._data: tf.data.Dataset | None = None  # in the place of the user's
+        self._is_back = False  # in this process, where the weights are spoilt
         self._notes: list[str] = []
         self._save_seconds = 0.0
         self.oom_count = 0
@@ -161,6 +162,12 @@ class Recovery:
                     plan, guard=guard, promise=promise, data=self._data
                 )
             except StateMismatchError as mismatch:
+                if self._is_back:
+                    raise errors.UserError(
+                        f"Expected a state that fits the model. Received: {mismatch}. "
+                        f"{self._notes[-1]} Run the training again, without a plan if this "
+                        "comes again."
+                    ) from mismatch
                 self._note(
                     f"The checkpoint of {self._point} does not fit: {mismatch}. "
                     "The training began anew."
@@ -248,7 +255,7 @@ class Recovery:
         return self._point or guard.start
 
     def _go_back(self, guard: Guard) -> None:
-        self._point = self._last_good(guard)
+        self._point, self._is_back = self._last_good(guard), True
         if self._point is not None and not self._point.checkpoint.data.is_saved:
             # From their beginning, in the same order: what has been read has changed the user's.
             self._data = self._data_from_the_beginning()
