@@ -162,19 +162,7 @@ class Recovery:
                     plan, guard=guard, promise=promise, data=self._data
                 )
             except StateMismatchError as mismatch:
-                if self._is_back:
-                    raise errors.UserError(
-                        f"Expected a state that fits the model. Received: {mismatch}. "
-                        f"{self._notes[-1]} Run the training again, without a plan if this "
-                        "comes again."
-                    ) from mismatch
-                self._note(
-                    f"The checkpoint of {self._point} does not fit: {mismatch}. "
-                    "The training began anew."
-                )
-                self._point = self._resumed_step = None
-                self._callbacks.begin_anew()
-                self._data = self._data_from_the_beginning()
+                self._begin_anew(mismatch)
                 continue
             except BlowUp as blow_up:
                 if not self._can_go_back(guard):
@@ -201,6 +189,25 @@ class Recovery:
             self._go_back(guard)
             self._note(f"{what} with {plan}: went back to step {self.step} and on with {better}.")
             plan, trials_left = better, trials_left - 1
+
+    def _begin_anew(self, mismatch: StateMismatchError) -> None:
+        """Gives a checkpoint up that does not fit.
+
+        Raises:
+            UserError: this process has trained, so that there is nothing good to begin with.
+        """
+        if self._is_back:
+            raise errors.UserError(
+                f"Expected a state that fits the model. Received: {mismatch}. {self._notes[-1]} "
+                "Run the training again, without a plan if this comes again."
+            ) from mismatch
+        self._note(
+            f"The checkpoint of {self._point} does not fit: {mismatch}. "
+            "The training began anew."
+        )
+        self._point = self._resumed_step = None
+        self._callbacks.begin_anew()
+        self._data = self._data_from_the_beginning()
 
     def _note(self, note: str) -> None:
         self._notes.append(note)
