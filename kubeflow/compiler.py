@@ -1,6 +1,7 @@
 """Compiles a TFX pipeline to a pipeline spec that a server accepts."""
 
 import dataclasses
+import logging
 import os
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -21,8 +22,12 @@ from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_build
 from tfx.types import standard_component_specs
 
 from tfx_perf import errors
+from tfx_perf.components import PerfEvaluator
+from tfx_perf.config import PerfConfig
 from tfx_perf.kubeflow import lint, names, platform_spec, proto, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
+
+_LOGGER = logging.getLogger(__name__)
 
 _ENTRYPOINT = ("python", "-m", "tfx_perf.kubeflow.entrypoint")
 _NATIVE_STRATEGIES = (
@@ -73,6 +78,7 @@ def compile_pipeline(
         )
     names.check_pipeline_name(pipeline.pipeline_info.pipeline_name)
     _check_nodes(pipeline, settings)
+    _warn_of_gates_alone(pipeline, settings.target)
     kept = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
     document = _build(kept, settings)
     root = _pipeline_root(pipeline, settings)
@@ -135,6 +141,19 @@ def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None
                 "Expected functions by import path, e.g. run_fn='models.model.run_fn', installed "
                 f"in the image. Received: {node.id} with module_file={module_file}."
             )
+
+
+def _warn_of_gates_alone(pipeline: tfx.dsl.Pipeline, target: str) -> None:
+    """Says where a gate would compare nothing, for want of a ledger."""
+    for node in pipeline.components:
+        if target == "kubeflow" and isinstance(node, PerfEvaluator):
+            gate = PerfConfig.from_json(node.exec_properties["config"]).gate
+            if not gate.baseline_uri:
+                _LOGGER.warning(
+                    "%s has no gate.baseline_uri, and Kubeflow has no resolvers: it will compare "
+                    "no run with another, and only absolute limits refuse.",
+                    node.id,
+                )
 
 
 def _not_on_vertex(where: str) -> str:

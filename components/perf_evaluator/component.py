@@ -25,6 +25,9 @@ class PerfEvaluatorSpec(component_spec.ComponentSpec):
             type=standard_artifacts.ModelEvaluation, optional=True
         ),
         "ledger": component_spec.ChannelParameter(type=types.PerfLedger, optional=True),
+        "infra_blessing": component_spec.ChannelParameter(
+            type=standard_artifacts.InfraBlessing, optional=True
+        ),
     }
     OUTPUTS = {
         "blessing": component_spec.ChannelParameter(type=standard_artifacts.InfraBlessing),
@@ -85,6 +88,7 @@ class PerfEvaluator(base_component.BaseComponent):
         input_plan: tfx_types.BaseChannel | None = None,
         model_evaluation: tfx_types.BaseChannel | None = None,
         ledger: tfx_types.BaseChannel | None = None,
+        infra_blessing: tfx_types.BaseChannel | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
@@ -97,6 +101,8 @@ class PerfEvaluator(base_component.BaseComponent):
             model_evaluation: `ModelEvaluation` of Evaluator, so that speed is not bought with
                 quality: its metrics over all examples then have rules like every other figure.
             ledger: `PerfLedger` of runs before, from a Resolver; one, several or none.
+            infra_blessing: `InfraBlessing` of InfraValidator, since Pusher takes one: the blessing
+                then needs both. The decision on the figures stays what it is.
             config: the rules are in its `gate` section; None for the defaults.
         """
         super().__init__(
@@ -107,6 +113,7 @@ class PerfEvaluator(base_component.BaseComponent):
                 input_plan=input_plan,
                 model_evaluation=model_evaluation,
                 ledger=ledger,
+                infra_blessing=infra_blessing,
                 config=perf_config.PerfConfig.of(config).to_json("gate"),
                 blessing=tfx_types.Channel(type=standard_artifacts.InfraBlessing),
                 evaluation=tfx_types.Channel(type=types.PerfEvaluation),

@@ -36,7 +36,7 @@ class Executor(base_executor.BaseExecutor):
 
         Args:
             input_dict: `model`, `perf_metrics` and, each possibly missing or empty,
-                `memory_profile`, `input_plan`, `model_evaluation`, `ledger`.
+                `memory_profile`, `input_plan`, `model_evaluation`, `ledger`, `infra_blessing`.
             output_dict: `blessing`, `evaluation`, `updated_ledger`.
             exec_properties: `config`, a `PerfConfig` as JSON.
 
@@ -89,6 +89,7 @@ class Executor(base_executor.BaseExecutor):
             artifact_utils.get_single_instance(output_dict["blessing"]),
             decision,
             model=artifact_utils.get_single_instance(input_dict["model"]),
+            validated=all(map(_has_blessed, input_dict.get("infra_blessing") or [])),
         )
         if decision.differences:
             _LOGGER.warning("%s", decision.headline)
@@ -97,25 +98,39 @@ class Executor(base_executor.BaseExecutor):
             raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
     def _bless(
-        self, blessing: artifact.Artifact, decision: GateRecord, *, model: artifact.Artifact
+        self,
+        blessing: artifact.Artifact,
+        decision: GateRecord,
+        *,
+        model: artifact.Artifact,
+        validated: bool,
     ) -> None:
         """Writes the decision the way InfraValidator and Evaluator do."""
+        blessed = decision.blessed and validated
+        message = decision.headline
+        if not validated:
+            message = f"InfraValidator has not blessed the model. {message}"
         folder = pathlib.Path(blessing.uri)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _MARKERS[decision.blessed]).touch()
+        (folder / _MARKERS[blessed]).touch()
         node = self._context.pipeline_node if self._context else None
         component_id = node.node_info.id if node else "PerfEvaluator"
         for key, label in {
             constants.ARTIFACT_PROPERTY_CURRENT_MODEL_URI_KEY: model.uri,
-            constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY: decision.headline,
+            constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY: message,
             "component_id": component_id,
         }.items():
             blessing.set_string_custom_property(key, label)
         blessing.set_int_custom_property(constants.ARTIFACT_PROPERTY_CURRENT_MODEL_ID_KEY, model.id)
         blessing.set_int_custom_property(
             constants.ARTIFACT_PROPERTY_BLESSED_KEY,
-            constants.BLESSED_VALUE if decision.blessed else constants.NOT_BLESSED_VALUE,
+            constants.BLESSED_VALUE if blessed else constants.NOT_BLESSED_VALUE,
         )
+
+
+def _has_blessed(infra_blessing: artifact.Artifact) -> bool:
+    key = constants.ARTIFACT_PROPERTY_BLESSED_KEY
+    return infra_blessing.get_int_custom_property(key) == constants.BLESSED_VALUE
 
 
 def _kept(evaluation: pathlib.Path) -> pathlib.Path:

@@ -31,7 +31,7 @@ class Gate:
         self.folder = folder
         self.count = 0
 
-    def run(self, step_time_seconds, *, ledger=None, profile=None, config=CONFIG):
+    def run(self, step_time_seconds, *, ledger=None, profile=None, config=CONFIG, infra=None):
         """Judges a run with that step time and returns the output artifacts."""
         self.count += 1
         folder = self.folder / str(self.count)
@@ -52,6 +52,9 @@ class Gate:
         if profile is not None:
             inputs["memory_profile"] = [self._artifact(types.MemoryProfile(), folder / "profile")]
             profile.write(folder / "profile" / "profile.json")
+        if infra is not None:
+            inputs["infra_blessing"] = [standard_artifacts.InfraBlessing()]
+            inputs["infra_blessing"][0].set_int_custom_property("blessed", infra)
         executor.Executor().Do(
             inputs, {key: [value] for key, value in outputs.items()}, {"config": config.to_json()}
         )
@@ -96,6 +99,18 @@ def test_a_regression_is_refused_and_the_ledger_passed_on_unchanged(gate):
     third = gate.run(FAST, ledger=[second["updated_ledger"]])
     assert third["blessing"].get_int_custom_property("blessed") == 1
     assert len(ledger_in(third).entries) == 2
+
+
+@pytest.mark.parametrize("infra", [0, 1])
+def test_with_infra_validator_both_must_bless(gate, infra):
+    outputs = gate.run(FAST, infra=infra)
+    assert outputs["blessing"].get_int_custom_property("blessed") == infra
+    marker = "INFRA_BLESSED" if infra else "INFRA_NOT_BLESSED"
+    assert (pathlib.Path(outputs["blessing"].uri) / marker).exists()
+    message = outputs["blessing"].get_string_custom_property("blessing_message")
+    assert message.startswith("Blessed" if infra else "InfraValidator has not blessed")
+    record = GateRecord.read(pathlib.Path(outputs["evaluation"].uri) / "evaluation.json")
+    assert record.blessed
 
 
 def test_the_evaluation_has_payload_report_and_figures(gate):

@@ -275,3 +275,11 @@ def test_what_kubeflow_would_refuse_is_one_clear_line(make, settings, received, 
 def test_the_output_is_yaml(tmp_path):
     with pytest.raises(errors.UserError, match=r"ends in \.yaml"):
         compile_pipeline(two_components(), output=tmp_path / "a.json", settings=SETTINGS)
+
+
+@pytest.mark.parametrize("baseline_uri", [None, "gs://bucket/baseline"])
+def test_a_gate_without_a_ledger_is_named(tmp_path, caplog, baseline_uri):
+    config = {"gate": {"baseline_uri": baseline_uri}} if baseline_uri else {}
+    compiled(four_components(**config), tmp_path)
+    said = [message for message in caplog.messages if "gate.baseline_uri" in message]
+    assert bool(said) is not bool(baseline_uri)
