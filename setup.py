@@ -42,6 +42,7 @@ setup(
         "tensorboard",
         "click",
         "dill",  # tfx-bsl imports it without declaring it
+        "fasteners",
         "fsspec",
         "jinja2",
         "matplotlib",

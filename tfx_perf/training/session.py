@@ -20,6 +20,7 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import Outcome, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.speed_watch import Promise
@@ -55,6 +56,8 @@ class TrainingSession:
         self._loop: Loop | None = None
         self._fit_count = 0
         self._clock = SaveClock()
+        folder = settings.training.checkpoint_folder
+        self._lock = FolderLock(folder) if folder else None
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -87,7 +90,12 @@ class TrainingSession:
         return outcome.history
 
     def fit(self, call: FitCall) -> Any:
-        """Carries out `call` and measures it; returns Keras' History."""
+        """Carries out `call` and measures it; returns Keras' History.
+
+        Raises:
+            UserError: another process trains with the checkpoint folder; also what `Recovery.fit`
+                raises.
+        """
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
@@ -168,6 +176,8 @@ class TrainingSession:
                     CheckpointStore(training).clear()
                 with contextlib.suppress(OSError):  # it holds something else
                     folder.rmdir()
+        if self._lock is not None:
+            self._lock.release()
 
     def _recovery(self, call: FitCall, loop: Loop) -> tuple[Recovery | None, tuple[str, ...]]:
         """Returns what guards the training, None if nothing can, and notes for the record."""
@@ -177,6 +187,8 @@ class TrainingSession:
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
         settings = self._settings.training
+        if folder and self._lock is not None:
+            self._lock.acquire()
         try:
             return Recovery(call, loop, settings=settings, folder=folder, clock=self._clock), ()
         except Exception as error:  # something of the user's that nobody has thought of

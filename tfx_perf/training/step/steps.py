@@ -139,6 +139,7 @@ class MultiStep:
         self.journal = journal
         self.trace_seconds = 0.0
         self._used: Sequence[tf.Variable] = ()
+        self._element_spec: Any = None
         self._strategy = strategy
         self._countdown = countdown
         self._reduction = reduction
@@ -213,6 +214,8 @@ class MultiStep:
 
     def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> Logs:
         began = time.perf_counter()  # all of this runs only while it is traced
+        if isinstance(iterator, tf.data.Iterator):
+            self._element_spec = iterator.element_spec
         if self.journal is not None:
             self.journal.begin_call()
         # The first step stands before the loop, because the loop needs the logs' structure.
@@ -231,7 +234,19 @@ class MultiStep:
         return logs
 
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
+        if self._element_spec is not None:
+            batch = tf.nest.map_structure(_of_static_shape, batch, self._element_spec)
         logs = self._once(batch, *slicing)
         with tf.control_dependencies(tf.nest.flatten(logs)):
             self.count(1)
         return logs
+
+
+def _of_static_shape(tensor: Any, spec: tf.TypeSpec) -> Any:
+    """Returns a tensor of which no more is known while tracing than of the data's.
+
+    Keras weighs what it averages by the batch size where it is known, and a batch in hand has one.
+    """
+    if type(spec) is not tf.TensorSpec:
+        return tensor
+    return tf.compat.v1.placeholder_with_default(tensor, spec.shape)

@@ -1,0 +1,63 @@
+"""FolderLock: one process at a time trains with a folder of checkpoints."""
+
+import logging
+import os
+import pathlib
+
+import fasteners
+
+from tfx_perf import errors
+
+_FILE = "in_use.lock"
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class FolderLock:
+    """Keeps other processes from training with a folder, for as long as this one lives.
+
+    Two trainings in one folder would remove each other's drafts, and each would go on from what
+    the other has written. The operating system takes the lock back when the process ends, also
+    if it is killed.
+
+    Example:
+        >>> lock = FolderLock("/tmp/run")
+        >>> lock.acquire()
+        >>> lock.release()
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        """Names the folder, which need not exist yet."""
+        self._folder = pathlib.Path(folder)
+        self._lock: fasteners.InterProcessLock | None = None
+
+    def acquire(self) -> None:
+        """Takes the lock, if this one does not have it; without one where none can be written.
+
+        Raises:
+            UserError: another process has it.
+        """
+        if self._lock is not None:
+            return
+        path = self._folder / _FILE
+        lock = fasteners.InterProcessLock(path)
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            has_it = lock.acquire(blocking=False)
+        except OSError as error:  # as for the checkpoints themselves, the training goes on
+            _LOGGER.warning("The checkpoint folder %s is not locked: %s", self._folder, error)
+            return
+        if not has_it:
+            raise errors.UserError(
+                "Expected a checkpoint folder that no other training uses. Received: "
+                f"checkpoint_folder={self._folder}, which another process trains with. Wait for "
+                "that training, end it, or give this one a folder of its own."
+            )
+        self._lock = lock
+
+    def release(self) -> None:
+        """Gives the lock back, if this one has it, and removes its file."""
+        if self._lock is not None:
+            (self._folder / _FILE).unlink(missing_ok=True)
+            self._lock.release()
+            self._lock = None
