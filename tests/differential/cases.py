@@ -147,6 +147,7 @@ def _interruption(case: Case) -> dict[str, Any]:
     if case.interruption == "disk_full":  # which ends plain `fit` where callbacks write
         writing = ("csv", "csv_append", "checkpoint", "backup", "tensorboard")
         changes["callbacks"] = tuple(name for name in case.callbacks if name not in writing)
+        changes["steps_per_execution"] = 1  # AutoGraph writes what it makes of Keras' loop
     if case.interruption == "oom_in_step":  # XLA compiles no Python
         changes["plan"] = tuple(pair for pair in case.plan if "xla" not in pair[0])
         # What a callback trains is as under plain `fit`, which does not survive it, and so is all
