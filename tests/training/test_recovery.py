@@ -71,6 +71,13 @@ def test_nan_in_the_data_is_named(keras, plan, tmp_path):
         session.fit(call)
 
 
+@pytest.mark.parametrize("settings", [{}, {"checkpoint_steps": 1000}])
+def test_nan_in_the_weights_that_the_loss_does_not_show(keras, settings, tmp_path):
+    call = captured(model_of_two(keras, activation="relu"), numbers(bad_batch=6))
+    with pytest.raises(errors.UserError, match=r"in step 7, first in input .'b'., 1 of 16 values"):
+        session_with(checkpoint_folder=str(tmp_path), **settings).fit(call)
+
+
 def test_a_growing_loss_is_named_by_its_step(keras):
     call = captured(model_of_two(keras, rate=4.0), numbers(), epochs=30)
     with pytest.raises(errors.UserError, match=r"NaN or Inf in step \d+, first in .*learning rate"):

@@ -71,6 +71,7 @@ class Guard:
         self._state = TrainingState(task.model, task.line)
         self._has_begun = False
         self._bad_at_first: set[int] = set()
+        self._last_finite_step = 0
         self._is_due = self._waits = False
         self._epoch = task.initial_epoch
         self._step_in_epoch = 0
@@ -166,6 +167,8 @@ class Guard:
         self._step_in_epoch += self.last_call_steps
         self._data.took(self.last_call_steps)
         self._watch()
+        if self._step_in_epoch == self._task.epoch_length:
+            self._check_weights()
         self._save_if_due()
 
     def _begin(self, iterator: Any, traced: Steps) -> None:
@@ -180,7 +183,7 @@ class Guard:
             self._data.put_back(resume.position)
             resume.put_back(self._state)  # also the generators that reading may have drawn from
             checkpoint = resume.checkpoint
-            self.step = self.saver.step = checkpoint.step
+            self.step = self.saver.step = self._last_finite_step = checkpoint.step
             self._skip = self._step_in_epoch = checkpoint.step_in_epoch
             self._logs = resume.logs
             if not self._skip:
@@ -210,6 +213,16 @@ class Guard:
         for name, value in values.items():
             if value is not None and not np.all(np.isfinite(value)) and self._has_bad_weights():
                 raise self._blow_up(f"{name}=" + (f"{value:g}" if value.ndim == 0 else "nan"))
+
+    def _check_weights(self) -> None:
+        """Raises BlowUp if the weights are lost. A loss need not show it: ReLU takes NaN for 0."""
+        if self.step and self._task.watches:
+            if self._has_bad_weights():
+                first_step = self._last_finite_step + 1
+                raise BlowUp(
+                    "NaN or Inf in the weights", first_step=first_step, last_step=self.step
+                )
+            self._last_finite_step = self.step
 
     def _has_bad_weights(self) -> bool:
         """Whether NaN or Inf has come into a variable; a mask may hold -Inf from the beginning."""
@@ -246,8 +259,7 @@ class Guard:
         if self.step == self.saver.step:
             self._is_due = False
             return
-        if self.step and self._task.watches and self._has_bad_weights():
-            raise self._blow_up("NaN or Inf in the weights")
+        self._check_weights()
         position = self._data.captured()
         self._waits = may_wait and not self._data.note and not position.position.is_saved
         if self._waits:
