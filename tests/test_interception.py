@@ -142,7 +142,7 @@ def test_capture_stops_at_the_first_fit_even_behind_except(keras):
 
 
 def test_code_that_never_calls_fit_is_refused():
-    with pytest.raises(errors.UserError, match=r"Expected .* Model\.fit\. Received: it ended"):
+    with pytest.raises(errors.NoFitError, match=r"Expected .* Model\.fit\. Received: it ended"):
         interception.capture_fit(lambda: None)
 
 

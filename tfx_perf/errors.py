@@ -9,6 +9,10 @@ class UserError(ValueError):
     """
 
 
+class NoFitError(UserError):
+    """The training code came to its end without calling Keras' `Model.fit`."""
+
+
 class MeasurementError(RuntimeError):
     """A measurement could not be made, or its result is impossible (e.g. MFU > 1)."""
 

@@ -169,7 +169,7 @@ def capture_fit(
             it returns is returned instead.
 
     Raises:
-        UserError: `run` came to its end without calling `fit`.
+        NoFitError: `run` came to its end without calling `fit`.
     """
 
     def stop(call: FitCall) -> None:
@@ -180,7 +180,8 @@ def capture_fit(
             run()
     except _CapturedError as captured:
         return captured.found
-    raise errors.UserError(
-        "Expected the training code to call Keras Model.fit. Received: it ended without. "
-        "A custom training loop cannot be captured; use tfx_perf.fit in it instead."
+    raise errors.NoFitError(
+        "Expected the training code to call Keras' Model.fit. Received: it ended without. "
+        "A custom training loop cannot be measured or made faster; put it into the model's "
+        "train_step and call fit."
     )

@@ -228,7 +228,8 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, Mapping):
         return all(map(_is_constant, value.values()))
     is_code = isinstance(value, _CODE) or hasattr(value, "python_function")
-    return is_code or isinstance(value, (*_WORDS, np.ndarray, np.generic))
+    is_tensor = hasattr(value, "numpy") and not hasattr(value, "assign")  # no variable
+    return is_code or is_tensor or isinstance(value, (*_WORDS, np.ndarray, np.generic))
 
 
 def _is_installed(function: types.FunctionType) -> bool:

@@ -1,5 +1,6 @@
 """Captures the user's training step and profiles it, in a process of its own."""
 
+import logging
 import os
 import pathlib
 import shutil
@@ -10,11 +11,13 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import config, interception
+from tfx_perf import config, errors, interception, unmeasured
 from tfx_perf.components import artifacts, child, train_steps, trainer_args
 from tfx_perf.memory import peak, profile, record
 from tfx_perf.report import memory_report
 from tfx_perf.training import precision
+
+_LOGGER = logging.getLogger(__name__)
 
 _LOG_FILE = "profile.log"
 
@@ -38,7 +41,7 @@ class Executor(base_executor.BaseExecutor):
                 `custom_config`.
 
         Raises:
-            UserError: the module, its `fit`, a split or the examples are not as they must be.
+            UserError: the module, a split or the examples are not as they must be.
             MeasurementError: the process crashed or took too long; the log is kept.
         """
         exec_properties = train_steps.resolved(exec_properties)
@@ -58,15 +61,26 @@ class Executor(base_executor.BaseExecutor):
             environment=peak.ENVIRONMENT,
             from_server=True,
         )
-        profiled = record.ProfileRecord.read(folder / record.FILE_NAME)
-        artifacts.publish(
-            target,
-            profiled,
-            file_name=record.FILE_NAME,
-            figures=profiled.figures(),
-            labels={"keras": profiled.keras, "device": profiled.device},
-            page=memory_report.report_on(profiled),
-        )
+        reason = unmeasured.reason_in(folder)
+        if reason:
+            _LOGGER.warning("No memory was profiled: %s.", reason)
+            artifacts.publish(
+                target,
+                unmeasured.Unmeasured(reason=reason),
+                file_name=unmeasured.FILE_NAME,
+                figures={},
+                labels={"not_measured": reason},
+            )
+        else:
+            profiled = record.ProfileRecord.read(folder / record.FILE_NAME)
+            artifacts.publish(
+                target,
+                profiled,
+                file_name=record.FILE_NAME,
+                figures=profiled.figures(),
+                labels={"keras": profiled.keras, "device": profiled.device},
+                page=memory_report.report_on(profiled),
+            )
         shutil.copy(folder / _LOG_FILE, target.uri)
         shutil.rmtree(folder)
 
@@ -77,13 +91,19 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
     Args:
         inputs: Trainer's input artifacts, by `tfx.utils.json_utils`.
         exec_properties: see `Executor.Do`.
-        folder: where `profile.json` and whatever the module writes go.
+        folder: where `profile.json` and whatever the module writes go; `unmeasured.json` in its
+            place if the module does not call `fit`.
     """
     outputs = trainer_args.outputs_in(folder)
     arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
     run_fn = trainer_args.load_run_fn(exec_properties)
     settings = config.PerfConfig.from_json(exec_properties["config"])
     with precision.policy(precision.fixed(settings.training.precision)):
-        call = interception.capture_fit(lambda: run_fn(arguments))
+        try:
+            call = interception.capture_fit(lambda: run_fn(arguments))
+        except errors.NoFitError:
+            found = unmeasured.Unmeasured(reason=unmeasured.NO_FIT)
+            found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
+            return
         profiled = profile.profile(call, config=settings.memory)
     profiled.write(os.path.join(folder, record.FILE_NAME))

@@ -92,5 +92,5 @@ def forget_choice(folder: str | None) -> None:
     """Removes the choice, once what was trained with it is safe."""
     if folder is not None:
         with contextlib.suppress(OSError):
-            pathlib.Path(folder, _CHOICE).unlink()
+            pathlib.Path(folder, _CHOICE).unlink(missing_ok=True)
             pathlib.Path(folder).rmdir()  # unless there is something else in it

@@ -10,10 +10,11 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import errors, interception
+from tfx_perf import errors, interception, unmeasured
 from tfx_perf.components import artifacts, child, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints
 from tfx_perf.components.optimized_trainer import job as jobs
+from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
 from tfx_perf.hardware import onednn
 from tfx_perf.report import training_report
 from tfx_perf.training import aot_export, precision, record, session
@@ -85,14 +86,16 @@ def run(
     settings = settings.model_copy(update={"training": updated})
     if settings.training.seed is not None:
         keras_line.set_random_seed(settings.training.seed)
-    training = session.TrainingSession(settings, given=given)
+    model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
+    training = session.TrainingSession(settings, given=given, on_anew=model_run.begin_anew)
     with precision.policy(job.precision), interception.intercepting_fit(around(training.fit)):
-        run_fn(arguments)
+        run_fn(model_run.begin())
     if not fileio.exists(arguments.serving_model_dir):
         raise RuntimeError(
             "Expected run_fn to save a model. Received: nothing in "
             f"serving_model_dir={arguments.serving_model_dir}."
         )
+    model_run.publish()
     training.close()
     checkpoints.forget_choice(checkpoint_folder)
     return training.record
@@ -116,8 +119,14 @@ def publish(
     notes = _aot_export(model_folder, job.settings.compilation.aot_signature)
     if found is None:
         # The model is good; losing it because nothing was measured would help nobody.
-        _LOGGER.warning("run_fn did not call Model.fit, so nothing was measured.")
-        target.set_string_custom_property("plan", "not measured: run_fn did not call fit")
+        _LOGGER.warning("Nothing was measured: %s.", unmeasured.NO_FIT)
+        artifacts.publish(
+            target,
+            unmeasured.Unmeasured(reason=unmeasured.NO_FIT),
+            file_name=unmeasured.FILE_NAME,
+            figures={},
+            labels={"plan": f"not measured: {unmeasured.NO_FIT}"},
+        )
         return
     found = found.model_copy(update={"notes": (*found.notes, *notes)})
     artifacts.publish(

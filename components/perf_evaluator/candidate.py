@@ -7,7 +7,7 @@ import numpy as np
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import fingerprint, metrics
+from tfx_perf import fingerprint, metrics, unmeasured
 from tfx_perf.components.perf_evaluator import quality
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
@@ -42,13 +42,13 @@ def read(
         UserError: an input cannot be read.
     """
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-    file = pathlib.Path(source.uri) / training_record.FILE_NAME
-    training = TrainingRecord.read(file)
-    figures = training.figures()
+    file, training, why_unmeasured = _training_in(pathlib.Path(source.uri))
+    figures = training.figures() if training else {}
     for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
         for item in input_dict.get(key) or []:
-            figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
-    speed = figures["examples_per_second"]
+            if unmeasured.reason_in(item.uri) is None:
+                figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
+    speed = figures.get("examples_per_second")
     if settings.price_per_hour is not None and speed:
         seconds = _EXAMPLES / speed
         figures["cost_per_million_examples"] = settings.price_per_hour * seconds / _SECONDS_IN_HOUR
@@ -65,12 +65,22 @@ def read(
         # The path alone is used again where the pipeline's root and metadata have been removed.
         artifact=fingerprint.digest(source.uri.encode(), file.read_bytes()),
         time=datetime.datetime.now(datetime.timezone.utc),
-        environment=training.environment,
+        environment=training.environment if training else {},
         figures=metrics.checked(figures),
         evaluation=evaluation,
-        step_times=_step_times(training),
+        step_times=_step_times(training) if training else (),
+        unmeasured=why_unmeasured,
         source=source.uri,
     )
+
+
+def _training_in(folder: pathlib.Path) -> tuple[pathlib.Path, TrainingRecord | None, str]:
+    """Returns the file that names the training, its record, and why it has none."""
+    reason = unmeasured.reason_in(folder)
+    if reason is not None:
+        return folder / unmeasured.FILE_NAME, None, reason
+    file = folder / training_record.FILE_NAME
+    return file, TrainingRecord.read(file), ""
 
 
 def _step_times(training: TrainingRecord) -> tuple[float, ...]:

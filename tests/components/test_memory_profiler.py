@@ -9,7 +9,7 @@ from tfx import types as tfx_types
 from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import config, errors, metrics
+from tfx_perf import config, errors, metrics, unmeasured
 from tfx_perf.components import trainer_args, types
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.components.memory_profiler import component, executor
@@ -153,6 +153,16 @@ def test_a_crash_names_its_cause_and_keeps_the_log(examples, schema, tmp_path, m
         do(tmp_path, {"examples": examples, "schema": schema}, run_fn="crashing_module.run_fn")
     log = str(caught.value).rsplit("Log: ", 1)[1]
     assert "so far" in pathlib.Path(log).read_text()
+
+
+def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
+    examples, tmp_path, monkeypatch
+):
+    (tmp_path / "module_with_a_loop.py").write_text("def run_fn(fn_args): pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    profile = do(tmp_path, {"examples": examples}, run_fn="module_with_a_loop.run_fn")
+    assert unmeasured.reason_in(profile.uri) == unmeasured.NO_FIT
+    assert profile.get_string_custom_property("not_measured") == unmeasured.NO_FIT
 
 
 def test_user_error_of_the_child_is_one_here(examples, tmp_path):

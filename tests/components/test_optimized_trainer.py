@@ -12,7 +12,7 @@ from ports import free_port
 from tfx import types as tfx_types
 from tfx.types import standard_artifacts
 
-from tfx_perf import errors, metrics
+from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
 from tfx_perf.config import PerfConfig
@@ -78,7 +78,8 @@ def test_the_seed_makes_two_trainings_equal(trainer, line):
 def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
     trainer.run(module={"train": training_cases.LOOP})
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
-    assert "did not call fit" in trainer.perf_metrics.get_string_custom_property("plan")
+    assert unmeasured.reason_in(trainer.perf_metrics.uri) == unmeasured.NO_FIT
+    assert unmeasured.NO_FIT in trainer.perf_metrics.get_string_custom_property("plan")
     assert not trainer.perf_metrics.has_custom_property("step_time_seconds")
 
 

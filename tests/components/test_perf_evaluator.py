@@ -13,7 +13,7 @@ from tfx.components.pusher import executor as pusher_executor
 from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
-from tfx_perf import errors
+from tfx_perf import errors, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import component, executor
 from tfx_perf.config import PerfConfig
@@ -40,7 +40,11 @@ class Gate:
         (folder / "model" / "Format-Serving").mkdir()
         (folder / "model" / "Format-Serving" / "saved_model.pb").write_bytes(b"a model")
         perf_metrics = self._artifact(types.PerfMetrics(), folder / "metrics")
-        training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
+        if step_time_seconds is None:
+            record = unmeasured.Unmeasured(reason=unmeasured.NO_FIT)
+            record.write(folder / "metrics" / unmeasured.FILE_NAME)
+        else:
+            training_record(step_time_seconds).write(folder / "metrics" / "metrics.json")
         outputs = {
             "blessing": self._artifact(standard_artifacts.InfraBlessing(), folder / "blessing"),
             "evaluation": self._artifact(types.PerfEvaluation(), folder / "evaluation"),
@@ -111,6 +115,15 @@ def test_with_infra_validator_both_must_bless(gate, infra):
     assert message.startswith("Blessed" if infra else "InfraValidator has not blessed")
     record = GateRecord.read(pathlib.Path(outputs["evaluation"].uri) / "evaluation.json")
     assert record.blessed
+
+
+def test_a_training_without_figures_is_invalid_and_says_why(gate):
+    first = gate.run(FAST)
+    outputs = gate.run(None, ledger=[first["updated_ledger"]])
+    record = GateRecord.read(pathlib.Path(outputs["evaluation"].uri) / "evaluation.json")
+    assert (record.blessed, record.verdict.value) == (False, "invalid")
+    assert unmeasured.NO_FIT in record.headline
+    assert ledger_in(outputs) == ledger_in(first)
 
 
 def test_the_evaluation_has_payload_report_and_figures(gate):

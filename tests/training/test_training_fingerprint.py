@@ -153,8 +153,14 @@ STAGES = {
     "shuffled more": lambda data: data.shuffle(20, seed=1),
     "scaled": lambda data: data.map(lambda x, y: (x, y * 2.0)),
     "scaled more": lambda data: data.map(lambda x, y: (x, y * 3.0)),
+    "scaled by a tensor": lambda data: scaled_by(tf.constant(2.0), data),
+    "scaled more by a tensor": lambda data: scaled_by(tf.constant(3.0), data),
     "repeated": lambda data: data.repeat(2),
 }
+
+
+def scaled_by(factor, data):
+    return data.map(lambda x, y: (x, y * factor))
 
 
 def test_other_data_are_another_training(keras):

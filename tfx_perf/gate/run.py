@@ -22,6 +22,7 @@ class Run(records.Record):
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest; empty if they are not known.
         source: folder of the training's figures, where it can be found again.
+        unmeasured: why the training has no figures; empty if it has.
     """
 
     run_id: str
@@ -34,6 +35,7 @@ class Run(records.Record):
     evaluation: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
     source: str | None = None
+    unmeasured: str = ""
 
     @property
     def key(self) -> tuple[str, str, str]:

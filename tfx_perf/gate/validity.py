@@ -30,6 +30,8 @@ def problem(key: str, rule: Rule, *, candidate: Run, settings: GateConfig) -> Ou
     if value is None:
         component = metrics.lookup(key).component
         reason = f"{component} recorded no such figure, or none that is finite"
+        if candidate.unmeasured and component == "OptimizedTrainer":
+            reason = f"Nothing was measured: {candidate.unmeasured}"
         if rule.optional:
             verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
         else:

@@ -6,6 +6,7 @@ import functools
 import logging
 import pathlib
 import time
+from collections.abc import Callable
 from typing import Any
 
 from tfx_perf import config
@@ -41,7 +42,11 @@ class TrainingSession:
     """
 
     def __init__(
-        self, settings: config.PerfConfig, *, given: PlanChoice | None = None
+        self,
+        settings: config.PerfConfig,
+        *,
+        given: PlanChoice | None = None,
+        on_anew: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts a session.
 
@@ -49,15 +54,22 @@ class TrainingSession:
             settings: the sections `training`, `compilation` and `monitoring`.
             given: the choice for the `fit` that it names; any other is plain. None chooses by
                 trials in this process, where a crash is the training's end.
+            on_anew: called before the first `fit` if that does not go on from a checkpoint.
+
+        Raises:
+            UserError: another process trains with the checkpoint folder.
         """
         self._settings = settings
         self._given = given
+        self._on_anew = on_anew
         self._longest: measuring.EndedTraining | None = None
         self._loop: Loop | None = None
         self._fit_count = 0
         self._clock = SaveClock()
-        folder = settings.training.checkpoint_folder
-        self._lock = FolderLock(folder) if folder else None
+        self._lock: FolderLock | None = None
+        if self._folder_of(0):
+            self._lock = FolderLock(settings.training.checkpoint_folder)
+            self._lock.acquire()
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -90,18 +102,16 @@ class TrainingSession:
         return outcome.history
 
     def fit(self, call: FitCall) -> Any:
-        """Carries out `call` and measures it; returns Keras' History.
-
-        Raises:
-            UserError: another process trains with the checkpoint folder; also what `Recovery.fit`
-                raises.
-        """
+        """Carries out `call` and measures it; returns Keras' History."""
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
         loop = self._loop_for(call)
         recovery, notes = self._recovery(call, loop)
-        if recovery is not None and recovery.plan is not None:
+        goes_on = recovery is not None and recovery.plan is not None
+        if self._fit_count == 1 and not goes_on:
+            self._on_anew()
+        if goes_on:
             reason = f"it went on from step {recovery.step} of a training that was interrupted"
             result = PlanChoice(plan=recovery.plan, plan_reason=reason)
         else:
@@ -187,8 +197,6 @@ class TrainingSession:
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
         settings = self._settings.training
-        if folder and self._lock is not None:
-            self._lock.acquire()
         try:
             return Recovery(call, loop, settings=settings, folder=folder, clock=self._clock), ()
         except Exception as error:  # something of the user's that nobody has thought of

@@ -314,6 +314,7 @@ class Recovery:
             key=lambda path: path.stat().st_mtime,
         )
         for path in others[:-_OTHERS_KEPT]:
+            _LOGGER.warning("The checkpoints of another training are removed: %s", path)
             shutil.rmtree(path, ignore_errors=True)
         for path in others[-1:]:
             found = CheckpointStore(path).latest()
@@ -337,6 +338,7 @@ class Recovery:
         """
         self._save_seconds += guard.saver.seconds
         self._go_back(guard)
+        _LOGGER.warning("%s with %s: goes back to step %s, to see why.", blow_up, plan, self.step)
         where = f"{blow_up.what} in one of the steps {blow_up.first_step} to {blow_up.last_step}"
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
         again = self._guard(plan.plain)

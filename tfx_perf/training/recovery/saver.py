@@ -54,8 +54,10 @@ class Saver:
             store.save(fill)
         except Exception as error:  # a full disk, or what nobody has thought of
             if self.note is None:
-                self.note = f"A checkpoint could not be written to {store.folder}: {error}"
-                _LOGGER.warning("%s Training goes on.", self.note)
+                # SaveV2's begin with the names of operations.
+                reason = getattr(error, "message", str(error)).rpartition("}} ")[2]
+                self.note = f"A checkpoint could not be written to {store.folder}: {reason}"
+                _LOGGER.warning("%s. Training goes on.", self.note.rstrip("."))
         else:
             self.step = step
             self.count += 1

@@ -1,0 +1,206 @@
+"""Months of runs of pipelines that share a ledger; the truth is known, the gate is scored."""
+
+import dataclasses
+import datetime
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from tfx_perf import records
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.run import Run
+from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings.gate import GateConfig
+
+_START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+_DAYS, _CHANGE_DAY = 90, 60
+_FOUND_WITHIN = 3
+_METRICS = ("accuracy", "auc", "precision", "recall")
+
+
+@dataclasses.dataclass(frozen=True)
+class World:
+    """What is true of a pipeline.
+
+    Attributes:
+        noise: relative standard deviation of a run's step time.
+        correlation: between the noise of one run and that of the next.
+        data_noise: relative standard deviation of the evaluation's metrics, by other data.
+        growth: of the model, a day.
+        follows: power of the size that time and memory follow; None draws one from 0 to 1.
+        slowdown: factor of the step time from day 60 on.
+        drift: of the step time, a day.
+        faster: factor of the step time from day 30 on.
+        moves: whether another machine trains from day 60 on.
+        reruns: how often a training is taken from cache by a further run.
+        jumps: whether clocks jump back by up to two days.
+        pipelines: that share the ledger, and name their runs alike.
+    """
+
+    noise: float = 0.02
+    correlation: float = 0.0
+    data_noise: float = 0.003
+    growth: float = 0.0
+    follows: float | None = 0.0
+    slowdown: float = 1.0
+    drift: float = 0.0
+    faster: float = 1.0
+    moves: bool = False
+    reruns: int = 0
+    jumps: bool = False
+    pipelines: int = 1
+
+
+WORLDS: Mapping[str, World] = {
+    "nothing changes": World(),
+    "nothing changes, quiet machine": World(noise=0.003),
+    "nothing changes, noise 5 %": World(noise=0.05),
+    "autocorrelation 0.5": World(correlation=0.5),
+    "other evaluation data every day, 3 %": World(data_noise=0.03),
+    "trainings taken from cache": World(reruns=2),
+    "clocks jump": World(jumps=True),
+    "three pipelines, one ledger": World(pipelines=3),
+    "model grows by 1 % a day": World(noise=0.01, growth=0.01, follows=None),
+    "four times as fast from day 30 on": World(faster=0.25),
+    "another machine from day 60 on": World(moves=True),
+    "10 % slower from day 60 on": World(noise=0.01, slowdown=1.1),
+    "10 % slower, model grows by 1 % a day": World(
+        noise=0.01, growth=0.01, follows=None, slowdown=1.1
+    ),
+    "10 % slower, trainings taken from cache": World(noise=0.01, reruns=2, slowdown=1.1),
+    "0.3 % slower every day": World(noise=0.01, drift=0.003),
+}
+
+
+class Score(records.Record):
+    """The gate's answers in a world.
+
+    Attributes:
+        histories: pipelines that were simulated.
+        healthy_runs: runs that were no worse than those before.
+        refused: share of them that were refused.
+        unchecked: healthy or not, blessed with runs on record and nothing compared.
+        found: share of slowdowns that were refused within three runs; None without one.
+    """
+
+    histories: int
+    healthy_runs: int
+    refused: float
+    unchecked: int
+    found: float | None
+
+
+def score(world: World, *, count: int, seed: int) -> Score:
+    """Simulates a world `count` times.
+
+    Args:
+        world: what is true.
+        count: histories.
+        seed: of the noise.
+    """
+    healthy = refused = unchecked = found = 0
+    settings = GateConfig()
+    for number in range(count):
+        ledger, late_refusals = Ledger(), 0
+        make = _maker(world, np.random.default_rng([seed, number]))
+        for day in range(_DAYS):
+            is_worse = day >= _CHANGE_DAY and world.slowdown > 1.0
+            for run in make(day):
+                decision = evaluate(run, ledger=ledger, settings=settings)
+                if decision.blessed:
+                    ledger = ledger.append(run, keep=settings.kept_runs)
+                changes = [item for item in decision.outcomes if item.kind == "change"]
+                compared = any(item.verdict is not Verdict.NOT_COMPARED for item in changes)
+                unchecked += (
+                    decision.blessed and compared and not any(item.checked for item in changes)
+                )
+                if is_worse:
+                    late_refusals += day < _CHANGE_DAY + _FOUND_WITHIN and not decision.blessed
+                elif not world.drift:
+                    healthy += 1
+                    refused += not decision.blessed
+            if is_worse and day >= _CHANGE_DAY + _FOUND_WITHIN:
+                break
+            if world.drift and not decision.blessed:
+                late_refusals += 1
+                break
+        found += late_refusals > 0
+    has_fault = world.slowdown > 1.0 or world.drift
+    return Score(
+        histories=count,
+        healthy_runs=healthy,
+        refused=refused / healthy if healthy else 0.0,
+        unchecked=unchecked,
+        found=found / count if has_fault else None,
+    )
+
+
+def _maker(world: World, random: np.random.Generator) -> Callable[[int], list[Run]]:
+    """Returns what makes the runs of a day."""
+    follows = random.uniform() if world.follows is None else world.follows
+    levels = random.normal(size=world.pipelines)
+
+    def make(day: int) -> list[Run]:
+        nonlocal levels
+        fresh = random.normal(size=world.pipelines)
+        levels = world.correlation * levels + np.sqrt(1 - world.correlation**2) * fresh
+        size = (1 + world.growth) ** day
+        late = day >= _CHANGE_DAY
+        made = []
+        for pipeline, level in enumerate(levels):
+            step = 1e-3 * 3.0**pipeline * size**follows * (1 + world.noise * level)
+            step *= (1 + world.drift) ** day
+            step *= world.slowdown if late else 1.0
+            step *= world.faster if day >= _DAYS // 3 else 1.0
+            step *= 2.5 if late and world.moves else 1.0
+            jump = random.uniform(0, 2) if world.jumps and random.uniform() < 0.1 else 0.0
+            figures = _figures(step, size**follows, random=random)
+            evaluation = _evaluation(world, random)
+            for rerun in range(1 + world.reruns):
+                hours = 24 * (day - jump) + rerun
+                made.append(
+                    Run(
+                        run_id=f"scheduled__{day}.{rerun}",
+                        pipeline=f"pipeline{pipeline}",
+                        node="PerfEvaluator",
+                        artifact=f"{pipeline}/{day}",
+                        time=_START + datetime.timedelta(hours=hours),
+                        environment={
+                            "device_kind": "CPU",
+                            "processor": "B" if late and world.moves else "A",
+                            "global_batch_size": "40",
+                            "parameter_count": str(round(1e6 * size)),
+                            "flops_per_step": str(round(3e6 * size)),
+                        },
+                        figures=figures,
+                        evaluation=evaluation,
+                    )
+                )
+        return made
+
+    return make
+
+
+def _figures(step: float, size: float, *, random: np.random.Generator) -> dict[str, float]:
+    outliers = 1 + abs(random.normal()) * 0.005
+    return {
+        "step_time_seconds": step,
+        "examples_per_second": 40 / (step * outliers),
+        "peak_memory_bytes": 1e9 * size * (1 + 0.002 * random.normal()),
+        "peak_memory_share_ratio": 0.4,
+        "input_wait_ratio": abs(0.02 + 0.003 * random.normal()),
+        "trace_count": 2.0,
+        "oom_count": 0.0,
+        "train_step_count": 5000.0,
+        "train_loss": 0.5 * (1 + 0.005 * random.normal()),
+    }
+
+
+def _evaluation(world: World, random: np.random.Generator) -> dict[str, float]:
+    # One shift of the data moves all metrics, and each has noise of its own.
+    shift = random.normal()
+    return {
+        name: 0.8 * (1 + world.data_noise * (0.8 * shift + 0.6 * random.normal()))
+        for name in _METRICS
+    }
