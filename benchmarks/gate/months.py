@@ -8,7 +8,6 @@ import numpy as np
 
 from tfx_perf import records
 from tfx_perf.gate.ledger import Ledger
-from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateConfig
@@ -27,6 +26,7 @@ class World:
         noise: relative standard deviation of a run's step time.
         correlation: between the noise of one run and that of the next.
         data_noise: relative standard deviation of the evaluation's metrics, by other data.
+        has_baseline: whether Evaluator also evaluates a baseline model on them.
         growth: of the model, a day.
         follows: power of the size that time and memory follow; None draws one from 0 to 1.
         slowdown: factor of the step time from day 60 on.
@@ -41,6 +41,7 @@ class World:
     noise: float = 0.02
     correlation: float = 0.0
     data_noise: float = 0.003
+    has_baseline: bool = False
     growth: float = 0.0
     follows: float | None = 0.0
     slowdown: float = 1.0
@@ -58,6 +59,7 @@ WORLDS: Mapping[str, World] = {
     "nothing changes, noise 5 %": World(noise=0.05),
     "autocorrelation 0.5": World(correlation=0.5),
     "other evaluation data every day, 3 %": World(data_noise=0.03),
+    "the same, Evaluator has a baseline model": World(data_noise=0.03, has_baseline=True),
     "trainings taken from cache": World(reruns=2),
     "clocks jump": World(jumps=True),
     "three pipelines, one ledger": World(pipelines=3),
@@ -108,13 +110,12 @@ def score(world: World, *, count: int, seed: int) -> Score:
             is_worse = day >= _CHANGE_DAY and world.slowdown > 1.0
             for run in make(day):
                 decision = evaluate(run, ledger=ledger, settings=settings)
+                is_first = not ledger.without(run).of_node(run)
+                changes = [item for item in decision.outcomes if item.kind == "change"]
+                if decision.blessed and not is_first:
+                    unchecked += not any(item.checked for item in changes)
                 if decision.blessed:
                     ledger = ledger.append(run, keep=settings.kept_runs)
-                changes = [item for item in decision.outcomes if item.kind == "change"]
-                compared = any(item.verdict is not Verdict.NOT_COMPARED for item in changes)
-                unchecked += (
-                    decision.blessed and compared and not any(item.checked for item in changes)
-                )
                 if is_worse:
                     late_refusals += day < _CHANGE_DAY + _FOUND_WITHIN and not decision.blessed
                 elif not world.drift:
@@ -157,6 +158,9 @@ def _maker(world: World, random: np.random.Generator) -> Callable[[int], list[Ru
             jump = random.uniform(0, 2) if world.jumps and random.uniform() < 0.1 else 0.0
             figures = _figures(step, size**follows, random=random)
             evaluation = _evaluation(world, random)
+            gains = {}
+            if world.has_baseline:
+                gains = {name: 0.003 * random.normal() for name in evaluation}
             for rerun in range(1 + world.reruns):
                 hours = 24 * (day - jump) + rerun
                 made.append(
@@ -175,6 +179,7 @@ def _maker(world: World, random: np.random.Generator) -> Callable[[int], list[Ru
                         },
                         figures=figures,
                         evaluation=evaluation,
+                        evaluation_gains=gains,
                     )
                 )
         return made

@@ -52,9 +52,12 @@ def read(
     if settings.price_per_hour is not None and speed:
         seconds = _EXAMPLES / speed
         figures["cost_per_million_examples"] = settings.price_per_hour * seconds / _SECONDS_IN_HOUR
-    evaluation = {}
+    evaluation: dict[str, float] = {}
+    gains: dict[str, float] = {}
     for item in input_dict.get("model_evaluation") or []:
-        evaluation |= quality.overall_metrics(item.uri)
+        found, gained = quality.overall_metrics(item.uri)
+        evaluation |= found
+        gains |= gained
     run_id = context.pipeline_run_id if context else None
     node = context.pipeline_node if context else None
     pipeline = context.pipeline_info if context else None
@@ -68,6 +71,7 @@ def read(
         environment=training.environment if training else {},
         figures=metrics.checked(figures),
         evaluation=evaluation,
+        evaluation_gains=gains,
         step_times=_step_times(training) if training else (),
         unmeasured=why_unmeasured,
         source=source.uri,

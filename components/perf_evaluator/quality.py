@@ -9,11 +9,12 @@ from tfx_perf import errors
 _DIFFERENCE = "_diff"  # TFMA's suffix for what it adds where there is a baseline model
 
 
-def overall_metrics(uri: str) -> dict[str, float]:
-    """Returns the candidate's metrics over all examples, by name; only those that are finite.
+def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Returns the candidate's metrics over all examples, and what they are above the baseline's.
 
-    A model with several outputs has them as `OUTPUT/NAME`. Slices are not read: TFMA's own
-    thresholds are the place for those.
+    Both by name, and only those that are finite; the second is empty where Evaluator had no
+    baseline model. A model with several outputs has them as `OUTPUT/NAME`. Slices are not read:
+    TFMA's own thresholds are the place for those.
 
     Args:
         uri: of a `ModelEvaluation`.
@@ -33,13 +34,16 @@ def overall_metrics(uri: str) -> dict[str, float]:
             "Expected the evaluation that TFX's Evaluator has written, with metrics of the "
             f"candidate. Received: uri={uri}, which has none."
         )
-    found = {}
+    found: dict[str, float] = {}
+    gains: dict[str, float] = {}
     for slice_key, outputs in result.slicing_metrics:
         if slice_key:
             continue
         for output, by_class in outputs.items():
             for name, value in by_class.get("", {}).items():
                 number = float(value.get("doubleValue", math.nan))
-                if math.isfinite(number) and not name.endswith(_DIFFERENCE):
-                    found[f"{output}/{name}" if output else name] = number
-    return found
+                own = name.removesuffix(_DIFFERENCE)
+                if math.isfinite(number):
+                    group = found if own == name else gains
+                    group[f"{output}/{own}" if output else own] = number
+    return found, gains

@@ -48,8 +48,30 @@ def inputs(tmp_path):
 
 
 def test_the_metrics_over_all_examples_are_read_with_tfmas_loader(evaluation):
-    found = quality.overall_metrics(str(evaluation))
+    found, gains = quality.overall_metrics(str(evaluation))
     assert found == {"auc": pytest.approx(0.75, abs=0.01), "example_count": 4.0}
+    assert gains == {}
+
+
+def test_what_they_are_above_the_baseline_models_is_read_too(tmp_path):
+    config = text_format.Parse(
+        """
+        model_specs { name: "candidate" label_key: "label" prediction_key: "score" }
+        model_specs {
+          name: "baseline" is_baseline: true label_key: "label" prediction_key: "before"
+        }
+        slicing_specs {}
+        metrics_specs { metrics { class_name: "AUC" } }
+        """,
+        tfma.EvalConfig(),
+    )
+    table = pd.DataFrame(
+        {"label": [0, 0, 1, 1], "score": [0.1, 0.6, 0.4, 0.9], "before": [0.1, 0.3, 0.4, 0.9]}
+    )
+    tfma.analyze_raw_data(table, config, output_path=str(tmp_path))
+    found, gains = quality.overall_metrics(str(tmp_path))
+    assert found == {"auc": pytest.approx(0.75, abs=0.01)}
+    assert gains == {"auc": pytest.approx(-0.25, abs=0.01)}
 
 
 def test_what_is_no_evaluation_is_refused(tmp_path):
@@ -61,9 +83,9 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
     artifact = standard_artifacts.ModelEvaluation()
     artifact.uri = str(evaluation)
     run = candidate.read(
-        {**inputs, "model_evaluation": [artifact]}, settings=GateConfig(), run_id="run-1"
+        {**inputs, "model_evaluation": [artifact]}, settings=GateConfig(), context=None
     )
-    assert run.run_id == "run-1"
+    assert run.run_id == str(inputs["perf_metrics"][0].uri)
     assert run.figure("step_time_seconds") == 0.010
     assert run.figure("evaluation/auc") == pytest.approx(0.75, abs=0.01)
     assert run.figure("evaluation/nothing") is None
@@ -71,15 +93,15 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
 
 def test_the_price_of_the_machine_gives_the_cost_of_examples(inputs):
     assert "cost_per_million_examples" not in candidate.read(
-        inputs, settings=GateConfig(), run_id=None
+        inputs, settings=GateConfig(), context=None
     ).figures
-    run = candidate.read(inputs, settings=GateConfig(price_per_hour=3.6), run_id=None)
+    run = candidate.read(inputs, settings=GateConfig(price_per_hour=3.6), context=None)
     seconds = 1e6 / (64 / 0.010)
     assert run.figure("cost_per_million_examples") == pytest.approx(3.6 * seconds / 3600)
 
 
 def test_the_step_times_after_warm_up_are_kept_as_quantiles(inputs):
-    run = candidate.read(inputs, settings=GateConfig(), run_id=None)
+    run = candidate.read(inputs, settings=GateConfig(), context=None)
     assert len(run.step_times) == 41
     assert run.step_times[0] == pytest.approx(0.01021)
     assert run.step_times[20] == pytest.approx(0.010605)

@@ -46,11 +46,11 @@ def test_the_allowed_bound_is_the_bound(key, sign):
 
 def test_noise_that_hides_more_than_the_budget_is_inconclusive_not_a_pass():
     loud = noisy(8, sd=0.10)
-    found = judge(SLOW, 1.05, loud, margin=0.03)
+    found = judge(SLOW, 1.06, loud, margin=0.03)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.refuses
     assert "must be ruled out" in found.reason
-    assert judge(SLOW, 1.05, loud, margin=0.03, budget=0.6).verdict is Verdict.PASS
+    assert judge(SLOW, 1.06, loud, margin=0.03, budget=0.6).verdict is Verdict.PASS
     assert judge(SLOW, 0.7, loud, margin=0.03).verdict is Verdict.PASS  # clearly no worse
 
 

@@ -124,3 +124,17 @@ def test_the_anchor_may_be_judged_again():
     entries = tuple(run(f"r{i}", minute=i, step_time_seconds=1.0) for i in range(3))
     settings = SPEED.model_copy(update={"anchor": "r1"})
     assert evaluate(entries[1], ledger=Ledger(entries=entries), settings=settings).blessed
+
+
+def test_with_a_baseline_model_quality_is_compared_on_the_same_examples():
+    """The data of this day are harder, and nobody's model is worse for it."""
+    entries = tuple(run(f"r{i}", minute=i, evaluation={"auc": 0.9}) for i in range(8))
+    settings = GateConfig(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
+    for gain, blessed in ((0.0, True), (-0.01, True), (-0.1, False)):
+        candidate = run("new", evaluation={"auc": 0.8})
+        candidate = candidate.model_copy(update={"evaluation_gains": {"auc": gain}})
+        decision = evaluate(candidate, ledger=Ledger(entries=entries), settings=settings)
+        assert decision.blessed is blessed
+    assert not evaluate(
+        run("new", evaluation={"auc": 0.8}), ledger=Ledger(entries=entries), settings=settings
+    ).blessed

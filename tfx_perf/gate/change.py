@@ -43,6 +43,11 @@ class Change:
         """Whether the figure does not vary, so that any difference from the last run is real."""
         return metrics.lookup(self.key).is_deterministic
 
+    @property
+    def varies_with_the_data(self) -> bool:
+        """Whether nobody can make the figure vary less, nor has asked for more certainty."""
+        return noise.kind(self.key) is noise.Kind.QUALITY and self.rule.budget is None
+
     @functools.cached_property
     def samples(self) -> Sequence[float]:
         """The figures of the last runs."""
@@ -135,7 +140,8 @@ class Change:
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
         worst = self.worse + interval
         is_best = self.sign * self.value <= min(self.sign * sample for sample in self.level)
-        if not (self.is_exact or is_best) and worst > self.rule.largest_change * self.scale:
+        must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
+        if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
             return Verdict.INCONCLUSIVE, (
                 f"{found}; with {self._percent(self.prediction.spread)} of noise from run to run "
                 f"it may be {self._percent(worst)} worse, and {self.rule.largest_change:.1%} must "

@@ -33,6 +33,9 @@ def check(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
         level: of significance; a change must be beyond both budget and noise.
     """
     known = list(change.history.values())
+    if change.varies_with_the_data:  # one run says little of a level
+        recent = [*change.samples[1 - _WINDOW :], change.value]
+        change = dataclasses.replace(change, value=float(np.median(recent)))
     if pinned is not None and pinned in change.history:
         anchor = change.history[pinned]
         yield _outcome(change, anchor=anchor, name=f"run {pinned}", runs=1.0, level=level)

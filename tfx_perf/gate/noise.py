@@ -18,7 +18,7 @@ _KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
 # Relative run-to-run standard deviations, by what kind of figure it is; see docs/gate.md.
 _STEADY = 0.01
 _ONE_OFF = 0.05
-_BY_UNIT = {"bytes": 0.01, "loss": 0.01, "score": 0.005, "times": 0.05}
+_BY_UNIT = {"bytes": 0.01, "loss": 0.01, "score": 0.01, "times": 0.05}
 # Times of things that are done once and not averaged over many steps, and tails.
 _ONCE = frozenset(
     (

@@ -87,18 +87,25 @@ def predict(samples: Sequence[float], *, prior: float) -> Prediction:
 def host_factor(metrics: Sequence[tuple[Sequence[float], float]]) -> float:
     """Returns by how much the runs of a host vary more than the priors say, at least 1.
 
-    A busy host disturbs every metric, and all metrics together show that after a few runs,
-    when each one alone does not. The factor is the median over the metrics of the variance
-    over its prior, each over the median it has if the prior is right; this is the empirical
-    prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
+    A busy host disturbs every metric of a kind. The factor is the median over the metrics of the
+    variance over its prior, each over the median it has if the prior is right; this is the
+    empirical prior of Smyth, "Linear models and empirical Bayes methods" (2004), made robust.
+    Metrics of a kind follow each other, so that they count as one; and two runs that happen to
+    lie far apart must not make every further run inconclusive, for then none could tell the truth.
+    So 1 counts as much as the prior does, `PRIOR_DEGREES`, beside the runs' own degrees.
 
     Args:
         metrics: for each metric one figure a run, and its prior standard deviation.
     """
-    ratios = []
+    ratios, freedoms = [], []
     for samples, prior in metrics:
         freedom = len(samples) - 1
         if freedom and prior:
             usual = 2 * special.gammaincinv(freedom / 2, 0.5) / freedom  # median of chi2 / freedom
             ratios.append(float(np.var(samples, ddof=1)) / prior**2 / usual)
-    return math.sqrt(max(1.0, float(np.median(ratios)))) if ratios else 1.0
+            freedoms.append(freedom)
+    if not ratios:
+        return 1.0
+    ratio, freedom = float(np.median(ratios)), float(np.median(freedoms))
+    pooled = (PRIOR_DEGREES + freedom * ratio) / (PRIOR_DEGREES + freedom)
+    return math.sqrt(max(1.0, pooled))

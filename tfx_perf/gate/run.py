@@ -19,6 +19,8 @@ class Run(records.Record):
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
             never pass a comparison; what is missing here is what could not be measured.
         evaluation: metrics of Evaluator's output over all examples, by their names there.
+        evaluation_gains: what the candidate's metrics are above those of Evaluator's baseline model
+            on the same examples; empty if it had none.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest; empty if they are not known.
         source: folder of the training's figures, where it can be found again.
@@ -33,6 +35,7 @@ class Run(records.Record):
     environment: dict[str, str]
     figures: dict[str, pydantic.FiniteFloat]
     evaluation: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
+    evaluation_gains: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
     source: str | None = None
     unmeasured: str = ""
@@ -52,6 +55,16 @@ class Run(records.Record):
         """Whether both are the same run, or about the same training."""
         is_cached = self.artifact is not None and self.artifact == other.artifact
         return self.key == other.key or is_cached
+
+    def gain(self, key: str) -> float | None:
+        """Returns what a figure is above that of Evaluator's baseline model on the same examples.
+
+        Args:
+            key: see `tfx_perf.metrics.lookup`.
+        """
+        if not metrics.is_evaluation(key):
+            return None
+        return self.evaluation_gains.get(key.removeprefix(metrics.EVALUATION_PREFIX))
 
     def figure(self, key: str) -> float | None:
         """Returns a figure, None if the run does not have it.

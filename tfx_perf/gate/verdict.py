@@ -138,33 +138,43 @@ def _changes(
     """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
-        runs = [
-            run
-            for run in comparability.runs(key, candidate=candidate, ledger=ledger)
-            if run.figure(key) is not None
-        ]
         problem = validity.problem(key, rule, candidate=candidate, settings=settings)
-        if rule.margin is None or not runs or problem:
+        if rule.margin is None or problem:
             continue
-        figures = size.at_size_of(
-            candidate.environment,
-            key=key,
-            figures=[run.figure(key) for run in runs],
-            environments=[run.environment for run in runs],
-            prior=rule.noise or noise.prior(key),
-        )
-        found[key] = Change(
-            key,
-            candidate.figure(key),
-            history=dict(zip((run.run_id for run in runs), figures, strict=True)),
-            baseline_runs=settings.baseline_runs,
-            rule=rule,
-        )
+        history = _history(key, rule, candidate=candidate, ledger=ledger)
+        if history:
+            found[key] = Change(
+                key,
+                candidate.figure(key),
+                history=history,
+                baseline_runs=settings.baseline_runs,
+                rule=rule,
+            )
     factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
     return {
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
         for key, change in found.items()
     }, factors[noise.Kind.TIME]
+
+
+def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[str, float]:
+    """Returns the figures to compare with, by the runs that have them, oldest first."""
+    gain = candidate.gain(key)
+    if gain is not None:  # on the same examples, whose variation it is free of
+        return {"Evaluator's baseline model": candidate.figure(key) - gain}
+    runs = [
+        run
+        for run in comparability.runs(key, candidate=candidate, ledger=ledger)
+        if run.figure(key) is not None
+    ]
+    figures = size.at_size_of(
+        candidate.environment,
+        key=key,
+        figures=[run.figure(key) for run in runs],
+        environments=[run.environment for run in runs],
+        prior=rule.noise or noise.prior(key),
+    )
+    return dict(zip((run.run_id for run in runs), figures, strict=True))
 
 
 def _host_factor(changes: Collection[Change], kind: noise.Kind) -> float:
