@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.gate import histories, judging, real, results
+from benchmarks.gate import histories, judging, months, real, results
 from tfx_perf.settings.gate import GateConfig
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -61,6 +61,19 @@ def simulated(
     versions = _versions(rival_python) if rival_python else {}
     _write(json_path, cells=tuple(found), versions=versions)
     click.echo("\n" + results.table(found) + "\n" + "\n".join(results.verdicts(found)))
+
+
+@main.command("months")
+@click.option("--count", type=click.IntRange(min=1), default=20, show_default=True,
+              help="Histories of each world.")  # fmt: skip
+@_JSON
+def simulated_months(*, count: int, json_path: pathlib.Path) -> None:
+    """Judges simulated months of pipelines, of which the truth is known."""
+    scores = {}
+    for seed, (name, world) in enumerate(months.WORLDS.items()):
+        scores[name] = months.score(world, count=count, seed=seed)
+        click.echo(f"{name}: {scores[name].in_words()}")
+    _write(json_path, months=scores)
 
 
 @main.command("real")

@@ -92,6 +92,15 @@ class Score(records.Record):
     unchecked: int
     found: float | None
 
+    def in_words(self) -> str:
+        """In a line."""
+        words = []
+        if self.healthy_runs:
+            words.append(f"{self.refused:.1%} of {self.healthy_runs} healthy runs refused")
+        if self.found is not None:
+            words.append(f"found in {self.found:.0%} of {self.histories} histories")
+        return f"{', '.join(words)}; {self.unchecked} runs blessed unchecked"
+
 
 def score(world: World, *, count: int, seed: int) -> Score:
     """Simulates a world `count` times.

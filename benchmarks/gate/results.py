@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from benchmarks.gate.histories import Cell
+from benchmarks.gate.months import Score
 from tfx_perf import records
 
 # Runs that are no worse and are refused by any of nine rules, in each cell of eight runs.
@@ -40,6 +41,7 @@ class GateBenchmark(records.Record):
         real: real trainings by kind: how many were judged and refused, and by what.
         real_note: what the real trainings were and on which machine.
         real_noise: metric to the relative standard deviation of the unchanged real trainings.
+        months: the gate's answers over simulated months, by world.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate_benchmark/1"
@@ -49,6 +51,7 @@ class GateBenchmark(records.Record):
     real: dict[str, dict[str, int]] = {}
     real_note: str = ""
     real_noise: dict[str, float] = {}
+    months: dict[str, Score] = {}
 
 
 def verdicts(results: Sequence[CellResult]) -> list[str]:

@@ -1,0 +1,37 @@
+"""Months of runs whose truth is known."""
+
+import dataclasses
+
+import pytest
+
+from benchmarks.gate import months
+
+WORLDS = months.WORLDS
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "nothing changes", "autocorrelation 0.5", "trainings taken from cache",
+        "model grows by 1 % a day", "four times as fast from day 30 on",
+        "another machine from day 60 on", "the same, Evaluator has a baseline model",
+    ],
+)  # fmt: skip
+def test_healthy_runs_are_blessed_and_none_unchecked(name):
+    found = months.score(WORLDS[name], count=1, seed=5)
+    assert found.healthy_runs >= 90
+    assert found.refused <= 0.05
+    assert found.unchecked == 0
+
+
+@pytest.mark.parametrize("slowdown", [1.1, 1.5])
+@pytest.mark.parametrize(
+    "name", ["10 % slower from day 60 on", "10 % slower, model grows by 1 % a day"]
+)
+def test_slowdowns_are_found(name, slowdown):
+    world = dataclasses.replace(WORLDS[name], slowdown=slowdown)
+    assert months.score(world, count=2, seed=3).found == 1.0
+
+
+def test_a_slow_drift_is_found():
+    assert months.score(WORLDS["0.3 % slower every day"], count=2, seed=3).found == 1.0
