@@ -88,6 +88,7 @@ def run(
         keras_line.set_random_seed(settings.training.seed)
     model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
     training = session.TrainingSession(settings, given=given, on_anew=model_run.begin_anew)
+    training.reserve()
     with precision.policy(job.precision), interception.intercepting_fit(around(training.fit)):
         run_fn(model_run.begin())
     if not fileio.exists(arguments.serving_model_dir):

@@ -38,9 +38,10 @@ def test_a_second_training_says_so_and_touches_nothing(keras, tmp_path, holder):
     settings = PerfConfig.from_dict({"training": {"checkpoint_folder": str(tmp_path)}})
     call = captured(model_cases.dense(keras), model_cases.regression())
     with pytest.raises(errors.UserError, match="no other training uses. Received") as caught:
-        TrainingSession(settings)
+        TrainingSession(settings).fit(call)
     assert "\n" not in str(caught.value)
     assert draft.exists()
+    assert int(call.model.optimizer.iterations) == 0
     holder.kill()
     holder.wait()
     session = TrainingSession(settings)

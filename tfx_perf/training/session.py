@@ -55,9 +55,6 @@ class TrainingSession:
             given: the choice for the `fit` that it names; any other is plain. None chooses by
                 trials in this process, where a crash is the training's end.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
-
-        Raises:
-            UserError: another process trains with the checkpoint folder.
         """
         self._settings = settings
         self._given = given
@@ -66,10 +63,8 @@ class TrainingSession:
         self._loop: Loop | None = None
         self._fit_count = 0
         self._clock = SaveClock()
-        self._lock: FolderLock | None = None
-        if self._folder_of(0):
-            self._lock = FolderLock(settings.training.checkpoint_folder)
-            self._lock.acquire()
+        folder = settings.training.checkpoint_folder
+        self._lock = FolderLock(folder) if folder else None
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -85,6 +80,15 @@ class TrainingSession:
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
             return None
+
+    def reserve(self) -> None:
+        """Takes the checkpoint folder for this process, as `fit` does if nobody did.
+
+        Raises:
+            UserError: another process trains with it.
+        """
+        if self._lock is not None and self._folder_of(0):
+            self._lock.acquire()
 
     def observe(self, call: FitCall) -> Any:
         """Carries out `call` as it is, timed by a callback; returns Keras' History.
@@ -102,7 +106,11 @@ class TrainingSession:
         return outcome.history
 
     def fit(self, call: FitCall) -> Any:
-        """Carries out `call` and measures it; returns Keras' History."""
+        """Carries out `call` and measures it; returns Keras' History.
+
+        Raises:
+            UserError: see `reserve`; also what `Recovery.fit` raises.
+        """
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
@@ -196,6 +204,7 @@ class TrainingSession:
         reason = recovery_obstacle(call, loop)
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
+        self.reserve()
         settings = self._settings.training
         try:
             return Recovery(call, loop, settings=settings, folder=folder, clock=self._clock), ()
