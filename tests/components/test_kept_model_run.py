@@ -25,7 +25,6 @@ TRAIN = """
             os.path.join(folder, "best.weights.h5"), monitor="loss", mode="max",
             save_best_only=True, save_weights_only=True),
         Fuse()])
-    model.load_weights(os.path.join(folder, "best.weights.h5"))
 """
 
 
