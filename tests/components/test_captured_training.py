@@ -95,7 +95,7 @@ def test_features_that_the_input_code_takes_out_are_in_use(capture):
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("def run_fn(fn_args): pass", "call Keras Model.fit"),
+        ("def run_fn(fn_args): pass", "call Keras' Model.fit"),
         (
             """
 def run_fn(fn_args):

@@ -62,9 +62,11 @@ def trainers(tmp_path_factory):
 
 def run_of(trainer, name):
     found = candidate.read(
-        {"perf_metrics": [trainer.perf_metrics]}, settings=PerfConfig().gate, run_id=name
+        {"perf_metrics": [trainer.perf_metrics]}, settings=PerfConfig().gate, context=None
     )
-    return found.model_copy(update={"environment": {"device_kind": "CPU"}})
+    return found.model_copy(
+        update={"run_id": name, "artifact": None, "environment": {"device_kind": "CPU"}}
+    )
 
 
 @pytest.mark.slow
