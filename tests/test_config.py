@@ -117,11 +117,11 @@ def test_what_is_no_address(rest):
         validation.grpc_address(f"grpc://host{rest}")
 
 
-@pytest.mark.parametrize("text", [None, "a: [", "a: b: c"])
+@pytest.mark.parametrize("text", [None, b"a: [", b"a: b: c", "a: Grüße".encode("latin-1")])
 def test_a_file_that_cannot_be_read(tmp_path, text):
     path = tmp_path / "perf.yaml"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text)
     with pytest.raises(errors.UserError, match=f"Received: path={path}") as caught:
         PerfConfig.from_yaml(path)
     assert "\n" not in str(caught.value)

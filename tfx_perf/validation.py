@@ -21,7 +21,7 @@ def read_yaml(path: str | pathlib.Path) -> Any:
         UserError: the file cannot be read or is not YAML.
     """
     try:
-        return yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
+        return yaml.safe_load(pathlib.Path(path).read_bytes())  # which knows its encodings
     except (OSError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise errors.UserError(
