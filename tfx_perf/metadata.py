@@ -122,7 +122,9 @@ def read_runs(
         for name, ids in executions_of.items():
             if own & ids and len(runs) != limit:
                 of_pipeline = [item for item in executions if item.id in ids]
-                runs.append(_run(store, context, name, executions=of_pipeline))
+                runs.append(
+                    _run(store, context, name, executions=of_pipeline, database=str(database))
+                )
     return runs
 
 
@@ -132,6 +134,7 @@ def _run(
     pipeline: str,
     *,
     executions: Sequence[mlmd.Execution],
+    database: str,
 ) -> Run:
     executions = sorted(executions, key=lambda item: item.id)
     figures: dict[str, float] = {}
@@ -143,7 +146,8 @@ def _run(
         for artifact in outputs:
             if artifact.type in _FIGURE_TYPES:
                 figures |= _figures(artifact)
-                folders[artifact.type.removeprefix(_PREFIX)] = artifact.uri
+                folder = stores.located(artifact.uri, database)
+                folders[artifact.type.removeprefix(_PREFIX)] = folder
             key, name = _PLANS.get(artifact.type, ("", ""))
             if key in artifact.custom_properties:
                 plans[name] = artifact.custom_properties[key].string_value

@@ -50,6 +50,23 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
         raise errors.UserError(f"{expected}. Received: {shown(source)} ({reason}).") from error
 
 
+def located(uri: str, source: str) -> str:
+    """Returns where an artifact's folder is, whatever the current one is.
+
+    A pipeline whose root was a relative path has recorded relative ones. They are looked for from
+    the database's folder upwards, since a project has both.
+
+    Args:
+        uri: as recorded.
+        source: the database.
+    """
+    path = pathlib.Path(uri)
+    if path.is_absolute() or "://" in uri or is_url(source) or path.exists():
+        return uri
+    above = pathlib.Path(source).resolve().parents
+    return next((str(base / path) for base in above if (base / path).exists()), uri)
+
+
 def _file(path: pathlib.Path, *, writable: bool) -> mlmd.ConnectionConfig:
     if not path.is_file():
         raise errors.UserError(

@@ -28,7 +28,12 @@ def measure(
         The ratio, or why there is none.
     """
     own = _job_of(candidate)
-    jobs_before = ((run.run_id, _job_of(run)) for run in reversed(baseline))
+    # Code is run from there, and a ledger may be shared with others.
+    jobs_before = (
+        (run.run_id, _job_of(run))
+        for run in reversed(baseline)
+        if _are_in_one_root(run, candidate)
+    )
     against, other = next((found for found in jobs_before if found[1]), (None, None))
     if own is None or other is None:
         whose = "this run" if own is None else "any blessed run"
@@ -46,6 +51,15 @@ def measure(
         return Remeasured(reason=str(error).rstrip("."))
     ratio = statistics.ratio_interval(*(trained.step_seconds for trained in found))
     return Remeasured(against=against, ratio=ratio)
+
+
+def _are_in_one_root(run: Run, other: Run) -> bool:
+    """Whether two trainings lie in one pipeline root, `<root>/<node>/perf_metrics/<id>`."""
+    if not run.source or not other.source:
+        return False
+    folder = pathlib.Path(other.source).resolve()
+    root = folder.parents[min(2, len(folder.parents) - 1)]
+    return pathlib.Path(run.source).resolve().is_relative_to(root)
 
 
 def _job_of(run: Run) -> jobs.TrainingJob | None:

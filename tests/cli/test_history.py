@@ -3,6 +3,7 @@ import json
 import re
 import sqlite3
 
+import mlmd_recorder
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
@@ -273,3 +274,16 @@ def test_sparkline():
     assert sparkline.draw([None, None]) == "  "
     assert sparkline.draw([3.0, None, 3.0]) == "▅ ▅"
     assert sparkline.draw([-1.0, 0.0, None, 1.0]) == "▁▅ █"
+
+
+def test_relative_folders_are_found_from_the_database(tmp_path, monkeypatch):
+    project = tmp_path / "project"
+    (project / "artifacts" / "7").mkdir(parents=True)
+    database = project / "metadata" / "metadata.sqlite"
+    database.parent.mkdir()
+    monkeypatch.chdir(project)
+    recorder = mlmd_recorder.Recorder(database)
+    recorder.execute("OptimizedTrainer", outputs={"tfx_perf.PerfMetrics": {"uri": "artifacts/7"}})
+    monkeypatch.chdir(tmp_path)
+    (run,) = metadata.read_runs(database)
+    assert run.folders == {"PerfMetrics": str(project / "artifacts" / "7")}

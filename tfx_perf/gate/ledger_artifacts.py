@@ -108,6 +108,8 @@ class LedgerArtifacts:
             for item in artifacts
             if item.type == _TYPE and item.state == mlmd.Artifact.LIVE
         ]
+        for item in found:
+            item.uri = metadata_store.located(item.uri, self._source)
         return sorted(found, key=lambda item: item.id)[-_COUNT:]
 
 
