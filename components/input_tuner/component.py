@@ -28,19 +28,9 @@ class InputTunerSpec(component_spec.ComponentSpec):
         "label_key": component_spec.ExecutionParameter(type=str, optional=True),
     }
     INPUTS = {
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema, optional=True),
-        "transform_graph": component_spec.ChannelParameter(
-            type=standard_artifacts.TransformGraph, optional=True
-        ),
+        **standard_component_specs.TrainerSpec.INPUTS,
         "statistics": component_spec.ChannelParameter(
             type=standard_artifacts.ExampleStatistics, optional=True
-        ),
-        "base_model": component_spec.ChannelParameter(
-            type=standard_artifacts.Model, optional=True
-        ),
-        "hyperparameters": component_spec.ChannelParameter(
-            type=standard_artifacts.HyperParameters, optional=True
         ),
         "previous_plans": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
     }

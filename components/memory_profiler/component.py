@@ -8,7 +8,7 @@ from tfx.components.util import udf_utils
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
-from tfx.types import component_spec, standard_artifacts, standard_component_specs
+from tfx.types import component_spec, standard_component_specs
 from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
@@ -26,11 +26,7 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
         "config": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {
-        "examples": component_spec.ChannelParameter(type=standard_artifacts.Examples),
-        "transform_graph": component_spec.ChannelParameter(
-            type=standard_artifacts.TransformGraph, optional=True
-        ),
-        "schema": component_spec.ChannelParameter(type=standard_artifacts.Schema, optional=True),
+        **standard_component_specs.TrainerSpec.INPUTS,
         "input_plan": component_spec.ChannelParameter(type=types.InputPlan, optional=True),
     }
     OUTPUTS = {"memory_profile": component_spec.ChannelParameter(type=types.MemoryProfile)}
@@ -74,6 +70,8 @@ class MemoryProfiler(base_component.BaseComponent):
         module_file: str | None = None,
         transform_graph: tfx_types.BaseChannel | None = None,
         schema: tfx_types.BaseChannel | None = None,
+        base_model: tfx_types.BaseChannel | None = None,
+        hyperparameters: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
         train_args: trainer_pb2.TrainArgs | None = None,
         train_steps: int | data_types.RuntimeParameter | None = None,
@@ -89,6 +87,8 @@ class MemoryProfiler(base_component.BaseComponent):
             module_file: path of a module that defines `run_fn`; packaged as Trainer does.
             transform_graph: `TransformGraph`, if the module reads it.
             schema: `Schema`, if the module reads it.
+            base_model: `Model` to start from, if the module does.
+            hyperparameters: `HyperParameters`, if the module reads them.
             input_plan: `InputPlan` of InputTuner, to read the examples as the training will.
             train_args: splits and number of steps, as for Trainer.
             train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
@@ -106,6 +106,8 @@ class MemoryProfiler(base_component.BaseComponent):
                 examples=examples,
                 transform_graph=transform_graph,
                 schema=schema,
+                base_model=base_model,
+                hyperparameters=hyperparameters,
                 input_plan=input_plan,
                 config=perf_config.PerfConfig.of(config).to_json("memory", "training.precision"),
                 train_args=train_args or trainer_pb2.TrainArgs(),

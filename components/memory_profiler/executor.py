@@ -33,8 +33,7 @@ class Executor(base_executor.BaseExecutor):
         """Profiles the training step of the user's module.
 
         Args:
-            input_dict: `examples` and, each possibly missing or empty, `transform_graph`,
-                `schema`, `input_plan`.
+            input_dict: as Trainer's, and optionally `input_plan`.
             output_dict: `memory_profile`.
             exec_properties: `config` (a `PerfConfig` as JSON), and as Trainer's `run_fn` or
                 `module_file` or `module_path`, `train_args`, `train_steps`, `eval_args`,

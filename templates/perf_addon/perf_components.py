@@ -19,9 +19,6 @@ from tfx_perf.config import PerfConfig
 
 SETTINGS = pathlib.Path(__file__).with_name("perf.yaml")
 
-# Inputs of Trainer that MemoryProfiler has no use for.
-_ONLY_TRAINING = ("base_model", "hyperparameters")
-
 
 def train(
     **training: Any,
@@ -41,10 +38,7 @@ def train(
         **training, previous_plans=plans.outputs["previous_plans"], config=config
     )
     training["input_plan"] = input_tuner.outputs["input_plan"]
-    memory_profiler = MemoryProfiler(
-        **{key: value for key, value in training.items() if key not in _ONLY_TRAINING},
-        config=config,
-    )
+    memory_profiler = MemoryProfiler(**training, config=config)
     metrics = latest_metrics(training["examples"])
     trainer = OptimizedTrainer(
         **training, previous_metrics=metrics.outputs["previous_metrics"], config=config

@@ -6,7 +6,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 from tfx import types as tfx_types
-from tfx.types import artifact_utils, standard_artifacts
+from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import config, errors, metrics, unmeasured
@@ -241,6 +241,10 @@ def test_wiring(examples):
         config={"memory": {"batch_sizes": [64]}},
     )
     assert profiler.outputs["memory_profile"].type is types.MemoryProfile
+    # What Trainer takes, and the input plan.
+    assert {*standard_component_specs.TrainerSpec.INPUTS, "input_plan"} == {
+        *component.MemoryProfilerSpec.INPUTS
+    }
     settings = config.PerfConfig.from_json(profiler.exec_properties["config"])
     assert settings.memory.batch_sizes == (64,)
     assert json.loads(profiler.exec_properties["custom_config"]) == {"a": 1}
