@@ -190,7 +190,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
 @pytest.mark.parametrize(
     ("body", "note"),
     [
-        ("def run_fn(fn_args): pass", "UserError: Expected the training code to call"),
+        ("def run_fn(fn_args): pass", "NoFitError: Expected the training code to call"),
         ("def run_fn(fn_args): 1 / 0", "ZeroDivisionError: division by zero"),
     ],
 )
