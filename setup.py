@@ -54,6 +54,7 @@ setup(
         "pyyaml",
         "rich",
         "scipy",
+        "universal-pathlib>=0.2.3",
     ],
     extras_require={
         "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],

@@ -1,13 +1,12 @@
 """How the components write and read the payloads of their artifacts."""
 
 import logging
-import pathlib
 import types
 from collections.abc import Iterator, Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import errors, metrics, records, report
+from tfx_perf import errors, metrics, records, report, storage
 
 REPORT_FILE = "report.html"
 
@@ -26,15 +25,14 @@ def publish(
     """Writes the payload and the report, and sets the custom properties.
 
     Args:
-        target: the output artifact; its `uri` is a local folder.
+        target: the output artifact, on a disk or in an object store.
         record: the payload.
         file_name: the payload's name inside the artifact.
         figures: catalogue key to value; those that are None or not finite are left out.
         labels: short strings to record beside the figures; those that are None are left out.
         page: the report, if the artifact has one.
     """
-    folder = pathlib.Path(target.uri)
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = storage.make_folder(target.uri)
     record.write(folder / file_name)
     if page:
         page.write(folder / REPORT_FILE)
@@ -57,6 +55,6 @@ def newest_first(
     """
     for item in sorted(items, key=lambda item: item.id, reverse=True):
         try:
-            yield item.uri, kind.read(pathlib.Path(item.uri, file_name))
+            yield item.uri, kind.read(storage.path(item.uri) / file_name)
         except errors.UserError as error:
             _LOGGER.warning("A previous plan is skipped: %s", error)

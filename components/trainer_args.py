@@ -14,7 +14,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.input import record as input_record
 
@@ -55,7 +55,7 @@ def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
     if not input_dict.get(INPUT_PLAN_KEY):
         return None
     uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])
-    return input_record.TuningRecord.read(pathlib.Path(uri) / input_record.FILE_NAME)
+    return input_record.TuningRecord.read(storage.path(uri) / input_record.FILE_NAME)
 
 
 def outputs_in(folder: str) -> _Artifacts:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, TypeVar
 
 import pydantic
+import upath
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 
 RecordT = TypeVar("RecordT", bound="Record")
 
@@ -73,9 +74,9 @@ class Record(pydantic.BaseModel):
                 f" ({first['msg']})."
             ) from error
 
-    def write(self, path: str | pathlib.Path) -> None:
-        """Writes the record as JSON to `path`, whose folder must exist."""
-        pathlib.Path(path).write_text(self.to_text(), encoding="utf-8")
+    def write(self, path: str | pathlib.Path | upath.UPath) -> None:
+        """Writes the record as JSON to `path`, local or remote, whose folder must exist."""
+        storage.write_text(path, self.to_text())
 
     def replace(self, path: pathlib.Path) -> None:
         """Writes the file so that it is whole, even if the process is killed while it writes."""
@@ -84,20 +85,20 @@ class Record(pydantic.BaseModel):
         draft.replace(path)
 
     @classmethod
-    def read(cls: type[RecordT], path: str | pathlib.Path) -> RecordT:
+    def read(cls: type[RecordT], path: str | pathlib.Path | upath.UPath) -> RecordT:
         """Reads a record that `write` made.
 
         Raises:
             UserError: the file is missing, or `from_text` refuses it.
         """
         try:
-            text = pathlib.Path(path).read_bytes()
+            text = storage.read_bytes(path)
         except OSError as error:
             raise errors.UserError(_unreadable(cls.SCHEMA, path, error)) from error
         return cls.from_text(text, source=str(path))
 
 
-def _unreadable(schema: str, source: str | pathlib.Path, error: Exception) -> str:
+def _unreadable(schema: str, source: str | pathlib.Path | upath.UPath, error: Exception) -> str:
     return f"Expected a JSON file of schema {schema}. Received: path={source} ({error})."
 
 

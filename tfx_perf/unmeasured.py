@@ -1,9 +1,10 @@
 """What stands where a component had nothing to measure."""
 
-import pathlib
 from typing import ClassVar
 
-from tfx_perf import records
+import upath
+
+from tfx_perf import records, storage
 
 FILE_NAME = "unmeasured.json"
 
@@ -24,11 +25,11 @@ class Unmeasured(records.Record):
     reason: str
 
 
-def reason_in(folder: str | pathlib.Path) -> str | None:
+def reason_in(folder: str | upath.UPath) -> str | None:
     """Returns why an artifact's folder has no figures; None if nothing says so.
 
     Raises:
         UserError: what says so is damaged.
     """
-    path = pathlib.Path(folder, FILE_NAME)
-    return Unmeasured.read(path).reason if path.exists() else None
+    path = storage.path(folder) / FILE_NAME
+    return Unmeasured.read(path).reason if storage.exists(path) else None

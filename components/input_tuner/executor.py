@@ -2,7 +2,6 @@
 
 import logging
 import pathlib
-import shutil
 import tempfile
 from typing import Any
 
@@ -10,7 +9,7 @@ from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
-from tfx_perf import config, errors
+from tfx_perf import config, errors, storage
 from tfx_perf.components import artifacts, child, train_steps
 from tfx_perf.components.input_tuner import planning, sources
 from tfx_perf.hardware import host
@@ -52,6 +51,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).input
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
+        storage.make_folder(target.uri)  # where that is impossible, it is said before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
             log_path = pathlib.Path(folder, _LOG_FILE)
             try:
@@ -78,7 +78,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     # The log is kept elsewhere than the message says.
                     cause=str(error).partition(" Log: ")[0],
                 )
-                _LOGGER.warning("%s Log: %s", plan.reason, pathlib.Path(target.uri, _LOG_FILE))
+                _LOGGER.warning("%s Log: %s", plan.reason, storage.path(target.uri) / _LOG_FILE)
             artifacts.publish(
                 target,
                 plan,
@@ -87,7 +87,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 labels={"chosen_candidate": plan.chosen, "reused_from": plan.reused_from},
                 page=input_report.report_on(plan),
             )
-            shutil.copy(log_path, target.uri)
+            storage.copy(log_path, target.uri)
 
 
 def _default_plan(

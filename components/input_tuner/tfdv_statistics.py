@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import os
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,6 +12,7 @@ import tensorflow as tf
 from tensorflow_data_validation.statistics import stats_impl, stats_options
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
+from tfx_perf import storage
 from tfx_perf.unawaited import unawaited
 
 _ROWS_AT_ONCE = 4096  # TFDV's work per call is large
@@ -78,10 +78,8 @@ def write(
 ) -> None:
     """Writes `<name>.pb`, a serialised `DatasetFeatureStatisticsList`, into `folder`."""
     statistics.name = name
-    tf.io.gfile.makedirs(folder)
     both = statistics_pb2.DatasetFeatureStatisticsList(datasets=[statistics])
-    with tf.io.gfile.GFile(os.path.join(folder, f"{name}.pb"), "wb") as file:
-        file.write(both.SerializeToString())
+    storage.write_bytes(storage.make_folder(folder) / f"{name}.pb", both.SerializeToString())
 
 
 def _categories(schema: schema_pb2.Schema | None) -> schema_pb2.Schema:

@@ -11,7 +11,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import config, errors, interception, unmeasured
+from tfx_perf import config, errors, interception, storage, unmeasured
 from tfx_perf.components import artifacts, child, train_steps, trainer_args
 from tfx_perf.memory import peak, profile, record
 from tfx_perf.report import memory_report
@@ -46,6 +46,7 @@ class Executor(base_executor.BaseExecutor):
         exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
+        storage.make_folder(target.uri)  # where that is impossible, it is said at once
         # Left behind if the profiling fails, for its log: TFX removes the outputs then.
         folder = pathlib.Path(tempfile.mkdtemp(prefix="memory-profiler-"))
         child.run_in_child(
@@ -80,7 +81,7 @@ class Executor(base_executor.BaseExecutor):
                 labels={"keras": profiled.keras, "device": profiled.device},
                 page=memory_report.report_on(profiled),
             )
-        shutil.copy(folder / _LOG_FILE, target.uri)
+        storage.copy(folder / _LOG_FILE, target.uri)
         shutil.rmtree(folder)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import errors, fingerprint, storage
 from tfx_perf.training.trials.choice import PlanChoice
 
 _LOGGER = logging.getLogger(__name__)
@@ -42,7 +42,14 @@ def folder_for(
         None if the orchestrator gives no working folder, or a remote one.
     """
     working = context.stateful_working_dir if context else None
-    if not working or "://" in working:
+    if not working:
+        return None
+    if storage.is_remote(working):
+        _LOGGER.warning(
+            "A training that is interrupted will begin anew: checkpoints need a disk, and this "
+            "node works in %s. Set training.checkpoint_folder to a folder that is mounted here.",
+            working.partition("/.system")[0],
+        )
         return None
     inputs = {
         key: [each.uri for each in artifacts]

@@ -1,11 +1,11 @@
 """Chooses a plan for the user's `run_fn`, runs it with that, and publishes what was measured."""
 
-import pathlib
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
+from tfx_perf import storage
 from tfx_perf.components import train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
@@ -48,15 +48,15 @@ class Executor(base_executor.BaseExecutor):
             cluster_training.train(job, output_dict, context=self._context)
             return
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+        storage.make_folder(target.uri)  # where that is impossible, it is said before the training
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
         given = choice.plain("trials are off")
         if job.settings.training.trial_budget_seconds:
             # Before this process touches a device or reads data: the child has all of them.
-            given = plans.plan_for(
-                job, log_folder=pathlib.Path(target.uri), checkpoint_folder=folder
-            )
+            with storage.local_folder(target.uri) as log_folder:
+                given = plans.plan_for(job, log_folder=log_folder, checkpoint_folder=folder)
         job = job.with_plan(given.plan)
         if job.plan.onednn and not onednn.is_on():
             training.train_in_child(job, output_dict, given=given, checkpoint_folder=folder)

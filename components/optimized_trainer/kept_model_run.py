@@ -8,6 +8,8 @@ import time
 
 from tfx.components.trainer import fn_args_utils
 
+from tfx_perf import storage
+
 _FOLDER = "model_run"
 
 _LOGGER = logging.getLogger(__name__)
@@ -31,7 +33,7 @@ class KeptModelRun:
         """
         self._arguments, self._began = arguments, time.time()
         self._kept: pathlib.Path | None = None
-        if checkpoint_folder is not None and "://" not in arguments.model_run_dir:
+        if checkpoint_folder is not None and not storage.is_remote(arguments.model_run_dir):
             self._kept = pathlib.Path(checkpoint_folder, _FOLDER)
 
     def begin(self) -> fn_args_utils.FnArgs:

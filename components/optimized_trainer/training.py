@@ -1,7 +1,6 @@
 """One training with its plan, here or in a process with the environment that the plan needs."""
 
 import logging
-import pathlib
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +9,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import errors, interception, unmeasured
+from tfx_perf import errors, interception, storage, unmeasured
 from tfx_perf.components import artifacts, child, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints
 from tfx_perf.components.optimized_trainer import job as jobs
@@ -138,7 +137,7 @@ def publish(
         labels={"plan": str(found.plan), "reused_from": found.reused_from},
         page=training_report.report_on(found),
     )
-    job.with_plan(found.plan).write(pathlib.Path(target.uri, jobs.FILE_NAME))
+    job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
 
 
 def train_in_child(

@@ -1,12 +1,11 @@
 """Where PerfEvaluator finds the blessed runs, and where it puts a further one."""
 
 import logging
-import pathlib
 from collections.abc import Iterator, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import config, errors
+from tfx_perf import config, errors, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
@@ -59,8 +58,8 @@ def extended(known: Ledger, decision: GateRecord, settings: config.GateConfig) -
 
 
 def _read_resolved(resolved: Sequence[artifact.Artifact]) -> Iterator[Ledger]:
-    paths = [pathlib.Path(item.uri, ledgers.FILE_NAME) for item in resolved]
-    gone = [path for path in paths if not path.exists()]
+    paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in resolved]
+    gone = [path for path in paths if not storage.exists(path)]
     if paths and len(gone) == len(paths):
         raise errors.UserError(
             f"Expected the ledger of a run before. Received: path={gone[-1]}, which does not exist."

@@ -1,13 +1,13 @@
 """Makes the run to be judged out of what the pipeline has measured."""
 
 import datetime
-import pathlib
 
 import numpy as np
+import upath
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import fingerprint, metrics, unmeasured
+from tfx_perf import fingerprint, metrics, storage, unmeasured
 from tfx_perf.components.perf_evaluator import quality
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
@@ -42,12 +42,12 @@ def read(
         UserError: an input cannot be read.
     """
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
-    file, training, why_unmeasured = _training_in(pathlib.Path(source.uri))
+    file, training, why_unmeasured = _training_in(storage.path(source.uri))
     figures = training.figures() if training else {}
     for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
         for item in input_dict.get(key) or []:
             if unmeasured.reason_in(item.uri) is None:
-                figures |= record_class.read(pathlib.Path(item.uri) / file_name).figures()
+                figures |= record_class.read(storage.path(item.uri) / file_name).figures()
     speed = figures.get("examples_per_second")
     if settings.price_per_hour is not None and speed:
         seconds = _EXAMPLES / speed
@@ -66,7 +66,7 @@ def read(
         pipeline=pipeline.id if pipeline else "",
         node=node.node_info.id if node else "",
         # The path alone is used again where the pipeline's root and metadata have been removed.
-        artifact=fingerprint.digest(source.uri.encode(), file.read_bytes()),
+        artifact=fingerprint.digest(source.uri.encode(), storage.read_bytes(file)),
         time=datetime.datetime.now(datetime.timezone.utc),
         environment=training.environment if training else {},
         figures=metrics.checked(figures),
@@ -78,7 +78,7 @@ def read(
     )
 
 
-def _training_in(folder: pathlib.Path) -> tuple[pathlib.Path, TrainingRecord | None, str]:
+def _training_in(folder: upath.UPath) -> tuple[upath.UPath, TrainingRecord | None, str]:
     """Returns the file that names the training, its record, and why it has none."""
     reason = unmeasured.reason_in(folder)
     if reason is not None:

@@ -2,15 +2,14 @@
 
 import functools
 import logging
-import pathlib
-import shutil
 from typing import Any
 
+import upath
 from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, errors
+from tfx_perf import config, errors, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.perf_evaluator import baseline, candidate, remeasuring
 from tfx_perf.gate import ledger as ledgers
@@ -53,14 +52,14 @@ class Executor(base_executor.BaseExecutor):
         decision = judge()
         evaluation = artifact_utils.get_single_instance(output_dict["evaluation"])
         if settings.escalate_seconds and decision.may_be_settled:
-            decision = judge(
-                remeasured=remeasuring.measure(
+            with storage.local_folder(evaluation.uri) as log_folder:
+                remeasured = remeasuring.measure(
                     judged,
                     decision.baseline_runs,
                     seconds=settings.escalate_seconds,
-                    log_folder=pathlib.Path(evaluation.uri),
+                    log_folder=log_folder,
                 )
-            )
+            decision = judge(remeasured=remeasured)
         artifacts.publish(
             evaluation,
             decision,
@@ -77,7 +76,7 @@ class Executor(base_executor.BaseExecutor):
             (gate_markdown.FILE_NAME, gate_markdown.markdown_of(decision)),
             (gate_junit.FILE_NAME, gate_junit.junit_of(decision)),
         ):
-            pathlib.Path(evaluation.uri, name).write_text(text, encoding="utf-8")
+            storage.write_text(storage.path(evaluation.uri) / name, text)
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
             baseline.extended(known, decision, settings),
@@ -94,7 +93,7 @@ class Executor(base_executor.BaseExecutor):
         if decision.differences:
             _LOGGER.warning("%s", decision.headline)
         if settings.fail_pipeline and not decision.blessed:
-            report = _kept(pathlib.Path(evaluation.uri)) / artifacts.REPORT_FILE
+            report = _kept(storage.path(evaluation.uri)) / artifacts.REPORT_FILE
             raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
     def _bless(
@@ -110,9 +109,7 @@ class Executor(base_executor.BaseExecutor):
         message = decision.headline
         if not validated:
             message = f"InfraValidator has not blessed the model. {message}"
-        folder = pathlib.Path(blessing.uri)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _MARKERS[blessed]).touch()
+        storage.write_text(storage.make_folder(blessing.uri) / _MARKERS[blessed], "")
         node = self._context.pipeline_node if self._context else None
         component_id = node.node_info.id if node else "PerfEvaluator"
         for key, label in {
@@ -133,11 +130,11 @@ def _has_blessed(infra_blessing: artifact.Artifact) -> bool:
     return infra_blessing.get_int_custom_property(key) == constants.BLESSED_VALUE
 
 
-def _kept(evaluation: pathlib.Path) -> pathlib.Path:
+def _kept(evaluation: upath.UPath) -> upath.UPath:
     """Copies the evaluation to where it outlasts the failed execution; returns the new folder.
 
     TFX deletes the outputs of an execution that fails, `<root>/<node>/evaluation/<id>`.
     """
     kept = evaluation.parent.with_name("refused") / evaluation.name
-    shutil.copytree(evaluation, kept, dirs_exist_ok=True)
+    storage.copy_tree(evaluation, kept)
     return kept

@@ -4,7 +4,7 @@ import logging
 import pathlib
 from collections.abc import Sequence
 
-from tfx_perf import errors, statistics
+from tfx_perf import errors, statistics, storage
 from tfx_perf.components import in_turns
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.gate.remeasured import Remeasured
@@ -57,17 +57,19 @@ def _are_in_one_root(run: Run, other: Run) -> bool:
     """Whether two trainings lie in one pipeline root, `<root>/<node>/perf_metrics/<id>`."""
     if not run.source or not other.source:
         return False
-    folder = pathlib.Path(other.source).resolve()
+    folder = storage.path(other.source).resolve()
     root = folder.parents[min(2, len(folder.parents) - 1)]
-    return pathlib.Path(run.source).resolve().is_relative_to(root)
+    return storage.path(run.source).resolve().is_relative_to(root)
 
 
 def _job_of(run: Run) -> jobs.TrainingJob | None:
     """Returns what to run a training again with, None if that is no longer possible."""
-    path = pathlib.Path(run.source or "", jobs.FILE_NAME)
-    if not run.source or not path.exists():
+    if not run.source:
         return None
     try:
+        path = storage.path(run.source) / jobs.FILE_NAME
+        if not storage.exists(path):
+            return None
         job = jobs.TrainingJob.read(path)
         return job if job.is_unchanged else None
     except errors.UserError:  # of another version, or its code is not there

@@ -5,8 +5,8 @@ import os
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.components.evaluator import constants
-from tfx.dsl.io import fileio
 
+from tfx_perf import errors, storage
 from tfx_perf.components import artifacts
 
 
@@ -32,6 +32,13 @@ def note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> s
             verdict = "blessed" if blessed else "REFUSED"
             remarks.append(f"{verdict}: {message}" if message else verdict)
         page = os.path.join(artifact.uri, artifacts.REPORT_FILE)
-        if fileio.exists(page):
+        if _is_there(page):
             remarks.append(f"report: {page}")
     return " ".join("; ".join(remarks).split())
+
+
+def _is_there(page: str) -> bool:
+    try:
+        return storage.exists(page)
+    except errors.UserError:  # other components' artifacts may lie where nothing of ours can look
+        return False

@@ -3,7 +3,6 @@
 import datetime
 import functools
 import getpass
-import pathlib
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 from rich import markup
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
@@ -131,12 +130,10 @@ def _find(
     kind: str, name: str, *, known: "Ledger", source: str | None, pipeline: str | None
 ) -> "Run":
     """Returns the run with its figures."""
-    from tfx_perf.gate import history
-    from tfx_perf.gate.record import GateRecord
+    from tfx_perf.gate import history, judged_runs
 
-    if kind == "bless" and pathlib.Path(name).exists():
-        path = pathlib.Path(name)
-        return GateRecord.read(path / "evaluation.json" if path.is_dir() else path).candidate
+    if kind == "bless" and storage.exists(name):
+        return judged_runs.read_one(name)
     in_ledger = {run.run_id: run for run in known.runs}
     judged = {}
     if source and kind == "bless":
@@ -148,4 +145,4 @@ def _find(
     run_id = names.pick(name, [*judged, *in_ledger])
     if run_id in in_ledger:
         return in_ledger[run_id]
-    return GateRecord.read(pathlib.Path(judged[run_id], "evaluation.json")).candidate
+    return judged_runs.read_one(judged[run_id])

@@ -1,14 +1,13 @@
 """`tfx-perf compare`: what differs between two runs."""
 
 import dataclasses
-import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 from rich import box, markup, table
 
-from tfx_perf import errors, formatting
+from tfx_perf import errors, formatting, storage
 from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
@@ -46,7 +45,7 @@ def command(
 def _find(name: str, *, source: str | None, pipeline: str | None) -> "Run":
     from tfx_perf.gate import history
 
-    if pathlib.Path(name).exists():
+    if storage.exists(name):
         return history.read_artifact(name)
     if source is None:
         raise errors.UserError(

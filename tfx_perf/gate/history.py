@@ -2,13 +2,13 @@
 
 import contextlib
 import dataclasses
-import datetime
 import json
 import logging
-import pathlib
 from collections.abc import Iterable, Mapping
 
-from tfx_perf import errors, metadata, metadata_store, metrics
+import upath
+
+from tfx_perf import errors, metadata, metadata_store, metrics, storage
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
@@ -58,22 +58,22 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     """
     if is_metadata(source):
         return LedgerArtifacts(source, pipeline=pipeline).read()
-    return Ledger.read(source) if pathlib.Path(source).is_file() else Mirror(source).read()
+    return Ledger.read(source) if storage.is_file(source) else Mirror(source).read()
 
 
 def read_artifact(path: str) -> Run:
     """Returns the run that an artifact's file is about.
 
     Args:
-        path: `evaluation.json`, `metrics.json`, or the folder of one.
+        path: `evaluation.json`, `metrics.json`, or the folder of one, local or remote.
 
     Raises:
         UserError: it is none of them, or damaged.
     """
-    file = pathlib.Path(path)
-    if file.is_dir():
+    file = storage.path(path)
+    if not storage.is_file(file):
         names = (gate_record.FILE_NAME, training_record.FILE_NAME)
-        file = next((file / name for name in names if (file / name).is_file()), file / names[0])
+        file = next((file / name for name in names if storage.exists(file / name)), file / names[0])
     if _schema(file) != TrainingRecord.SCHEMA:
         decision = GateRecord.read(file)
         run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
@@ -82,7 +82,7 @@ def read_artifact(path: str) -> Run:
     return Run(
         run_id=str(path),
         pipeline="",
-        created=datetime.datetime.fromtimestamp(file.stat().st_mtime, tz=datetime.timezone.utc),
+        created=storage.modified_time(file),
         state="complete",
         metrics=metrics.checked(training.figures()),
         blessed=None,
@@ -103,13 +103,12 @@ def is_metadata(source: str) -> bool:
         return True
     if "://" in source:
         return False
-    path = pathlib.Path(source)
-    if not path.exists():
+    if not storage.exists(source):
         raise errors.UserError(
             "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON "
             f"file, or the folder at baseline_uri. Received: path={source}, which does not exist."
         )
-    return path.is_file() and path.suffix != ".json"
+    return storage.is_file(source) and not source.endswith(".json")
 
 
 def _decisions(source: str, pipeline: str) -> Ledger:
@@ -127,10 +126,9 @@ def _completed(run: Run) -> Run:
         ("PerfMetrics", training_record.FILE_NAME),
         ("PerfEvaluation", gate_record.FILE_NAME),
     ):
-        path = pathlib.Path(run.folders.get(kind, ""), file_name)
-        if kind in run.folders and path.is_file():
-            with contextlib.suppress(errors.UserError):  # e.g. of an older version
-                found = read_artifact(str(path))
+        if kind in run.folders:
+            with contextlib.suppress(errors.UserError):  # gone, or e.g. of an older version
+                found = read_artifact(str(storage.path(run.folders[kind]) / file_name))
                 figures |= found.metrics
                 environment |= found.environment
     return dataclasses.replace(run, metrics=figures, environment=environment)
@@ -175,9 +173,9 @@ def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:
     return {metrics.EVALUATION_PREFIX + name: value for name, value in evaluation.items()}
 
 
-def _schema(path: pathlib.Path) -> str | None:
+def _schema(path: upath.UPath) -> str | None:
     try:
-        document = json.loads(path.read_bytes())
+        document = json.loads(storage.read_bytes(path))
     except (OSError, ValueError):
         return None  # and reading it says why
     return document.get("schema") if isinstance(document, dict) else None

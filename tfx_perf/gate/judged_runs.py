@@ -1,9 +1,8 @@
 """The runs on record as the gate saw them, for judging them again."""
 
 import logging
-import pathlib
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 from tfx_perf.gate import history
 from tfx_perf.gate.record import FILE_NAME, GateRecord
 from tfx_perf.gate.run import Run
@@ -25,13 +24,26 @@ def read(source: str, *, pipeline: str | None = None, with_refused: bool = False
     if not history.is_metadata(source):
         entries = history.read_ledger(source).entries
         return [run for run in entries if pipeline is None or run.pipeline in ("", pipeline)]
-    runs: dict[pathlib.Path, Run] = {}  # several runs may have taken one from cache
+    runs: dict[str, Run] = {}  # several runs may have taken one from cache
     for run in reversed(history.read(source, pipeline=pipeline)):
         if run.blessed is None or not (run.blessed or with_refused):
             continue
         try:
-            path = pathlib.Path(run.folders["PerfEvaluation"], FILE_NAME)
-            runs[path] = GateRecord.read(path).candidate
+            folder = run.folders["PerfEvaluation"]
+            runs[folder] = read_one(folder)
         except (KeyError, errors.UserError) as error:
             _LOGGER.warning("The run %s is left out: %s", run.run_id, error)
     return list(runs.values())
+
+
+def read_one(path: str) -> Run:
+    """Returns the run that an evaluation is about.
+
+    Args:
+        path: `evaluation.json` or its folder, local or remote.
+
+    Raises:
+        UserError: it is not there, or damaged.
+    """
+    file = storage.path(path)
+    return GateRecord.read(file if storage.is_file(file) else file / FILE_NAME).candidate

@@ -1,12 +1,10 @@
 """The ledger in ML Metadata: the `PerfLedger` artifacts of a pipeline."""
 
-import pathlib
-
 from ml_metadata import errors as mlmd_errors
 from ml_metadata.metadata_store.metadata_store import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, fingerprint, metadata, metadata_store
+from tfx_perf import errors, fingerprint, metadata, metadata_store, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 
@@ -62,7 +60,8 @@ class LedgerArtifacts:
         """
         store = metadata_store.open_store(self._source, writable=True)
         latest = self._latest(store)
-        folders = [folder for item in latest if (folder := pathlib.Path(item.uri).parent).is_dir()]
+        parents = [storage.path(item.uri).parent for item in latest]
+        folders = [folder for folder in parents if storage.exists(folder)]
         if not folders:
             raise errors.UserError(
                 "Expected a pipeline with a ledger whose folder is at hand. Received: "
@@ -71,12 +70,12 @@ class LedgerArtifacts:
         merged = _merged(latest).merge(ledger)
         folder = folders[-1] / f"acts-{fingerprint.digest(merged.to_text().encode())}"
         try:
-            folder.mkdir(exist_ok=True)
+            storage.make_folder(folder)
             merged.write(folder / ledgers.FILE_NAME)
         except OSError as error:
             raise errors.UserError(
                 "Expected a folder that can be written. "
-                f"Received: path={folder} ({error.strerror})."
+                f"Received: path={folder} ({error.strerror or error})."
             ) from error
         execution = mlmd.Execution(
             type_id=store.put_execution_type(mlmd.ExecutionType(name=EXECUTION_TYPE)),
@@ -124,5 +123,5 @@ def _only_pipeline(source: str) -> str:
 
 
 def _merged(artifacts: list[mlmd.Artifact]) -> Ledger:
-    paths = [pathlib.Path(item.uri, ledgers.FILE_NAME) for item in artifacts]
-    return Ledger().merge(*(Ledger.read(path) for path in paths if path.exists()))
+    paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in artifacts]
+    return Ledger().merge(*(Ledger.read(path) for path in paths if storage.exists(path)))

@@ -5,14 +5,12 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-import fsspec
+from fsspec import core
 from fsspec.implementations import local
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import errors, fingerprint, storage
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-
-_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
 
 
 class Mirror:
@@ -42,18 +40,8 @@ class Mirror:
             UserError: an unknown kind of store, or one whose driver is not installed.
         """
         self._uri = uri
-        try:
-            # Without caches: other processes write here.
-            self._store, self._folder = fsspec.url_to_fs(
-                uri, skip_instance_cache=True, use_listings_cache=False
-            )
-        except (ImportError, ValueError) as error:
-            extra = _EXTRAS.get(uri.partition("://")[0])
-            remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
-            raise errors.UserError(
-                "Expected a local folder, or a URL whose fsspec driver is installed. "
-                f"Received: baseline_uri={uri} ({error}). {remedy}"
-            ) from error
+        self._store = storage.path(uri, name="baseline_uri").fs
+        self._folder = core.strip_protocol(uri)
 
     def read(self) -> Ledger:
         """Returns the ledger; empty if the folder does not exist or is empty.

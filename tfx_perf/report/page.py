@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import jinja2
+import upath
+
+from tfx_perf import storage
 
 Tone = Literal["good", "bad", "neutral"]
 
@@ -72,6 +75,6 @@ class Report:
             title=self.title, verdict=self.verdict, tone=self.tone, sections=self._sections
         )
 
-    def write(self, path: str | pathlib.Path) -> None:
+    def write(self, path: str | pathlib.Path | upath.UPath) -> None:
         """Writes the page to `path`."""
-        pathlib.Path(path).write_text(self.render(), encoding="utf-8")
+        storage.write_text(path, self.render())

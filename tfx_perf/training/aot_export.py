@@ -13,7 +13,7 @@ from tensorflow.core.framework import types_pb2
 from tensorflow.python.framework import convert_to_constants
 from tensorflow.python.tools import saved_model_utils
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 
 FOLDER = os.path.join("assets.extra", "aot_cpu")  # what SavedModel keeps for others, see its README
 
@@ -95,7 +95,7 @@ def _freeze(folder: str, signature: str, target: str) -> None:
 
 
 def _check(folder: str, signature: str) -> None:
-    if "://" in folder:
+    if storage.is_remote(folder):
         raise _failed(signature, f"{folder} is not a local folder")
     signatures = saved_model_utils.get_meta_graph_def(folder, "serve").signature_def
     if signature not in signatures:

@@ -9,7 +9,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer import training, worker
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
@@ -53,13 +53,6 @@ def train(
     exchange = Exchange(pathlib.Path(settings.shared_folder, name))
     api = JobApi(KINDS[settings.kind], namespace=settings.namespace)
     command = ["python", "-m", worker.__name__, "--job", str(exchange.folder)]
-    run = JobRun(
-        api,
-        settings,
-        manifest=manifests.manifest(settings, name=name, digest=digest, command=command),
-        exchange=exchange,
-        log_folder=pathlib.Path(target.uri),
-    )
     model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
 
     def collect() -> None:
@@ -75,8 +68,15 @@ def train(
         folder = path_utils.serving_model_dir(model.uri)
         training.publish(job, result.record, model_folder=folder, target=target)
 
-    with Termination() as termination:
+    with Termination() as termination, storage.local_folder(target.uri) as log_folder:
         api.pause = _pause_of(termination)
+        run = JobRun(
+            api,
+            settings,
+            manifest=manifests.manifest(settings, name=name, digest=digest, command=command),
+            exchange=exchange,
+            log_folder=log_folder,
+        )
         run.run(prepare=lambda: exchange.prepare(job), collect=collect)
 
 

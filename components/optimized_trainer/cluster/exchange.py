@@ -8,7 +8,7 @@ from typing import Any
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
@@ -104,8 +104,11 @@ class Exchange:
     def collect(self, output_dict: _Artifacts) -> None:
         """Moves what the chief saved to where the artifacts are."""
         for source in sorted((self.folder / _OUTPUTS).iterdir()):
-            target = pathlib.Path(output_dict[source.name][0].uri)
-            target.mkdir(parents=True, exist_ok=True)
+            uri = output_dict[source.name][0].uri
+            target = storage.make_folder(uri)
+            if storage.is_remote(uri):
+                storage.copy_tree(source, target)
+                continue
             for each in sorted(source.iterdir()):
                 _move(each, target / each.name)
 
@@ -134,7 +137,7 @@ class Exchange:
     def _shared(self, uri: str, draft: pathlib.Path, place: str) -> str:
         """Returns where workers find a file or folder, copied into the draft if need be."""
         path = pathlib.Path(uri)
-        if "://" in uri or path.is_relative_to(self.folder.parent):
+        if storage.is_remote(uri) or path.is_relative_to(self.folder.parent):
             return uri
         target = draft / place
         target.parent.mkdir(exist_ok=True)

@@ -1,0 +1,52 @@
+"""The components where the pipeline's root is in an object store."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+_CHAIN = pathlib.Path(__file__).with_name("remote_chain.py")
+
+
+def test_all_components_publish_and_read_there(store, tmp_path):
+    scheme, environment = store
+    (tmp_path / "cwd").mkdir()
+    (tmp_path / "artifacts").mkdir()
+    done = subprocess.run(
+        [sys.executable, str(_CHAIN), f"{scheme}://bucket/taxi", str(tmp_path / "artifacts")],
+        env=environment, cwd=tmp_path / "cwd", capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout.splitlines()[-1])
+    assert found["compared_with"] == 1
+    assert found["in_ledger"] == 1 + found["blessed"]  # the machine may have become slower
+    assert {"step_time_seconds", "peak_memory_bytes"} <= set(found["figures"])
+    assert {
+        "input_plan/plan.json", "input_plan/report.html", "input_plan/tuning.log",
+        "memory_profile/profile.json", "memory_profile/report.html", "memory_profile/profile.log",
+        "perf_metrics/metrics.json", "perf_metrics/report.html", "perf_metrics/job.json",
+        "evaluation/evaluation.json", "evaluation/report.html",
+        f"blessing/INFRA_{'' if found['blessed'] else 'NOT_'}BLESSED",
+    } <= set(found["files"])  # fmt: skip
+    assert found["left_behind"] == []  # no local folder `gs:`
+
+
+def test_a_store_without_its_driver_is_said_before_the_training(tmp_path):
+    code = (
+        "from training_cases import Trainer; import pathlib, sys; "
+        "trainer = Trainer(pathlib.Path(sys.argv[1])); "
+        "trainer.perf_metrics.uri = 'abfs://bucket/metrics'; "
+        "trainer.run(module={'beginning': 'raise AssertionError'})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": str(_CHAIN.parents[1] / "components")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "Expected a local folder, or a URL whose fsspec driver is installed" in done.stderr
+    assert "AssertionError" not in done.stderr

@@ -1,0 +1,42 @@
+"""The folder at `baseline_uri` on servers that speak S3's and Google Cloud Storage's protocols."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+from object_store import run_python
+
+WRITERS, ENTRIES = 8, 5
+_WRITER = str(pathlib.Path(__file__).parents[1] / "gate" / "ledger_cases.py")
+_READ = (
+    "import sys; from tfx_perf.gate.mirror import Mirror; "
+    "print(*[entry.run_id for entry in Mirror(sys.argv[1]).read().entries])"
+)
+
+pytestmark = pytest.mark.slow
+
+
+def test_processes_at_the_same_time_lose_nothing(store):
+    scheme, environment = store
+    uri = f"{scheme}://bucket/some/baseline"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, _WRITER, uri, str(writer), str(ENTRIES)],
+            env=environment,
+        )
+        for writer in range(WRITERS)
+    ]
+    assert [process.wait() for process in processes] == [0] * WRITERS
+    found = run_python(environment, "-c", _READ, uri)
+    assert sorted(found.stdout.split()) == sorted(
+        f"{writer}-{number}" for writer in range(WRITERS) for number in range(ENTRIES)
+    ), found.stderr
+
+
+def test_a_bucket_that_does_not_exist_cannot_be_written(store):
+    scheme, environment = store
+    done = run_python(environment, _WRITER, f"{scheme}://missing/baseline", "a", "1")
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("tfx_perf.errors.UserError: Expected a baseline_uri that can be written")

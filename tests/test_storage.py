@@ -1,0 +1,59 @@
+"""Files by URI, on a disk and in fsspec's store in memory; servers are in tests/object_stores."""
+
+import datetime
+import pathlib
+import uuid
+
+import pytest
+
+from tfx_perf import errors, storage
+
+
+@pytest.fixture(params=["local", "memory"])
+def uri(request, tmp_path):
+    """A folder that does not exist yet."""
+    return str(tmp_path / "new") if request.param == "local" else f"memory://{uuid.uuid4().hex}/new"
+
+
+def test_what_is_written_is_read(uri):
+    file = storage.make_folder(uri) / "a.txt"
+    assert not storage.exists(file)
+    storage.write_text(file, "Größe")
+    assert storage.read_bytes(f"{uri}/a.txt") == "Größe".encode()
+    assert storage.exists(uri) and storage.exists(file)
+    assert storage.is_file(file) and not storage.is_file(uri)
+    age = datetime.datetime.now(datetime.timezone.utc) - storage.modified_time(file)
+    assert abs(age) < datetime.timedelta(minutes=10)
+
+
+def test_a_missing_file_is_an_os_error(uri):
+    with pytest.raises(OSError, match="a.txt"):
+        storage.read_bytes(f"{uri}/a.txt")
+
+
+def test_a_local_folder_ends_up_at_the_uri_also_after_an_error(uri):
+    with pytest.raises(RuntimeError), storage.local_folder(uri) as folder:
+        assert isinstance(folder, pathlib.Path) and folder.is_dir()
+        (folder / "logs").mkdir()
+        (folder / "logs" / "trial.log").write_text("so far")
+        raise RuntimeError
+    assert storage.read_bytes(f"{uri}/logs/trial.log") == b"so far"
+
+
+def test_a_folder_is_copied_with_what_is_below(uri, tmp_path):
+    (tmp_path / "from" / "below").mkdir(parents=True)
+    (tmp_path / "from" / "below" / "file").write_bytes(b"content")
+    storage.copy_tree(tmp_path / "from", storage.path(uri))
+    assert storage.read_bytes(f"{uri}/below/file") == b"content"
+    storage.copy_tree(storage.path(uri), storage.path(str(tmp_path / "back")))
+    assert (tmp_path / "back" / "below" / "file").read_bytes() == b"content"
+
+
+def test_an_unknown_store_is_said_in_one_line():
+    with pytest.raises(errors.UserError, match=r"Received: uri=foo://bucket .*Correct it\.$"):
+        storage.path("foo://bucket")
+
+
+def test_what_is_not_remote():
+    assert not storage.is_remote("/a/b") and not storage.is_remote("file:///a/b")
+    assert storage.is_remote("gs://a/b")
