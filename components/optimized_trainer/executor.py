@@ -40,6 +40,8 @@ class Executor(base_executor.BaseExecutor):
             RuntimeError: `run_fn` ended without having saved a model.
         """
         exec_properties = train_steps.resolved(exec_properties)
+        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+        storage.make_folder(target.uri)  # where that is impossible, it is said before the training
         run_fn = trainer_args.load_run_fn(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
         # Which reads the data, so that what is wrong is said before any worker starts.
@@ -47,8 +49,6 @@ class Executor(base_executor.BaseExecutor):
         if job.settings.distribution.job:
             cluster_training.train(job, output_dict, context=self._context)
             return
-        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
-        storage.make_folder(target.uri)  # where that is impossible, it is said before the training
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
