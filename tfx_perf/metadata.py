@@ -8,7 +8,7 @@ Works on what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of t
 import dataclasses
 import datetime
 import pathlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -35,7 +35,7 @@ _PLANS = {
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """One run of a pipeline.
+    """One run of a pipeline, or of one of its gates where it has several.
 
     `read_runs` fills in what ML Metadata itself knows; the last three fields are completed by
     `gate.history.read`.
@@ -53,6 +53,7 @@ class Run:
         plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
         environment: the fingerprint; see `tfx_perf.fingerprint`.
         note: what a person decided about the run; it outweighs the gate's verdict.
+        node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
     """
 
     run_id: str
@@ -66,6 +67,7 @@ class Run:
     plans: Mapping[str, str] = dataclasses.field(default_factory=dict)
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     note: str = ""
+    node: str = ""
 
 
 def pipelines(database: str | pathlib.Path) -> list[str]:
@@ -86,10 +88,12 @@ def read_runs(
 ) -> list[Run]:
     """Returns the runs that a database of ML Metadata holds, newest first.
 
+    A run with several gates comes once for each.
+
     Args:
         database: see `metadata_store.open_store`.
         pipeline: only this pipeline's runs; None for those of all.
-        limit: at most this many runs; None for all.
+        limit: at most this many; None for all.
 
     Raises:
         UserError: the database cannot be opened, or it has no such pipeline.
@@ -115,35 +119,76 @@ def read_runs(
     }
     runs: list[Run] = []
     for context in newest_first:
-        if len(runs) == limit:
+        if limit is not None and len(runs) >= limit:
             break
         executions = store.get_executions_by_context(context.id)
-        own = {item.id for item in executions}
         for name, ids in executions_of.items():
-            if own & ids and len(runs) != limit:
-                of_pipeline = [item for item in executions if item.id in ids]
-                runs.append(
-                    _run(store, context, name, executions=of_pipeline, database=str(database))
-                )
-    return runs
+            of_pipeline = sorted(
+                (item for item in executions if item.id in ids), key=lambda item: item.id
+            )
+            if of_pipeline:
+                runs += _runs(store, context, name, executions=of_pipeline, database=str(database))
+    return runs[:limit]
 
 
-def _run(
+def _runs(
     store: metadata_store.MetadataStore,
     context: mlmd.Context,
     pipeline: str,
     *,
     executions: Sequence[mlmd.Execution],
     database: str,
+) -> list[Run]:
+    """Returns the run; where it has several gates, what each of them has to do with."""
+    nodes = {execution.id: _node(store, execution) for execution in executions}
+    outputs, inputs = _artifacts(store, list(nodes))
+    made: dict[str, set[int]] = {}  # by a gate
+    given: dict[str, set[int]] = {}
+    for execution_id, found in outputs.items():
+        if any(artifact.type == _EVALUATION_TYPE for artifact in found):
+            gate = nodes[execution_id]
+            made.setdefault(gate, set()).update(artifact.id for artifact in found)
+            given.setdefault(gate, set()).update(inputs[execution_id])
+    whole = Run(
+        run_id=context.name,
+        pipeline=pipeline,
+        node=next(iter(made)).removeprefix(f"{pipeline}.") if len(made) == 1 else "",
+        created=datetime.datetime.fromtimestamp(
+            context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
+        ),
+        state=_state(nodes, executions),
+        metrics={},
+        blessed=None,
+        pushed=None,
+        folders={},
+    )
+    if len(made) <= 1:
+        return [_completed(whole, outputs.values(), database=database)]
+    runs = []
+    for gate, own in made.items():
+        part = [
+            # What a node makes of the gate's outputs belongs to it, too: the pushed model.
+            found
+            if own & inputs[id_]
+            else [item for item in found if item.id in own | given[gate]]
+            for id_, found in outputs.items()
+        ]
+        run = dataclasses.replace(whole, node=gate.removeprefix(f"{pipeline}."))
+        runs.append(_completed(run, part, database=database))
+    return runs
+
+
+def _completed(
+    run: Run, outputs: Iterable[Sequence[mlmd.Artifact]], *, database: str
 ) -> Run:
-    executions = sorted(executions, key=lambda item: item.id)
+    """Adds what a run's executions put out, each its own sequence, oldest first."""
     figures: dict[str, float] = {}
     folders: dict[str, str] = {}
     plans: dict[str, str] = {}
     blessed = pushed = None
-    for outputs in _outputs(store, [execution.id for execution in executions]):
-        by_type = {artifact.type: artifact for artifact in outputs}
-        for artifact in outputs:
+    for found in outputs:
+        by_type = {artifact.type: artifact for artifact in found}
+        for artifact in found:
             if artifact.type in _FIGURE_TYPES:
                 figures |= _figures(artifact)
                 folder = stores.located(artifact.uri, database)
@@ -156,42 +201,31 @@ def _run(
             blessed = _flag(by_type.get("InfraBlessing"), "blessed")
         if "PushedModel" in by_type:
             pushed = _flag(by_type["PushedModel"], "pushed")
-    return Run(
-        run_id=context.name,
-        pipeline=pipeline,
-        created=datetime.datetime.fromtimestamp(
-            context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
-        ),
-        state=_state(store, executions),
-        metrics=figures,
-        blessed=blessed,
-        pushed=pushed,
-        folders=folders,
-        plans=plans,
+    return dataclasses.replace(
+        run, metrics=figures, folders=folders, plans=plans, blessed=blessed, pushed=pushed
     )
 
 
-def _outputs(
+def _artifacts(
     store: metadata_store.MetadataStore, execution_ids: list[int]
-) -> Iterator[list[mlmd.Artifact]]:
-    """Yields what each execution put out, oldest execution first.
+) -> tuple[dict[int, list[mlmd.Artifact]], dict[int, set[int]]]:
+    """Returns what each execution put out, and the ids of what it was given.
 
     Asking the context for its artifacts would not do: it also has the inputs, and with them
     the baseline of an earlier run.
     """
-    if not execution_ids:
-        return
-    events = [
-        event
-        for event in store.get_events_by_execution_ids(execution_ids)
-        if event.type == mlmd.Event.OUTPUT
-    ]
-    found = store.get_artifacts_by_id(list({event.artifact_id for event in events}))
+    events = store.get_events_by_execution_ids(execution_ids)
+    made = [event for event in events if event.type == mlmd.Event.OUTPUT]
+    found = store.get_artifacts_by_id(list({event.artifact_id for event in made}))
     artifacts = {artifact.id: artifact for artifact in found}
-    for execution_id in execution_ids:
-        yield [
-            artifacts[event.artifact_id] for event in events if event.execution_id == execution_id
-        ]
+    outputs: dict[int, list[mlmd.Artifact]] = {id_: [] for id_ in execution_ids}
+    inputs: dict[int, set[int]] = {id_: set() for id_ in execution_ids}
+    for event in made:
+        outputs[event.execution_id].append(artifacts[event.artifact_id])
+    for event in events:
+        if event.type == mlmd.Event.INPUT:
+            inputs[event.execution_id].add(event.artifact_id)
+    return outputs, inputs
 
 
 def _figures(artifact: mlmd.Artifact) -> dict[str, float]:
@@ -208,19 +242,16 @@ def _flag(artifact: mlmd.Artifact | None, key: str) -> bool | None:
     return bool(artifact.custom_properties[key].int_value)
 
 
-def _state(store: metadata_store.MetadataStore, executions: Sequence[mlmd.Execution]) -> str:
+def _node(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
+    """Returns `<pipeline>.<node>`; something unique where the runner does not tell."""
+    contexts = store.get_contexts_by_execution(execution.id)
+    names = (context.name for context in contexts if context.type == _NODE)
+    return next(names, str(execution.id))
+
+
+def _state(nodes: Mapping[int, str], executions: Sequence[mlmd.Execution]) -> str:
     """Sums up the states of the nodes; one that was tried again counts with its last try."""
-    last = {}
-    for execution in executions:
-        node = next(
-            (
-                context.name
-                for context in store.get_contexts_by_execution(execution.id)
-                if context.type == _NODE
-            ),
-            execution.id,
-        )
-        last[node] = execution.last_known_state
+    last = {nodes[execution.id]: execution.last_known_state for execution in executions}
     states = set(last.values())
     if states & {mlmd.Execution.FAILED, mlmd.Execution.CANCELED}:
         return "failed"

@@ -70,6 +70,18 @@ def act(capsys):
     return run
 
 
+def test_a_run_whose_id_two_pipelines_have_is_named_with_its_pipeline(act, tmp_path):
+    shared = Mirror(str(tmp_path / "shared"))
+    for pipeline in ("orders", "taxi"):
+        run = judged("scheduled__2026", 0, blessed=True).candidate
+        shared.add(Ledger(entries=(run.model_copy(update={"pipeline": pipeline, "node": "Gate"}),)))
+    place = ("--baseline-uri", tmp_path / "shared")
+    with pytest.raises(errors.UserError, match="--pipeline orders --node Gate; --pipeline taxi"):
+        act("unbless", "scheduled__2026", *place)
+    act("unbless", "scheduled__2026", *place, "--pipeline", "taxi")
+    assert [entry.pipeline for entry in shared.read().entries] == ["orders"]
+
+
 def entries(ledger):
     return [entry.run_id for entry in ledger.entries]
 

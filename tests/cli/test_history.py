@@ -91,6 +91,53 @@ def test_limit_and_pipeline(recorder, database):
         metadata.read_runs(database, pipeline="c")
 
 
+def record_two_gates(recorder, run, *, slow):
+    """Records a run of a pipeline with two trainers, whose gates share a plan."""
+    (plan,) = recorder.execute(
+        "InputTuner", run=run, outputs={"tfx_perf.InputPlan": {"chosen_candidate": "columns"}}
+    )
+    for name, speed in (("a", 100.0), ("b", 50.0 if slow else 200.0)):
+        (metrics,) = recorder.execute(
+            f"Trainer.{name}", run=run, inputs=[plan],
+            outputs={"tfx_perf.PerfMetrics": {"examples_per_second": speed, "plan": name}},
+        )  # fmt: skip
+        blessed = int(not slow or name == "a")
+        blessing, _ = recorder.execute(
+            f"Gate.{name}", run=run, inputs=[metrics, plan],
+            outputs={"InfraBlessing": {"blessed": blessed}, "tfx_perf.PerfEvaluation": {}},
+        )  # fmt: skip
+        recorder.execute(
+            f"Pusher.{name}", run=run, inputs=[blessing],
+            outputs={"PushedModel": {"pushed": blessed}},
+        )  # fmt: skip
+
+
+def test_a_run_with_two_gates_is_one_for_each(recorder, database, capsys):
+    record_two_gates(recorder, "run-1", slow=True)
+    found = {run.node: run for run in metadata.read_runs(database)}
+    assert set(found) == {"Gate.a", "Gate.b"}
+    for node, speed, blessed in (("Gate.a", 100.0, True), ("Gate.b", 50.0, False)):
+        run = found[node]
+        assert run.metrics == {"examples_per_second": speed}
+        assert (run.blessed, run.pushed) == (blessed, blessed)
+        assert run.plans == {"input plan": "columns", "training plan": node[-1]}
+    assert len(metadata.read_runs(database, limit=1)) == 1
+    main.cli.main(["history", str(database)], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "Gate.a" in shown and "Gate.b" in shown
+
+
+def test_a_run_of_several_gates_is_named_with_its_gate(recorder, database, capsys):
+    record_two_gates(recorder, "run-1", slow=False)
+    record_two_gates(recorder, "run-2", slow=True)
+    compared = ["compare", "run-1", "run-2", "--source", str(database), "--json"]
+    with pytest.raises(errors.UserError, match=r"--node Gate\.a; .*--node Gate\.b"):
+        main.cli.main(compared, standalone_mode=False)
+    main.cli.main([*compared, "--node", "Gate.b"], standalone_mode=False)
+    figures = {item["name"]: item for item in json.loads(capsys.readouterr().out)["figures"]}
+    assert figures["examples_per_second"]["ratio"] == 0.25  # noqa: PLR2004
+
+
 @pytest.mark.parametrize(
     ("states", "expected"),
     [

@@ -29,7 +29,8 @@ _OPTIONS = (
         "--baseline-uri", metavar="URI",
         help="The gate's baseline_uri. Without it, a new PerfLedger is put into ML Metadata.",
     ),
-    click.option("--pipeline", metavar="NAME", help="If ML Metadata has several."),
+    click.option("--pipeline", metavar="NAME", help="If there are several."),
+    click.option("--node", metavar="ID", help="Of the PerfEvaluator, if there are several."),
     click.option("--who", metavar="NAME", help="Who decides; by default you, at this machine."),
     click.option("--json", "as_json", is_flag=True, help="JSON, not a sentence."),
 )  # fmt: skip
@@ -48,6 +49,7 @@ def record(
     source: str | None,
     baseline_uri: str | None,
     pipeline: str | None,
+    node: str | None,
     who: str | None,
     as_json: bool,
 ) -> None:
@@ -59,7 +61,8 @@ def record(
         reason: as are the others, what the options say.
         source: ML Metadata.
         baseline_uri: the folder of ledgers.
-        pipeline: its name in ML Metadata.
+        pipeline: its name.
+        node: of the gate.
         who: who decides.
         as_json: whether to answer in JSON.
 
@@ -73,7 +76,7 @@ def record(
         raise errors.UserError("Expected a reason in words. Received: reason=''.")
     places = _places(source, baseline_uri=baseline_uri, pipeline=pipeline)
     known = Ledger().merge(*(place.read() for place in places))
-    run = _find(kind, name, known=known, source=source, pipeline=pipeline)
+    run = _find(kind, name, known=known, source=source, pipeline=pipeline, node=node)
     counts = any(entry.key == run.key for entry in known.entries)
     changes = counts is (kind == "unbless")
     act = Act(
@@ -127,22 +130,29 @@ def _places(
 
 
 def _find(
-    kind: str, name: str, *, known: "Ledger", source: str | None, pipeline: str | None
+    kind: str,
+    name: str,
+    *,
+    known: "Ledger",
+    source: str | None,
+    pipeline: str | None,
+    node: str | None,
 ) -> "Run":
     """Returns the run with its figures."""
     from tfx_perf.gate import history, judged_runs
+    from tfx_perf.gate.run import Run
 
     if kind == "bless" and storage.exists(name):
         return judged_runs.read_one(name)
-    in_ledger = {run.run_id: run for run in known.runs}
-    judged = {}
-    if source and kind == "bless":
-        judged = {
-            run.run_id: run.folders["PerfEvaluation"]
-            for run in history.read(source, pipeline=pipeline)
-            if "PerfEvaluation" in run.folders
-        }
-    run_id = names.pick(name, [*judged, *in_ledger])
-    if run_id in in_ledger:
-        return in_ledger[run_id]
-    return judged_runs.read_one(judged[run_id])
+    in_ledger = {(run.run_id, run.pipeline, run.node) for run in known.runs}
+    judged = [
+        run
+        for run in (history.read(source, pipeline=pipeline) if source and kind == "bless" else ())
+        if "PerfEvaluation" in run.folders
+        and (run.run_id, run.pipeline, run.node) not in in_ledger
+        and (run.run_id, "", "") not in in_ledger  # as in ledgers of earlier versions
+    ]
+    found = names.pick_run(name, [*judged, *known.runs], pipeline=pipeline, node=node)
+    if isinstance(found, Run):
+        return found
+    return judged_runs.read_one(found.folders["PerfEvaluation"])

@@ -23,9 +23,16 @@ if TYPE_CHECKING:
     help="ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger, or a baseline_uri.",
 )  # fmt: skip
 @click.option("--pipeline", metavar="NAME", help="Only this pipeline's runs.")
+@click.option("--node", metavar="ID", help="Only what this PerfEvaluator has judged.")
 @click.option("--json", "as_json", is_flag=True, help="JSON with plain SI units, not tables.")
 def command(
-    *, before: str, after: str, source: str | None, pipeline: str | None, as_json: bool
+    *,
+    before: str,
+    after: str,
+    source: str | None,
+    pipeline: str | None,
+    node: str | None,
+    as_json: bool,
 ) -> None:
     """Shows what differs in plan, environment and figures, the largest difference first.
 
@@ -34,7 +41,7 @@ def command(
     """
     from tfx_perf.gate import comparison
 
-    runs = [_find(name, source=source, pipeline=pipeline) for name in (before, after)]
+    runs = [_find(name, source=source, pipeline=pipeline, node=node) for name in (before, after)]
     found = comparison.compare(*runs)
     if as_json:
         terminal.show_json(_as_json(runs, found))
@@ -42,7 +49,9 @@ def command(
         _show(runs, found)
 
 
-def _find(name: str, *, source: str | None, pipeline: str | None) -> "Run":
+def _find(
+    name: str, *, source: str | None, pipeline: str | None, node: str | None
+) -> "Run":
     from tfx_perf.gate import history
 
     if storage.exists(name):
@@ -52,8 +61,7 @@ def _find(name: str, *, source: str | None, pipeline: str | None) -> "Run":
             "Expected the path of an evaluation.json or metrics.json, or a run's id with --source."
             f" Received: run={name}, which is no path."
         )
-    known = {run.run_id: run for run in history.read(source, pipeline=pipeline)}
-    return known[names.pick(name, list(known))]
+    return names.pick_run(name, history.read(source, pipeline=pipeline), node=node)
 
 
 def _as_json(runs: "list[Run]", found: "Comparison") -> dict[str, Any]:

@@ -108,7 +108,9 @@ def _as_table(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
         rows.add_column(formatting.label(key).replace(" ", "\n"), justify="right", no_wrap=True)
     rows.add_column("outcome", min_width=10)
     for run in runs:
+        gates = {other.node for other in runs if other.run_id == run.run_id}
         name = f"{run.pipeline} {run.run_id}" if several else run.run_id
+        name = f"{name} {run.node}" if len(gates) > 1 else name
         figures = (formatting.format_value(key, run.metrics.get(key)) for key in keys)
         rows.add_row(markup.escape(name), *figures, _outcome(run))
     return rows

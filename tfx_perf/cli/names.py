@@ -2,10 +2,25 @@
 
 import difflib
 from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from tfx_perf import errors
 
 _SHOWN = 5
+
+
+class Named(Protocol):
+    """What tells runs apart; pipeline and node are empty where nobody knows them."""
+
+    @property
+    def run_id(self) -> str: ...  # noqa: D102
+    @property
+    def pipeline(self) -> str: ...  # noqa: D102
+    @property
+    def node(self) -> str: ...  # noqa: D102
+
+
+NamedT = TypeVar("NamedT", bound=Named)
 
 
 def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
@@ -27,3 +42,37 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
     near = found or difflib.get_close_matches(name, known, n=_SHOWN) or list(known)
     listed = ", ".join(near[:_SHOWN]) or "none is on record"
     raise errors.UserError(f"Expected one {what}, e.g. {listed}. Received: {what}={name}.")
+
+
+def pick_run(
+    name: str, runs: Sequence[NamedT], *, pipeline: str | None = None, node: str | None = None
+) -> NamedT:
+    """Returns the one run whose id is `name` or begins with it.
+
+    Pipelines that share a ledger, and gates of one pipeline, may have runs of the same id.
+
+    Args:
+        name: what the person wrote.
+        runs: the likeliest first; of several of one pipeline and node the first counts.
+        pipeline: only of this one; None for any.
+        node: the gate's; None for any.
+
+    Raises:
+        UserError: there is none, or there are several; what tells them apart is in it.
+    """
+    runs = [
+        run
+        for run in runs
+        if pipeline in (None, run.pipeline or pipeline) and node in (None, run.node or node)
+    ]
+    run_id = pick(name, [run.run_id for run in runs])
+    found: dict[tuple[str, str], NamedT] = {}
+    for run in runs:
+        if run.run_id == run_id:
+            found.setdefault((run.pipeline, run.node), run)
+    if len(found) > 1:
+        places = "; ".join(f"--pipeline {its} --node {gate}" for its, gate in sorted(found))
+        raise errors.UserError(
+            f"Expected one run. Received: run={run_id}, of which there are {len(found)}: {places}."
+        )
+    return next(iter(found.values()))

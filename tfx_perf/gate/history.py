@@ -151,6 +151,7 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
         Run(
             run_id=entry.run_id,
             pipeline=entry.pipeline,
+            node=entry.node,
             created=entry.time,
             state="complete",
             metrics={**entry.figures, **_prefixed(entry.evaluation)},
@@ -166,7 +167,9 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
 
 
 def _is_about(act: Act, run: Run) -> bool:
-    return act.run_id == run.run_id and act.pipeline in ("", run.pipeline)
+    return act.run_id == run.run_id and all(
+        own in ("", its) for own, its in ((act.pipeline, run.pipeline), (act.node, run.node))
+    )
 
 
 def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:
