@@ -78,3 +78,28 @@ def test_a_pinned_run_that_is_not_there_is_an_error_and_one_from_elsewhere_no_an
     ledger = Ledger(entries=(foreign, run("here", environment=HERE, **{KEY: 1.0})))
     record = evaluate(run("new", **{KEY: 1.0}), ledger=ledger, settings=pinned)
     assert [found.kind for found in record.outcomes] == ["change"]
+
+
+def test_runs_on_poor_data_do_not_refuse_a_good_one_after_them():
+    # The last blessed ones lie below what the best five allow; refused ones never replace them.
+    values = [0.84] * 5 + [0.80] * 20 + [0.815, 0.772, 0.765, 0.749]
+    ledger = ledger_of("train_loss", [1.6 - value for value in values])
+    settings = only(train_loss={"margin": 0.02})
+    for value, blessed in ((0.80, True), (0.70, False)):
+        candidate = run("new", minute=100, train_loss=1.6 - value)
+        assert evaluate(candidate, ledger=ledger, settings=settings).blessed is blessed
+
+
+def test_the_variation_of_the_data_is_that_of_all_runs_and_not_of_the_last():
+    # Eight runs on data that happen to be alike say little of how much data vary.
+    values = [*noisy(60, sd=0.03, seed=1), *noisy(8, sd=0.002, seed=2)]
+    record = evaluate(
+        run("new", minute=100, train_loss=1.045),
+        ledger=ledger_of("train_loss", values), settings=only(train_loss={"margin": 0.02}),
+    )  # fmt: skip
+    assert record.blessed
+    faster = evaluate(
+        run("new", minute=100, **{KEY: 1.045}), ledger=ledger_of(KEY, values),
+        settings=only(**{KEY: {"margin": 0.02}}),
+    )  # fmt: skip
+    assert not faster.blessed

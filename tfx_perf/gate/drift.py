@@ -34,8 +34,11 @@ def check(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
     """
     known = list(change.history.values())
     if change.varies_with_the_data:  # one run says little of a level
-        recent = [*change.samples[1 - _WINDOW :], change.value]
-        change = dataclasses.replace(change, value=float(np.median(recent)))
+        recent = float(np.median([*change.samples[1 - _WINDOW :], change.value]))
+        # Nor may bad luck of the runs before refuse a good one: it would refuse all that follow,
+        # since a refused run is never one of those before.
+        value = change.sign * min(change.sign * recent, change.sign * change.value)
+        change = dataclasses.replace(change, value=value)
     if pinned is not None and pinned in change.history:
         anchor = change.history[pinned]
         yield _outcome(change, anchor=anchor, name=f"run {pinned}", runs=1.0, level=level)
