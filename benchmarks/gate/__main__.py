@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.gate import histories, judging, months, real, results
+from benchmarks.gate import histories, judging, many_runs, months, real, results
 from tfx_perf.settings.gate import GateConfig
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -74,6 +74,19 @@ def simulated_months(*, count: int, json_path: pathlib.Path) -> None:
         scores[name] = months.score(world, count=count, seed=seed)
         click.echo(f"{name}: {scores[name].in_words()}")
     _write(json_path, months=scores)
+
+
+@main.command("many-runs")
+@click.option("--count", type=click.IntRange(min=1000), default=10_000, show_default=True)
+@_JSON
+def many(*, count: int, json_path: pathlib.Path) -> None:
+    """Judges thousands of runs of three pipelines that share a ledger, and times each."""
+    with tempfile.TemporaryDirectory() as folder:
+        seconds = np.fromiter(many_runs.judge(pathlib.Path(folder), count=count), float)
+    medians = np.median(seconds[: count // 1000 * 1000].reshape(-1, 1000), axis=1).tolist()
+    for number, median in enumerate(medians, start=1):
+        click.echo(f"runs up to {1000 * number:,}: {1000 * median:.0f} ms each")
+    _write(json_path, judging_seconds=tuple(medians))
 
 
 @main.command("real")

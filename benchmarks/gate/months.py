@@ -114,7 +114,7 @@ def score(world: World, *, count: int, seed: int) -> Score:
     settings = GateConfig()
     for number in range(count):
         ledger, late_refusals = Ledger(), 0
-        make = _maker(world, np.random.default_rng([seed, number]))
+        make = runs_of(world, np.random.default_rng([seed, number]))
         for day in range(_DAYS):
             is_worse = day >= _CHANGE_DAY and world.slowdown > 1.0
             for run in make(day):
@@ -146,8 +146,8 @@ def score(world: World, *, count: int, seed: int) -> Score:
     )
 
 
-def _maker(world: World, random: np.random.Generator) -> Callable[[int], list[Run]]:
-    """Returns what makes the runs of a day."""
+def runs_of(world: World, random: np.random.Generator) -> Callable[[int], list[Run]]:
+    """Returns what makes the runs of a day, by its number."""
     follows = random.uniform() if world.follows is None else world.follows
     levels = random.normal(size=world.pipelines)
 

@@ -42,6 +42,7 @@ class GateBenchmark(records.Record):
         real_note: what the real trainings were and on which machine.
         real_noise: metric to the relative standard deviation of the unchanged real trainings.
         months: the gate's answers over simulated months, by world.
+        judging_seconds: medians of a thousand runs each, with the runs before on record.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.gate_benchmark/1"
@@ -52,6 +53,7 @@ class GateBenchmark(records.Record):
     real_note: str = ""
     real_noise: dict[str, float] = {}
     months: dict[str, Score] = {}
+    judging_seconds: tuple[float, ...] = ()
 
 
 def verdicts(results: Sequence[CellResult]) -> list[str]:

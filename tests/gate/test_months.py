@@ -4,7 +4,8 @@ import dataclasses
 
 import pytest
 
-from benchmarks.gate import months
+from benchmarks.gate import many_runs, months
+from tfx_perf.settings.gate import GateConfig
 
 WORLDS = months.WORLDS
 
@@ -35,3 +36,14 @@ def test_slowdowns_are_found(name, slowdown):
 
 def test_a_slow_drift_is_found():
     assert months.score(WORLDS["0.3 % slower every day"], count=2, seed=3).found == 1.0
+
+
+def test_what_judging_takes_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):
+    # Counted and not timed: what is read and compared, with 3 pipelines of at most 5 runs.
+    monkeypatch.setattr(many_runs, "GateConfig", lambda: GateConfig(kept_runs=5))
+    held = [
+        len(list(tmp_path.glob("*.json")))
+        for _ in many_runs.judge(tmp_path, count=90)
+    ]
+    assert max(held) <= 3 * 5 + 1
+    assert held[-1] >= 3 * 5 - 1

@@ -2,6 +2,8 @@
 
 import collections
 import datetime
+import functools
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from tfx_perf import records
@@ -46,6 +48,13 @@ class Ledger(records.Record):
     def runs(self) -> tuple[Run, ...]:
         """The runs that count and those that were withdrawn."""
         return (*self.entries, *self.withdrawn)
+
+    @functools.cached_property
+    def _by_key(self) -> Mapping[Any, list[Run]]:
+        found: dict[Any, list[Run]] = collections.defaultdict(list)
+        for run in self.runs:
+            found[run.key].append(run)
+        return found
 
     def append(self, entry: Run, *, keep: int, pinned: str | None = None) -> "Ledger":
         """Returns a ledger with a run that the gate has blessed.
@@ -125,10 +134,14 @@ class Ledger(records.Record):
     def beyond(self, known: "Ledger") -> "Ledger":
         """Returns what `known` does not have; empty compares equal to `Ledger()`."""
         return Ledger(
-            entries=tuple(run for run in self.entries if run not in known.runs),
-            withdrawn=tuple(run for run in self.withdrawn if run not in known.runs),
+            entries=tuple(run for run in self.entries if not known.holds(run)),
+            withdrawn=tuple(run for run in self.withdrawn if not known.holds(run)),
             acts=tuple(act for act in self.acts if act not in known.acts),
         )
+
+    def holds(self, run: Run) -> bool:
+        """Whether a run is among those that count or were withdrawn, with the same figures."""
+        return run in self._by_key.get(run.key, ())
 
     def of_node(self, candidate: Run) -> tuple[Run, ...]:
         """Returns the runs of a run's node, oldest first, whatever they were measured on."""

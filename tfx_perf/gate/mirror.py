@@ -42,6 +42,7 @@ class Mirror:
         self._uri = uri
         self._store = storage.path(uri, name="baseline_uri").fs
         self._folder = core.strip_protocol(uri)
+        self._parts: dict[str, Ledger] = {}  # by path; a file never changes
 
     def read(self) -> Ledger:
         """Returns the ledger; empty if the folder does not exist or is empty.
@@ -76,10 +77,10 @@ class Mirror:
             UserError: the store cannot be read or written.
         """
         files = self._files()
-        counting = Ledger().merge(*files.values()).last(keep, pinned=pinned).runs
+        counting = Ledger().merge(*files.values()).last(keep, pinned=pinned)
         for path, part in files.items():
             is_own = all(one.is_of_node_of(run) for one in part.runs)
-            if is_own and not part.acts and not any(one in counting for one in part.runs):
+            if is_own and not part.acts and not any(map(counting.holds, part.runs)):
                 with self._access("written"), contextlib.suppress(FileNotFoundError):
                     self._store.rm_file(path)  # unless another writer was quicker
 
@@ -95,16 +96,17 @@ class Mirror:
             except FileNotFoundError:
                 return {}
             paths = sorted(path for path in found if path.endswith(".json"))
+            new = [path for path in paths if path not in self._parts]
             # All at a time. Unlike cat(), it takes no path with a * or [ for a pattern.
-            texts = self._store.cat_ranges(paths, None, None, on_error="return")
-            files = {}
-            for path, text in zip(paths, texts, strict=True):
+            texts = self._store.cat_ranges(new, None, None, on_error="return")
+            for path, text in zip(new, texts, strict=True):
                 if isinstance(text, FileNotFoundError):
                     continue  # too old, and removed since it was listed
                 if isinstance(text, Exception):
                     raise text
-                files[path] = Ledger.from_text(text, source=self._store.unstrip_protocol(path))
-        return files
+                source = self._store.unstrip_protocol(path)
+                self._parts[path] = Ledger.from_text(text, source=source)
+        return {path: self._parts[path] for path in paths if path in self._parts}
 
     def _put(self, ledger: Ledger) -> None:
         text = ledger.to_text().encode()

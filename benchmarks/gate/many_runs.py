@@ -1,0 +1,39 @@
+"""Thousands of runs in one folder of ledgers: what judging one of them takes."""
+
+import itertools
+import pathlib
+import time
+from collections.abc import Iterator
+
+import numpy as np
+
+from benchmarks.gate import months
+from tfx_perf.gate.mirror import Mirror
+from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings.gate import GateConfig
+
+
+def judge(folder: pathlib.Path, *, count: int, seed: int = 0) -> Iterator[float]:
+    """Judges runs of three pipelines, each as PerfEvaluator does, with the ledger on a disk.
+
+    Args:
+        folder: of the ledgers; empty.
+        count: runs of all pipelines.
+        seed: of the noise.
+
+    Yields:
+        For each run the seconds for reading the ledger, judging, and entering the run.
+    """
+    settings = GateConfig()
+    world = months.World(noise=0.01, pipelines=3)
+    make = months.runs_of(world, np.random.default_rng(seed))
+    runs = itertools.chain.from_iterable(map(make, itertools.count()))
+    for run in itertools.islice(runs, count):
+        began = time.perf_counter()
+        known = Mirror(str(folder)).read().last(settings.kept_runs)
+        decision = evaluate(run, ledger=known, settings=settings)
+        if decision.blessed:
+            mirror = Mirror(str(folder))
+            mirror.add(known.append(run, keep=settings.kept_runs))
+            mirror.prune(run, keep=settings.kept_runs)
+        yield time.perf_counter() - began
