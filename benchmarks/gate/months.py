@@ -201,7 +201,7 @@ def _figures(step: float, size: float, *, random: np.random.Generator) -> dict[s
     return {
         "step_time_seconds": step,
         "examples_per_second": 40 / (step * outliers),
-        "peak_memory_bytes": 1e9 * size * (1 + 0.002 * random.normal()),
+        "training_memory_bytes": 1e9 * size * (1 + 0.002 * random.normal()),
         "peak_memory_share_ratio": 0.4,
         "input_wait_ratio": abs(0.02 + 0.003 * random.normal()),
         "trace_count": 2.0,

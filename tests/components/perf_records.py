@@ -27,6 +27,7 @@ def training_record(step_time_seconds):
         trial_time_seconds=0.0,
         peak_memory_bytes=1000,
         peak_rss_bytes=2000,
+        training_memory_bytes=500,
         losses={"loss": (0.7, 0.5)},
     )
 

@@ -28,7 +28,7 @@ def grown(day, *, follows, slower=1.0, seed=0):
     time = 1e-3 * factor**follows * noise * slower
     return run(
         f"day{day}", minute=day, environment=sized(factor), pipeline="taxi",
-        step_time_seconds=time, peak_memory_bytes=1e9 * factor**follows, train_loss=0.5,
+        step_time_seconds=time, training_memory_bytes=1e9 * factor**follows, train_loss=0.5,
     )  # fmt: skip
 
 

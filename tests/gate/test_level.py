@@ -47,7 +47,7 @@ def trained(name, minute, step, loss):
     """Returns a run as the defaults judge it."""
     return run(
         name, minute=minute, step_time_seconds=step, examples_per_second=40 / step,
-        peak_memory_bytes=1e9, train_loss=loss, input_wait_ratio=0.01,
+        training_memory_bytes=1e9, train_loss=loss, input_wait_ratio=0.01,
     )  # fmt: skip
 
 
@@ -77,12 +77,12 @@ def test_a_run_no_worse_than_every_other_is_never_inconclusive():
 def test_a_loss_that_varies_does_not_make_times_inconclusive():
     losses = [0.5, 0.8, 0.3, 0.9, 0.4, 0.7]
     entries = [
-        run(f"r{i}", minute=i, step_time_seconds=1.0, peak_memory_bytes=1e9, train_loss=loss)
+        run(f"r{i}", minute=i, step_time_seconds=1.0, training_memory_bytes=1e9, train_loss=loss)
         for i, loss in enumerate(losses)
     ]
     settings = GateConfig(rules={"train_loss": {"margin": 0.05, "advisory": True}})
     decision = evaluate(
-        run("new", step_time_seconds=1.0, peak_memory_bytes=1e9, train_loss=0.6),
+        run("new", step_time_seconds=1.0, training_memory_bytes=1e9, train_loss=0.6),
         ledger=Ledger(entries=tuple(entries)),
         settings=settings,
     )

@@ -61,7 +61,7 @@ def test_a_rule_replaces_the_default_null_takes_it_away_and_the_others_stay():
     rules = changed.rules_for(())
     assert rules["step_time_seconds"] == Rule(max=1)
     assert "train_loss" not in rules
-    assert rules["peak_memory_bytes"] == gate_defaults.RULES["peak_memory_bytes"]
+    assert rules["training_memory_bytes"] == gate_defaults.RULES["training_memory_bytes"]
     assert GateConfig(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
         ("auc",)
     ) == {"train_loss": Rule(max=1)}

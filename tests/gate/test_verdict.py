@@ -80,16 +80,16 @@ def test_a_missing_figure_refuses_if_the_user_wrote_the_rule_and_not_by_default(
     asked = judged(1.0, ledger=ledger, settings=GateConfig(rules=rule, use_defaults=False))
     assert not asked.blessed
     assert asked.outcomes[0].verdict is Verdict.INVALID
-    by_default = judged(1.0, ledger=ledger, settings=GateConfig(), peak_memory_bytes=1.0)
+    by_default = judged(1.0, ledger=ledger, settings=GateConfig(), training_memory_bytes=1.0)
     (found,) = [item for item in by_default.outcomes if item.metric == "mfu_ratio"]
     assert found.verdict is Verdict.NOT_CHECKED
     assert "OptimizedTrainer recorded no such figure" in found.reason
     assert by_default.blessed
 
 
-@pytest.mark.parametrize("missing", ["step_time_seconds", "peak_memory_bytes"])
+@pytest.mark.parametrize("missing", ["step_time_seconds", "training_memory_bytes"])
 def test_the_defaults_insist_on_time_and_memory(missing):
-    figures = {"step_time_seconds": 1.0, "peak_memory_bytes": 1.0}
+    figures = {"step_time_seconds": 1.0, "training_memory_bytes": 1.0}
     del figures[missing]
     assert not evaluate(run("a", **figures), ledger=Ledger(), settings=GateConfig()).blessed
 
@@ -104,7 +104,7 @@ def test_the_defaults_insist_on_time_and_memory(missing):
     ],
 )
 def test_the_defaults_refuse_what_runs_out_of_memory(key, value, blessed):
-    figures = {"step_time_seconds": 1.0, "peak_memory_bytes": 1e9, key: value}
+    figures = {"step_time_seconds": 1.0, "training_memory_bytes": 1e9, key: value}
     record = evaluate(run("new", **figures), ledger=Ledger(), settings=GateConfig())
     assert record.blessed is blessed
     if not blessed:

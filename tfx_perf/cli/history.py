@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _DEFAULT_METRICS = (
     "examples_per_second",
     "step_time_seconds",
-    "peak_memory_bytes",
+    "training_memory_bytes",
     "mfu_ratio",
     "train_loss",
 )

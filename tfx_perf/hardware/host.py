@@ -36,8 +36,14 @@ def anonymous_memory_bytes() -> int:
 
     Pages of files (libraries, mapped data) are the system's to take back when it needs them.
     """
+    return resident_memory_bytes()[0]
+
+
+def resident_memory_bytes() -> tuple[int, int]:
+    """Returns `anonymous_memory_bytes`, and the rest of this process's resident memory."""
     memory = psutil.Process().memory_info()
-    return memory.rss - getattr(memory, "shared", 0)
+    shared = getattr(memory, "shared", 0)
+    return memory.rss - shared, shared
 
 
 def return_freed_memory() -> None:

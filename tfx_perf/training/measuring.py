@@ -129,6 +129,7 @@ def ended(
     *,
     loop: Loop,
     memory: MemoryWatch,
+    held_bytes: int,
     is_traced: bool,
     started: float,
     **known: Any,
@@ -141,6 +142,7 @@ def ended(
         outcome: see `EndedTraining`.
         loop: see `EndedTraining`.
         memory: the watch over the training, ended.
+        held_bytes: what the process held before the user's code began.
         is_traced: see `EndedTraining`.
         started: see `EndedTraining`.
         **known: see `EndedTraining`.
@@ -150,6 +152,9 @@ def ended(
     peaks = {
         "peak_memory_bytes": meters.peak_memory_bytes(),
         "peak_rss_bytes": meters.peak_rss_bytes(),
+        "training_memory_bytes": meters.training_memory_bytes(
+            memory.peak_bytes, held_bytes=held_bytes
+        ),
     }
     return EndedTraining(
         call,

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from tfx_perf import periodic
 from tfx_perf.hardware import host
+from tfx_perf.training import meters
 
 _SAMPLING_SECONDS = 0.1
 _MOST_SAMPLES = 2000
@@ -22,16 +23,22 @@ class MemoryWatch:
     Now and then the allocator has to return what was freed: what it keeps, in pieces that are of
     use to nobody, grows in many a training, and is no leak.
 
+    Its peak is that of memory that belongs to no file: how much of the libraries' files is resident
+    depends on what the process did before.
+
     Attributes:
         samples: (when, on `time.perf_counter`'s clock, and bytes); taken more rarely in a long
             training, so that they stay few.
         settled: the same, only those without freed memory.
+        peak_bytes: the most memory at once, also between two samples.
     """
 
     def __init__(self) -> None:
         """Begins."""
         self.samples: list[Sample] = []
         self.settled: list[Sample] = []
+        self.peak_bytes = 0
+        self._most_file_bytes = 0
         self._interval_seconds = 0.0
         self._began = self._sample_time = self._return_time = time.perf_counter()
 
@@ -48,7 +55,10 @@ class MemoryWatch:
             took = time.thread_time() - spent  # on a busy machine it may wait for long
             pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - self._began), _RETURN_RATIO * took
             self._return_time = now + max(pauses)
-        sample = time.perf_counter(), host.anonymous_memory_bytes()
+        anonymous_bytes, file_bytes = host.resident_memory_bytes()
+        self.peak_bytes = max(self.peak_bytes, anonymous_bytes)
+        self._most_file_bytes = max(self._most_file_bytes, file_bytes)
+        sample = time.perf_counter(), anonymous_bytes
         self.samples.append(sample)
         if is_settled:
             self.settled.append(sample)
@@ -56,10 +66,23 @@ class MemoryWatch:
             del self.samples[1::2]
             self._interval_seconds = 2 * max(self._interval_seconds, _SAMPLING_SECONDS)
 
+    def end(self) -> None:
+        """Adds to the peak what the kernel has seen between the samples.
+
+        The kernel counts pages of files, too. Less the most of these, which need not have been at
+        the same time, that is no more than there was.
+        """
+        anonymous_bytes, file_bytes = host.resident_memory_bytes()
+        most_file_bytes = max(self._most_file_bytes, file_bytes)
+        between = (meters.peak_rss_bytes() or 0) - most_file_bytes
+        self.peak_bytes = max(self.peak_bytes, anonymous_bytes, between)
+
 
 @contextlib.contextmanager
 def watching() -> Iterator[MemoryWatch]:
-    """Watches this process's memory inside a `with` block."""
+    """Watches this process's memory inside a `with` block, from its start on."""
     watch = MemoryWatch()
+    meters.reset_peak_memory()
     with periodic.calling(watch.look, seconds=_SAMPLING_SECONDS):
         yield watch
+    watch.end()

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import pathlib
 import re
 from typing import Any
@@ -63,6 +64,27 @@ def peak_rss_bytes() -> int | None:
     with contextlib.suppress(OSError, AttributeError):
         return int(_PEAK_RSS.search(_STATUS.read_text())[1]) * 1024  # written in KiB
     return None
+
+
+def held_memory_bytes() -> int:
+    """Returns the host memory that this process holds, without pages of files and what is free."""
+    gc.collect()
+    host.return_freed_memory()
+    return host.anonymous_memory_bytes()
+
+
+def training_memory_bytes(host_peak_bytes: int, *, held_bytes: int) -> int | None:
+    """Returns the peak of what a training took, whatever its process held before it.
+
+    On accelerators it is `peak_memory_bytes`: what others have freed there is free.
+
+    Args:
+        host_peak_bytes: of the host's memory that belongs to no file.
+        held_bytes: `held_memory_bytes` before the training.
+    """
+    if tf.config.list_physical_devices("GPU"):
+        return peak_memory_bytes()
+    return max(0, host_peak_bytes - held_bytes)
 
 
 def has_memory_for_as_much_again() -> bool:

@@ -63,6 +63,7 @@ class TrainingRecord(PlanChoice):
     peak_memory_bytes: int | None
     device_memory_bytes: int | None = None
     peak_rss_bytes: int | None
+    training_memory_bytes: int | None = None
     memory_series: tuple[tuple[float, int], ...] = ()
     memory_growth: MemoryGrowth | None = None
     flops_per_step: int | None = None
@@ -115,6 +116,7 @@ class TrainingRecord(PlanChoice):
                 else None
             ),
             "peak_rss_bytes": self.peak_rss_bytes,
+            "training_memory_bytes": self.training_memory_bytes,
             "memory_growth_bytes_per_step": (
                 max(0.0, self.memory_growth.bytes_per_step.value) if self.memory_growth else None
             ),

@@ -55,6 +55,8 @@ class TrainingSession:
             given: the choice for the `fit` that it names; any other is plain. None chooses by
                 trials in this process, where a crash is the training's end.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
+
+        What the process holds by now is none of the training's memory.
         """
         self._settings = settings
         self._given = given
@@ -65,6 +67,7 @@ class TrainingSession:
         self._clock = SaveClock()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
+        self._held_bytes = meters.held_memory_bytes()
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -97,7 +100,6 @@ class TrainingSession:
         """
         started = time.perf_counter()
         loop = self._loop_for(call)
-        meters.reset_peak_memory()
         result = plain("only observed")
         with memory_watch.watching() as memory:
             outcome = Outcome(*loop.observe(), plan=result.plan)
@@ -126,7 +128,6 @@ class TrainingSession:
             result = self._choose(call, loop)
         if self._given is not None:  # the trials count, though they were before
             started -= result.trial_time_seconds
-        meters.reset_peak_memory()
         live = LiveTraining(call, loop, chosen=result, recovery=recovery, started=started)
         with serving(self._settings.monitoring, live):
             with (
@@ -179,7 +180,12 @@ class TrainingSession:
             return
         try:
             self._longest = measuring.ended(
-                call, result, outcome, is_traced=self._given is None, **measured
+                call,
+                result,
+                outcome,
+                held_bytes=self._held_bytes,
+                is_traced=self._given is None,
+                **measured,
             )
         except Exception:  # as above
             _LOGGER.warning("The training could not be measured.", exc_info=True)

@@ -1,0 +1,83 @@
+"""The memory of a training does not depend on what its process did before."""
+
+import datetime
+import json
+import pathlib
+import subprocess
+import sys
+
+import memory_in_process
+import pytest
+
+from tfx_perf import metrics
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.outcome import Verdict
+from tfx_perf.gate.run import Run
+from tfx_perf.gate.verdict import evaluate
+from tfx_perf.settings import gate_defaults
+from tfx_perf.settings.gate import GateConfig
+
+KEY = "training_memory_bytes"
+WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
+
+
+def figures_of(package, *, before="nothing", width=WIDTH):
+    child = subprocess.run(
+        [sys.executable, memory_in_process.__file__, package, before, str(width)],
+        cwd=pathlib.Path(memory_in_process.__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    return metrics.checked(json.loads(child.stdout.splitlines()[-1]))
+
+
+def verdict_on(figures, *, blessed):
+    """Returns what the default rule says of a training after another one."""
+    rules = {KEY: gate_defaults.RULES[KEY]}
+    old, new = (
+        Run(
+            run_id=str(day),
+            time=datetime.datetime(2026, 1, day, tzinfo=datetime.timezone.utc),
+            environment={},
+            figures=each,
+        )
+        for day, each in enumerate((blessed, figures), start=1)
+    )
+    (outcome,) = evaluate(
+        new,
+        ledger=Ledger(entries=(old,)),
+        settings=GateConfig(use_defaults=False, rules=rules),
+    ).outcomes
+    return outcome.verdict
+
+
+@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+def package(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def alone(package):
+    return figures_of(package)
+
+
+@pytest.mark.parametrize(
+    "before", ["ballast", "freed", pytest.param("other trainings", marks=pytest.mark.slow)]
+)
+def test_it_is_the_same_after_other_work(package, alone, before):
+    after = figures_of(package, before=before)
+    assert after[KEY] == pytest.approx(alone[KEY], abs=0.05 * 2**30)
+    assert verdict_on(after, blessed=alone) is Verdict.PASS
+    assert verdict_on(alone, blessed=after) is Verdict.PASS
+    if before == "ballast":  # which the whole process's peak has in it
+        assert after["peak_rss_bytes"] > alone["peak_rss_bytes"] + 250 * 2**20
+
+
+def test_a_model_that_takes_more_is_refused(package, alone):
+    large = figures_of(package, width=2500)
+    variables = [4 * 3 * (2 * width**2) for width in (WIDTH, 2500)]  # weights and Adam's slots
+    assert large[KEY] - alone[KEY] > variables[1] - variables[0]
+    assert verdict_on(large, blessed=alone) is Verdict.REGRESSION
