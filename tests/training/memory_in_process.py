@@ -38,7 +38,7 @@ def before(what):
         return pieces[::97]
     if what == "other trainings":
         for package in ("keras", "tf_keras"):
-            trained(importlib.import_module(package), width=200)
+            trained(importlib.import_module(package), width=2500)
     return None
 
 

@@ -65,7 +65,7 @@ def alone(package):
 
 
 @pytest.mark.parametrize(
-    "before", ["ballast", "freed", pytest.param("other trainings", marks=pytest.mark.slow)]
+    "before", ["ballast", "other trainings", pytest.param("freed", marks=pytest.mark.slow)]
 )
 def test_it_is_the_same_after_other_work(package, alone, before):
     after = figures_of(package, before=before)

@@ -12,6 +12,7 @@ from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
 from tfx_perf.training import advice, alignment, meters, precision, strategies, xla_reading
+from tfx_perf.training.held_memory import HeldMemory
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.memory_watch import MemoryWatch
 from tfx_perf.training.misalignment import Misalignment
@@ -129,7 +130,7 @@ def ended(
     *,
     loop: Loop,
     memory: MemoryWatch,
-    held_bytes: int,
+    held: HeldMemory,
     is_traced: bool,
     started: float,
     **known: Any,
@@ -142,7 +143,7 @@ def ended(
         outcome: see `EndedTraining`.
         loop: see `EndedTraining`.
         memory: the watch over the training, ended.
-        held_bytes: what the process held before the user's code began.
+        held: what the process held before the user's code began.
         is_traced: see `EndedTraining`.
         started: see `EndedTraining`.
         **known: see `EndedTraining`.
@@ -152,9 +153,7 @@ def ended(
     peaks = {
         "peak_memory_bytes": meters.peak_memory_bytes(),
         "peak_rss_bytes": meters.peak_rss_bytes(),
-        "training_memory_bytes": meters.training_memory_bytes(
-            memory.peak_bytes, held_bytes=held_bytes
-        ),
+        "training_memory_bytes": held.taken_beside(memory.peak_bytes),
     }
     return EndedTraining(
         call,

@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import gc
 import pathlib
 import re
 from typing import Any
@@ -15,6 +14,7 @@ from tfx_perf.hardware import devices, host, peak
 _CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
 _STATUS = pathlib.Path("/proc/self/status")
 _EARLIER_PEAKS: dict[str, int] = {}  # of allocators that were restarted, in bytes
+_HIGHEST_PEAKS: dict[str, int] = {}  # likewise, of all trainings of this process
 _PEAK_RSS = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
@@ -23,11 +23,16 @@ def _allocators() -> list[str]:
     return [f"{device.device_type}:{index}" for index, device in enumerate(found)]
 
 
+def _peak(allocator: str) -> int:
+    return tf.config.experimental.get_memory_info(allocator)["peak"]
+
+
 def reset_peak_memory() -> None:
     """Starts a new measurement of the peak."""
     _EARLIER_PEAKS.clear()
     for allocator in _allocators():
         with contextlib.suppress(ValueError):  # an allocator without statistics
+            _HIGHEST_PEAKS[allocator] = max(_peak(allocator), highest_peak_bytes(allocator))
             tf.config.experimental.reset_memory_stats(allocator)
     with contextlib.suppress(OSError):  # Linux only; 5 resets the peak, see proc(5)
         _CLEAR_REFS.write_text("5")
@@ -39,9 +44,17 @@ def restart_peak(allocator: str) -> None:
     Args:
         allocator: of a device, e.g. `GPU:0`.
     """
-    peak_bytes = tf.config.experimental.get_memory_info(allocator)["peak"]
-    _EARLIER_PEAKS[allocator] = max(peak_bytes, _EARLIER_PEAKS.get(allocator, 0))
+    _EARLIER_PEAKS[allocator] = max(_peak(allocator), _EARLIER_PEAKS.get(allocator, 0))
     tf.config.experimental.reset_memory_stats(allocator)
+
+
+def highest_peak_bytes(allocator: str) -> int:
+    """Returns an allocator's highest peak before the last `reset_peak_memory`, 0 if unknown.
+
+    Args:
+        allocator: of a device, e.g. `CPU:0`.
+    """
+    return _HIGHEST_PEAKS.get(allocator, 0)
 
 
 def peak_memory_bytes() -> int | None:
@@ -55,7 +68,7 @@ def peak_memory_bytes() -> int | None:
     peaks = list(_EARLIER_PEAKS.values())
     for allocator in _allocators():
         with contextlib.suppress(ValueError):
-            peaks.append(tf.config.experimental.get_memory_info(allocator)["peak"])
+            peaks.append(_peak(allocator))
     return max(peaks, default=None)
 
 
@@ -64,27 +77,6 @@ def peak_rss_bytes() -> int | None:
     with contextlib.suppress(OSError, AttributeError):
         return int(_PEAK_RSS.search(_STATUS.read_text())[1]) * 1024  # written in KiB
     return None
-
-
-def held_memory_bytes() -> int:
-    """Returns the host memory that this process holds, without pages of files and what is free."""
-    gc.collect()
-    host.return_freed_memory()
-    return host.anonymous_memory_bytes()
-
-
-def training_memory_bytes(host_peak_bytes: int, *, held_bytes: int) -> int | None:
-    """Returns the peak of what a training took, whatever its process held before it.
-
-    On accelerators it is `peak_memory_bytes`: what others have freed there is free.
-
-    Args:
-        host_peak_bytes: of the host's memory that belongs to no file.
-        held_bytes: `held_memory_bytes` before the training.
-    """
-    if tf.config.list_physical_devices("GPU"):
-        return peak_memory_bytes()
-    return max(0, host_peak_bytes - held_bytes)
 
 
 def has_memory_for_as_much_again() -> bool:

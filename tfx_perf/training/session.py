@@ -12,8 +12,9 @@ from typing import Any
 from tfx_perf import config
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import collector, measuring, memory_watch, meters
+from tfx_perf.training import collector, measuring, memory_watch
 from tfx_perf.training.eligibility import recovery_obstacle
+from tfx_perf.training.held_memory import HeldMemory
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
@@ -67,7 +68,7 @@ class TrainingSession:
         self._clock = SaveClock()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
-        self._held_bytes = meters.held_memory_bytes()
+        self._held = HeldMemory.now()
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -183,7 +184,7 @@ class TrainingSession:
                 call,
                 result,
                 outcome,
-                held_bytes=self._held_bytes,
+                held=self._held,
                 is_traced=self._given is None,
                 **measured,
             )
