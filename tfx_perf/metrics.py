@@ -113,7 +113,7 @@ _METRICS = [
         ("training_memory_bytes", "bytes", _LOWER, "Peak of what training took: the accelerator's allocator, or on a CPU the host memory that belongs to no file, less what the process held before the user's code began."),
         ("memory_growth_bytes_per_step", "bytes", _LOWER, "How fast host memory grew in the last two thirds of the training; 0 if it did not."),
         ("memory_leak", "flag", _LOWER, "1 if host memory kept growing: more than noise, more than 2 %, and no slower towards the end."),
-        ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC."),
+        ("flops_per_step", "count", _NONE, "Model FLOPs of a step: dots and convolutions of the unoptimised HLO, 2 per MAC; of a typical batch where they vary."),
         ("macs_per_step", "count", _NONE, "Multiply-adds of a step: half its FLOPs."),
         ("executed_flops_per_step", "count", _NONE, "FLOPs of a step that were really computed: the model's, and what is computed again."),
         ("achieved_flops_per_second", "1/second", _HIGHER, "FLOPs per step over the mean step time."),

@@ -11,7 +11,15 @@ from tfx_perf import datasets, fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
-from tfx_perf.training import advice, alignment, meters, precision, strategies, xla_reading
+from tfx_perf.training import (
+    advice,
+    alignment,
+    meters,
+    precision,
+    strategies,
+    typical_batch,
+    xla_reading,
+)
 from tfx_perf.training.held_memory import HeldMemory
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.memory_watch import MemoryWatch
@@ -25,6 +33,10 @@ from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.xla_account import XlaAccount
 
 _PLOTTED_STEPS = 400
+_OF_FIRST_BATCH = (
+    "FLOPs, MFU and fusions are those of the first batch: batches have no fixed shape, and cannot "
+    "be read again to find a typical one"
+)
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
 
 
@@ -63,8 +75,8 @@ class EndedTraining:
         call, result, outcome, loop = self.call, self.result, self.outcome, self.loop
         timer, known = outcome.timer, dict(self.known)
         steady = timer.steady_seconds()
-        first = known.pop("first_batch")
-        batch = batches.peek(call) if first is None else first
+        typical = typical_batch.of(call, known.pop("first_batch"))
+        batch = typical.batch
         mean_seconds = float(np.mean(steady)) if len(steady) else None
         flops = meters.count_flops(call.model, batch)
         xla = xla_reading.account_of(call.model, loop, outcome.plan, batch)
@@ -88,7 +100,8 @@ class EndedTraining:
                 **({"worker_count": str(worker_count)} if worker_count > 1 else {}),
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
-                "flops_per_step": str(flops.per_step),
+                # Of a batch that another run does not find, it says nothing of the model's size.
+                "flops_per_step": str(flops.per_step if typical.is_repeatable else None),
                 "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
             },
             step_time=statistics.median_interval(steady) if len(steady) else None,
@@ -115,7 +128,12 @@ class EndedTraining:
             xla=xla,
             misalignments=_misalignments(flops),
             losses=_losses(outcome.history),
-            notes=(*outcome.notes, *imprecise, *filter(None, [flops.note, *_unread(xla)])),
+            notes=(
+                *outcome.notes,
+                *imprecise,
+                *filter(None, [flops.note, *_unread(xla)]),
+                *([] if batch is None or typical.is_repeatable else [_OF_FIRST_BATCH]),
+            ),
             resumed_step=outcome.resumed_step,
             checkpoint_time_seconds=outcome.checkpoint_time_seconds,
             **known,
