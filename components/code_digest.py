@@ -28,7 +28,8 @@ def source_digest(function: str) -> str:
         UserError: there is no such module.
     """
     name = function.partition(".")[0]
-    spec = importlib.util.find_spec(name)
+    # A script has none, nor could another process import it.
+    spec = None if name == "__main__" else importlib.util.find_spec(name)
     if spec is None:
         raise errors.UserError(
             f"Expected the import path of a function. Received: {function}, but there is no "

@@ -10,8 +10,10 @@ from tfx.components.trainer import executor as tfx_executor
 from tfx.components.trainer import fn_args_utils
 from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
+from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
+from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, storage
@@ -56,6 +58,15 @@ def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
         return None
     uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])
     return input_record.TuningRecord.read(storage.path(uri) / input_record.FILE_NAME)
+
+
+def custom_config_property(
+    custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None,
+) -> str | data_types.RuntimeParameter:
+    """Returns the execution property that Trainer makes of its argument."""
+    if isinstance(custom_config, data_types.RuntimeParameter):
+        return custom_config
+    return json_utils.dumps(custom_config)
 
 
 def outputs_in(folder: str) -> _Artifacts:

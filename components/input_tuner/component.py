@@ -9,11 +9,10 @@ from tfx.dsl.components.base import base_beam_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
-from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
 from tfx_perf.components import train_steps as steps
-from tfx_perf.components import types
+from tfx_perf.components import trainer_args, types
 from tfx_perf.components.input_tuner import executor
 
 
@@ -83,12 +82,12 @@ class InputTuner(base_beam_component.BaseBeamComponent):
         statistics: tfx_types.BaseChannel | None = None,
         split: str = "train",
         label_key: str | None = None,
-        run_fn: str | None = None,
-        module_file: str | None = None,
-        train_args: trainer_pb2.TrainArgs | None = None,
+        run_fn: str | data_types.RuntimeParameter | None = None,
+        module_file: str | data_types.RuntimeParameter | None = None,
+        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
         train_steps: int | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | None = None,
-        custom_config: Mapping[str, Any] | None = None,
+        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
+        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
         base_model: tfx_types.BaseChannel | None = None,
         hyperparameters: tfx_types.BaseChannel | None = None,
         previous_plans: tfx_types.BaseChannel | None = None,
@@ -139,7 +138,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,
-                custom_config=json_utils.dumps(custom_config),
+                custom_config=trainer_args.custom_config_property(custom_config),
                 input_plan=tfx_types.Channel(type=types.InputPlan),
             )
         )

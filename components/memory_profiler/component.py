@@ -9,11 +9,10 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
-from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
 from tfx_perf.components import train_steps as steps
-from tfx_perf.components import types
+from tfx_perf.components import trainer_args, types
 from tfx_perf.components.memory_profiler import executor
 
 
@@ -66,17 +65,17 @@ class MemoryProfiler(base_component.BaseComponent):
         self,
         *,
         examples: tfx_types.BaseChannel,
-        run_fn: str | None = None,
-        module_file: str | None = None,
+        run_fn: str | data_types.RuntimeParameter | None = None,
+        module_file: str | data_types.RuntimeParameter | None = None,
         transform_graph: tfx_types.BaseChannel | None = None,
         schema: tfx_types.BaseChannel | None = None,
         base_model: tfx_types.BaseChannel | None = None,
         hyperparameters: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
-        train_args: trainer_pb2.TrainArgs | None = None,
+        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
         train_steps: int | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | None = None,
-        custom_config: Mapping[str, Any] | None = None,
+        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
+        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
@@ -115,7 +114,7 @@ class MemoryProfiler(base_component.BaseComponent):
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,
-                custom_config=json_utils.dumps(custom_config),
+                custom_config=trainer_args.custom_config_property(custom_config),
                 memory_profile=tfx_types.Channel(type=types.MemoryProfile),
             )
         )

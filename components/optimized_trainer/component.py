@@ -9,11 +9,10 @@ from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
-from tfx.utils import json_utils
 
 from tfx_perf import config as perf_config
 from tfx_perf.components import train_steps as steps
-from tfx_perf.components import types
+from tfx_perf.components import trainer_args, types
 from tfx_perf.components.optimized_trainer import executor
 
 
@@ -91,12 +90,12 @@ class OptimizedTrainer(base_component.BaseComponent):
         hyperparameters: tfx_types.BaseChannel | None = None,
         input_plan: tfx_types.BaseChannel | None = None,
         previous_metrics: tfx_types.BaseChannel | None = None,
-        module_file: str | None = None,
-        run_fn: str | None = None,
-        train_args: trainer_pb2.TrainArgs | None = None,
+        module_file: str | data_types.RuntimeParameter | None = None,
+        run_fn: str | data_types.RuntimeParameter | None = None,
+        train_args: trainer_pb2.TrainArgs | data_types.RuntimeParameter | None = None,
         train_steps: int | data_types.RuntimeParameter | None = None,
-        eval_args: trainer_pb2.EvalArgs | None = None,
-        custom_config: Mapping[str, Any] | None = None,
+        eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
+        custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
         run_label: str | None = None,
         config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
@@ -142,7 +141,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
-                custom_config=json_utils.dumps(custom_config),
+                custom_config=trainer_args.custom_config_property(custom_config),
                 config=perf_config.PerfConfig.of(config).to_json(
                     "training", "compilation", "distribution", "monitoring"
                 ),

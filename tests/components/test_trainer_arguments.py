@@ -1,0 +1,66 @@
+"""What TFX's Trainer takes, the components take too, and make the same of it."""
+
+import pytest
+from tfx import types as tfx_types
+from tfx import v1 as tfx
+from tfx.components.trainer import component as stock
+from tfx.dsl.compiler import compiler
+from tfx.dsl.components.common import importer
+from tfx.types import standard_artifacts
+
+from tfx_perf import errors
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
+
+COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
+PROPERTIES = ("module_file", "module_path", "run_fn", "train_args", "eval_args", "custom_config")
+
+
+def parameter(name, default=None):
+    return tfx.dsl.experimental.RuntimeParameter(name=name, ptype=str, default=default)
+
+
+ARGUMENTS = {
+    "run_fn": {"run_fn": "package.module.run_fn", "custom_config": {"rate": 0.1, "names": ["a"]}},
+    "run_fn of the run": {"run_fn": parameter("code", "package.module.run_fn")},
+    "module_file of the run": {"module_file": parameter("file", "module.py")},
+    "custom_config of the run": {"run_fn": "a.b", "custom_config": parameter("custom", "{}")},
+    "a part of custom_config": {"run_fn": "a.b", "custom_config": {"rate": parameter("rate")}},
+    "train_args of the run": {
+        "run_fn": "a.b",
+        "train_args": parameter("train", '{"num_steps": 5}'),
+        "eval_args": parameter("eval", "{}"),
+    },
+}
+
+
+def compiled(component, arguments, folder):
+    """Returns the execution properties in the compiled pipeline."""
+    examples = importer.Importer(str(folder), standard_artifacts.Examples).with_id("examples")
+    node = component(examples=examples.outputs["result"], **arguments)
+    pipeline = tfx.dsl.Pipeline("neutral", str(folder / "root"), components=[examples, node])
+    (found,) = [
+        each.pipeline_node
+        for each in compiler.Compiler().compile(pipeline).nodes
+        if each.pipeline_node.node_info.id == node.id
+    ]
+    values = found.parameters.parameters
+    return {key: values[key].SerializeToString() for key in PROPERTIES if key in values}
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
+def test_the_compiled_properties_are_trainers(component, arguments, tmp_path):
+    expected = compiled(stock.Trainer, arguments, tmp_path)
+    assert expected
+    assert compiled(component, arguments, tmp_path) == expected
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_a_function_of_the_script_is_refused_in_one_line(component):
+    with pytest.raises(errors.UserError, match=r"run_fn=__main__\.run_fn\. Move it"):
+        component(
+            examples=tfx_types.Channel(type=standard_artifacts.Examples),
+            run_fn="__main__.run_fn",
+        )
+    with pytest.raises(errors.UserError, match=r"__main__\.run_fn"):
+        code_digest.source_digest("__main__.run_fn")
