@@ -1,5 +1,6 @@
 """What a stock `run_fn` module needs: its arguments and the function itself."""
 
+import logging
 import pathlib
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,13 +15,14 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx.utils import json_utils
-from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, storage
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
+
+_LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[types.Artifact]]
 
@@ -138,9 +140,10 @@ def _check_splits(examples: list[types.Artifact], exec_properties: Mapping[str, 
 
 
 def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -> None:
-    options = dataset_options.RecordBatchesOptions(batch_size=1, num_epochs=1)
-    if any(fileio.glob(pattern) for pattern in patterns):
-        first = next(iter(accessor.record_batch_factory(patterns, options, None)), None)
-        if first is not None and first.num_rows:
+    try:
+        if sources.has_examples(patterns, accessor.record_batch_factory):
             return
+    except Exception:  # of a format that the training code may know
+        _LOGGER.info("TFXIO cannot read the examples.", exc_info=True)
+        return
     raise errors.UserError(f"Expected training examples. Received: none in {', '.join(patterns)}.")

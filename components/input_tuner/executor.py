@@ -9,7 +9,7 @@ from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
-from tfx_perf import config, errors, storage
+from tfx_perf import config, errors, storage, unmeasured
 from tfx_perf.components import artifacts, child, train_steps
 from tfx_perf.components.input_tuner import planning, sources
 from tfx_perf.hardware import host
@@ -34,7 +34,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         """Tunes the input of one split.
 
         A search that crashes, hangs or is killed for its memory costs the speed-up, not the
-        pipeline: the plan is then TFXIO's default, with the cause as its reason.
+        pipeline: the plan is then TFXIO's default, with the cause as its reason. So it is with
+        examples that only the user's code can read.
 
         Args:
             input_dict: `examples` and, each possibly missing or empty, `schema`,
@@ -69,14 +70,20 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     log_path=log_path,
                     from_server=True,
                 )
-                plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
+                obstacle = unmeasured.reason_in(folder)
+                reason = f"The input stays as the training code makes it: {obstacle}."
             except errors.MeasurementError as error:
+                # The log is kept elsewhere than the message says.
+                obstacle = str(error).partition(" Log: ")[0]
+                reason = f"The search failed, so the default stays: {obstacle}"
+            if obstacle is None:
+                plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
+            else:
                 plan = _default_plan(
                     input_dict["examples"],
                     split=exec_properties["split"],
                     settings=settings,
-                    # The log is kept elsewhere than the message says.
-                    cause=str(error).partition(" Log: ")[0],
+                    reason=reason,
                 )
                 _LOGGER.warning("%s Log: %s", plan.reason, storage.path(target.uri) / _LOG_FILE)
             artifacts.publish(
@@ -91,7 +98,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
 
 def _default_plan(
-    examples: list[artifact.Artifact], *, split: str, settings: config.InputConfig, cause: str
+    examples: list[artifact.Artifact], *, split: str, settings: config.InputConfig, reason: str
 ) -> record.TuningRecord:
     """Returns the plan that changes nothing; TensorFlow is not run for it."""
     data = source.RecordSource(
@@ -109,7 +116,7 @@ def _default_plan(
         compression = ""
     return record.TuningRecord(
         chosen=default.name,
-        reason=f"The search failed, so the default stays: {cause}",
+        reason=reason,
         outcomes=(
             record.CandidateOutcome(
                 name=default.name, description=default.description, status="chosen"

@@ -13,7 +13,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import config
+from tfx_perf import config, unmeasured
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import afterwards, previous, sources, training
 from tfx_perf.input import plan_key, record, tuner
@@ -42,7 +42,8 @@ def plan_split(
     Args:
         inputs: InputTuner's input artifacts, by `tfx.utils.json_utils`.
         exec_properties: see `executor.Executor.Do`.
-        folder: where `plan.json` and whatever the user's code writes go.
+        folder: where `plan.json` and whatever the user's code writes go; `unmeasured.json` in its
+            place if only the user's code can read the examples.
         plan_folder: the artifact's, where what is large goes: statistics, and a copy of the data.
         beam_pipeline_args: for writing that copy.
 
@@ -51,7 +52,13 @@ def plan_split(
     """
     logging.basicConfig()  # to the log that is published beside the plan
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
-    planning = _Planning(json_utils.loads(inputs), exec_properties)
+    artifacts = json_utils.loads(inputs)
+    obstacle = sources.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
+    if obstacle:
+        found = unmeasured.Unmeasured(reason=obstacle)
+        found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
+        return
+    planning = _Planning(artifacts, exec_properties)
     plan = planning.plan(folder, plan_folder=plan_folder, beam_pipeline_args=beam_pipeline_args)
     plan.write(pathlib.Path(folder, record.FILE_NAME))
 

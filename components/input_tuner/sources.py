@@ -2,10 +2,12 @@
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow_transform as tft
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.components.util import tfxio_utils
+from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils
 from tfx_bsl.tfxio import dataset_options
@@ -41,6 +43,43 @@ def plan_factory(examples: Examples, record: record_lib.TuningRecord) -> source.
 def default_factory(examples: Examples) -> source.Factory:
     """Returns TFX's own factory, the one that Trainer gives to the user's code."""
     return tfxio_utils.get_tf_dataset_factory_from_artifact(list(examples), _TELEMETRY)
+
+
+def has_examples(patterns: Sequence[str], record_batch_factory: Any) -> bool:
+    """Returns whether TFXIO finds an example in files.
+
+    Args:
+        patterns: of the files.
+        record_batch_factory: of a `DataAccessor`.
+
+    Raises:
+        Exception: of any kind, TFXIO cannot read these files.
+    """
+    if not any(fileio.glob(pattern) for pattern in patterns):
+        return False
+    options = dataset_options.RecordBatchesOptions(batch_size=1, num_epochs=1)
+    first = next(iter(record_batch_factory(list(patterns), options, None)), None)
+    return first is not None and bool(first.num_rows)
+
+
+def reading_obstacle(examples: Examples, *, split: str) -> str | None:
+    """Returns why TFXIO cannot read a split, which the training code may; None if it can.
+
+    Also None of a split that does not exist.
+    """
+    items = list(examples)
+    if any(split not in artifact_utils.decode_split_names(item.split_names) for item in items):
+        return None
+    patterns = [
+        io_utils.all_files_pattern(uri) for uri in artifact_utils.get_split_uris(items, split)
+    ]
+    try:
+        has_examples(
+            patterns, tfxio_utils.get_record_batch_factory_from_artifact(items, _TELEMETRY)
+        )
+    except Exception as error:  # assertions, TensorFlow's and others, depending on the format
+        return f"TFXIO cannot read the examples ({_in_one_line(error)})"
+    return None
 
 
 def record_source(
@@ -126,8 +165,11 @@ def _feature_names(unlabelled: source.RecordSource) -> list[str]:
     try:
         return sorted(unlabelled.element_spec)
     except Exception as error:  # assertions, ValueErrors and others, depending on the format
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise errors.UserError(
             "Expected examples that TFXIO's dataset factory can read. Received: "
-            f"file_patterns={list(unlabelled.file_patterns)} ({reason})."
+            f"file_patterns={list(unlabelled.file_patterns)} ({_in_one_line(error)})."
         ) from error
+
+
+def _in_one_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
