@@ -94,6 +94,18 @@ def test_the_defaults_insist_on_time_and_memory(missing):
     assert not evaluate(run("a", **figures), ledger=Ledger(), settings=GateConfig()).blessed
 
 
+def test_the_memory_of_trainings_of_an_earlier_version_is_not_compared():
+    old = run("old", step_time_seconds=1.0, peak_memory_bytes=1e9)
+    new = run(
+        "new", minute=1, step_time_seconds=1.0, peak_memory_bytes=2e9, training_memory_bytes=5e8
+    )
+    record = evaluate(new, ledger=Ledger(entries=(old,)), settings=GateConfig())
+    assert record.blessed
+    (found,) = [item for item in record.outcomes if item.metric == "training_memory_bytes"]
+    assert found.verdict is Verdict.NOT_COMPARED
+    assert "peak_memory_bytes" not in {item.metric for item in record.outcomes}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "blessed"),
     [
