@@ -1,10 +1,13 @@
 """Deploys the pipeline to the Airflow that AIRFLOW_HOME names; scheduled daily, paused at first."""
 
-from tfx.orchestration import metadata
+from tfx_perf import quiet
 
-from tfx_perf.pipelines import airflow
+with quiet.libraries():  # TensorFlow and others say much while they are imported
+    from tfx.orchestration import metadata
 
-from pipeline import configs, definition
+    from tfx_perf.pipelines import airflow
+
+    from pipeline import configs, definition
 
 # Retries, pools, timeouts, queues, settings of single nodes: see AirflowSettings.
 SETTINGS = airflow.AirflowSettings(
@@ -25,4 +28,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with quiet.script():
+        main()

@@ -2,9 +2,12 @@
 
 import os
 
-from tfx_perf import kubeflow
+from tfx_perf import quiet
 
-from pipeline import configs, definition
+with quiet.libraries():  # TensorFlow and others say much while they are imported
+    from tfx_perf import kubeflow
+
+    from pipeline import configs, definition
 
 # As Kubeflow Pipelines want it: small letters, digits and -.
 NAME = configs.PIPELINE_NAME.lower().replace("_", "-")
@@ -39,4 +42,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with quiet.script():
+        main()

@@ -1,8 +1,10 @@
 """Runs the pipeline on this machine, e.g. with `--set train_steps=200 --label again`."""
 
 import argparse
-import os
-import warnings
+
+from tfx_perf import errors, quiet
+
+from pipeline import configs
 
 
 def main() -> None:
@@ -11,25 +13,29 @@ def main() -> None:
     parser.add_argument("--set", action="append", default=[], metavar="PARAMETER=VALUE")
     parser.add_argument("--label", help="train anew though nothing has changed")
     arguments = parser.parse_args()
-    # Imported after this, since it is then that TensorFlow and others begin to talk.
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    warnings.simplefilter("ignore")
-
-    from tfx.orchestration import metadata
-
-    from tfx_perf.pipelines import local_runner, progress
-
-    from pipeline import configs, definition
-
     database = configs.OUTPUT / "metadata.sqlite"
-    pipeline = definition.create(
-        metadata_connection_config=metadata.sqlite_metadata_connection_config(str(database)),
-        run_label=arguments.label,
-    )
-    log = configs.OUTPUT / "run.log"
-    with progress.shown(log):
-        local_runner.run(pipeline, dict(item.split("=", 1) for item in arguments.set))
-    print(f"Log: {log}\nFigures: tfx-perf history {database}")
+    # What TFX, TensorFlow and others say goes into the log, also while they are imported.
+    with quiet.script(configs.OUTPUT / "run.log") as terminal:
+        from tfx.orchestration import metadata
+
+        from tfx_perf.pipelines import local_runner, progress
+
+        from pipeline import definition
+
+        pipeline = definition.create(
+            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(database)),
+            run_label=arguments.label,
+        )
+        with progress.shown(terminal):
+            local_runner.run(pipeline, _parameters(arguments.set))
+    print(f"Figures: tfx-perf history {database}")
+
+
+def _parameters(given: list[str]) -> dict[str, str]:
+    for item in given:
+        if "=" not in item:
+            raise errors.UserError(f"Expected PARAMETER=VALUE. Received: --set {item}.")
+    return dict(item.split("=", 1) for item in given)
 
 
 if __name__ == "__main__":

@@ -33,7 +33,7 @@ def test_a_function_is_deployed_with_settings(run_command, project):
         "airflow", "deploy", "my_pipeline:create_pipeline", "--project", project,
         "--dags-folder", project / "dags", "--settings", project / "settings.yaml", "--json",
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stderr) == (0, "")
     folder = project / "dags" / "mine"
     assert json.loads(done.stdout) == {"dag_id": "mine", "folder": str(folder)}
     topology = json.loads((folder / "topology.json").read_text())
@@ -58,5 +58,7 @@ def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
     )
     assert done.returncode == 2  # noqa: PLR2004
     assert done.stdout == ""
-    assert received in done.stderr.splitlines()[-1]
+    *printed, line = done.stderr.splitlines()
+    assert printed == (["noise on standard output"] if "nothing" in reference else [])
+    assert received in line
     assert list((project / "dags").iterdir()) == []

@@ -236,3 +236,55 @@ def test_the_command_line_lints(path):
     assert done.returncode == 1
     assert "2.1.0 only" in json.loads(done.stdout)["problems"][0]
     assert pathlib.Path(json.loads(done.stdout)["path"]) == path
+
+
+_PIPELINES = """
+from tfx import v1 as tfx
+
+def create():
+    gen = tfx.components.CsvExampleGen(input_base="data")
+    return tfx.dsl.Pipeline("mine", "minio://bucket/root", components=[gen])
+
+def broken():
+    raise KeyError("mine")
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    (tmp_path / "my_pipeline.py").write_text(_PIPELINES)
+    (tmp_path / "settings.yaml").write_text("image: mine:1\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def _compile(function):
+    return _command("compile", f"my_pipeline:{function}", "--settings", "settings.yaml")
+
+
+def test_compiling_shows_own_lines_only(project):
+    done = _compile("create")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "Compiled for kubeflow: pipeline.yaml\n"
+    assert (project / "pipeline.yaml").is_file()
+
+
+@pytest.mark.usefixtures("project")
+def test_what_is_no_pipeline_is_one_line():
+    done = _compile("other")
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert "Received: my_pipeline:other" in line
+
+
+@pytest.mark.usefixtures("project")
+def test_a_bug_in_the_users_function_is_shown_whole():
+    done = _compile("broken")
+    assert done.returncode == 1
+    place, first, *_ = done.stderr.splitlines()
+    log = pathlib.Path(place.removeprefix("Log: "))
+    assert "Google" in log.read_text() or "TensorFlow" in log.read_text()
+    log.unlink()
+    assert first == "Traceback (most recent call last):"
+    assert "in broken" in done.stderr
+    assert done.stderr.endswith("KeyError: 'mine'\n")

@@ -12,6 +12,8 @@ import pytest
 from tfx_perf import metadata
 from tfx_perf.templates import copying
 
+_NODE_LINE = re.compile(r"  \S+ +[\d.]+ s  done")
+
 
 def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
     """Runs Python in the project and returns its output."""
@@ -20,6 +22,7 @@ def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
         env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert all(_NODE_LINE.fullmatch(line) for line in done.stderr.splitlines())
     return done.stdout + done.stderr
 
 
@@ -29,6 +32,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     destination = tmp_path_factory.mktemp("perf") / "orders"
     copying.copy_project(copying.PERF, pipeline_name="my_orders", destination=destination)
     return destination
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "shown"),
+    [
+        (["kubeflow_runner.py"], 0, ""),
+        (["local_runner.py", "--set", "steps"], 2, "Received: --set steps."),
+        (["local_runner.py", "--set", "steps=3"], 2, "Received: parameter=steps."),
+    ],
+)
+def test_only_own_lines_are_shown(project, arguments, code, shown):
+    done = subprocess.run(
+        [sys.executable, *arguments], cwd=project, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (code, "")
+    assert shown in done.stderr
+    assert len(done.stderr.splitlines()) == bool(shown)
 
 
 @pytest.mark.slow
@@ -49,6 +69,7 @@ def _baseline(run: metadata.Run) -> list[str]:
 def first_run(project: pathlib.Path) -> tuple[metadata.Run, str]:
     """The first run, and what the terminal showed."""
     shown = _call(project, "local_runner.py", "--set", "train_steps=300")
+    assert (project / "output" / "run.log").read_text().count(" is finished.") > 10  # noqa: PLR2004
     return _newest(project), shown
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich import console, markup
 
-from tfx_perf import errors, validation
+from tfx_perf import errors, quiet, validation
 from tfx_perf.cli import terminal
 
 if TYPE_CHECKING:
@@ -47,14 +47,18 @@ def deploy_command(
     NAME in MODULE is a Pipeline, or a function without arguments that returns one. The DAG runs
     each node with the Python that runs this command; Airflow may have another one.
     """
-    from tfx_perf.pipelines.airflow import AirflowSettings, deploy
-
-    values = validation.read_yaml(settings_path) if settings_path else None
-    settings = AirflowSettings.of(values, source=settings_path or "settings")
     folder = os.path.abspath(project)
-    if not settings.container:
-        settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
-    with console.Console(stderr=True).status("Compiling"), contextlib.redirect_stdout(sys.stderr):
+    with (
+        quiet.libraries() as shown,
+        console.Console(file=shown).status("Compiling"),
+        contextlib.redirect_stdout(shown),
+    ):
+        from tfx_perf.pipelines.airflow import AirflowSettings, deploy
+
+        values = validation.read_yaml(settings_path) if settings_path else None
+        settings = AirflowSettings.of(values, source=settings_path or "settings")
+        if not settings.container:
+            settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
         deployed = deploy(
             _load(pipeline, pathlib.Path(folder)), dags_folder=dags_folder, settings=settings
         )

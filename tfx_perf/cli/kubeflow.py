@@ -1,5 +1,6 @@
 """`tfx-perf kubeflow`: compile a pipeline for Kubeflow, check, upload, run and schedule it."""
 
+import contextlib
 import dataclasses
 import functools
 import importlib
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich import markup
 
-from tfx_perf import errors
+from tfx_perf import errors, quiet
 from tfx_perf.cli import terminal
 
 if TYPE_CHECKING:
@@ -96,10 +97,11 @@ def _job_options(function: Callable[..., None]) -> Callable[..., None]:
 @_JSON
 def compile_command(*, target: str, settings_path: str, output: str, as_json: bool) -> None:
     """Compiles the pipeline that MODULE:FUNCTION returns."""
-    from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline
+    with quiet.libraries() as shown, contextlib.redirect_stdout(shown):
+        from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline
 
-    settings = KubeflowSettings.from_yaml(settings_path)
-    path = compile_pipeline(_load(target)(), output=output, settings=settings)
+        settings = KubeflowSettings.from_yaml(settings_path)
+        path = compile_pipeline(_load(target)(), output=output, settings=settings)
     if as_json:
         terminal.show_json({"path": str(path), "target": settings.target})
     else:

@@ -11,13 +11,12 @@ import sys
 import click
 
 import tfx_perf
-from tfx_perf import errors
+from tfx_perf import errors, quiet
 
 SUBCOMMANDS = (
     "addon", "airflow", "bless", "calibrate", "compare", "data-service", "demo", "doctor",
     "history", "kubeflow", "template", "tfx", "unbless",
 )  # fmt: skip
-_EXIT_USER_ERROR = 2
 
 
 class _LazyGroup(click.Group):
@@ -57,8 +56,8 @@ def main() -> None:
         code = cli.main(prog_name="tfx-perf", standalone_mode=False)
     except (click.ClickException, errors.UserError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        click.echo(f"tfx-perf: {' '.join(text.split())}", err=True)
-        code = _EXIT_USER_ERROR
+        quiet.tell(text, program="tfx-perf")
+        code = quiet.EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):
         from tfx_perf.cli import terminal  # with rich, which takes longer to import than all else
 

@@ -3,11 +3,8 @@
 import sys
 from collections.abc import Sequence
 
-import click
+from tfx_perf import errors, quiet
 
-from tfx_perf import errors
-
-_EXIT_USER_ERROR = 2
 _FAILED_RUN = "Error while running"
 
 
@@ -29,11 +26,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli_main.cli_group.main(args=arguments, prog_name="tfx")
     except errors.UserError as error:
-        click.echo(f"tfx: {' '.join(str(error).split())}", err=True)
-        sys.exit(_EXIT_USER_ERROR)
+        quiet.tell(str(error), program="tfx")
+        sys.exit(quiet.EXIT_USER_ERROR)
     except SystemExit as error:
         # So TFX says what the user got wrong; a run that failed is not among it.
         if isinstance(error.code, str) and not error.code.startswith(_FAILED_RUN):
-            click.echo(f"tfx: {error.code.strip()}", err=True)
-            sys.exit(_EXIT_USER_ERROR)
+            quiet.tell(error.code, program="tfx")
+            sys.exit(quiet.EXIT_USER_ERROR)
         raise

@@ -1,0 +1,92 @@
+"""Keeps standard error for a program's own lines, while libraries write into a file.
+
+TensorFlow, Beam, kfp and Google's clients say dozens of lines when they are imported, part of
+them from C++ and before any setting of theirs takes effect. So the descriptor is another one.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import TextIO
+
+from tfx_perf import errors
+
+_STANDARD_ERROR = 2
+EXIT_USER_ERROR = 2
+
+
+@contextlib.contextmanager
+def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
+    """Sends what is written to standard error, while the context lasts, into a file.
+
+    That of processes that are started meanwhile, too. Where the file is, is said when an
+    exception leaves the context; not for a `UserError`, whose message says all.
+
+    Args:
+        log_path: the file, written anew; its folder is made if need be. None: a temporary one,
+            which stays only if its place is said.
+
+    Yields:
+        The standard error that was, for the program's own lines.
+    """
+    log, path = _opened(log_path)
+    is_needed = log_path is not None
+    with open(
+        os.dup(_STANDARD_ERROR), "w", buffering=1, encoding="utf-8", errors="backslashreplace"
+    ) as terminal:
+        _replace_standard_error(log)
+        os.close(log)
+        try:
+            yield terminal
+        except errors.UserError:
+            raise
+        except Exception:
+            is_needed = True
+            terminal.write(f"Log: {path}\n")
+            raise
+        finally:
+            _replace_standard_error(terminal.fileno())
+            if not is_needed:
+                path.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
+    """Does for a whole script what `libraries` does, and ends it if the user got something wrong.
+
+    A `UserError` is then one line on standard error and exit code 2, as for `tfx-perf`.
+
+    Args:
+        log_path: as for `libraries`.
+
+    Yields:
+        The standard error that was, for the script's own lines.
+    """
+    try:
+        with libraries(log_path) as terminal:
+            yield terminal
+    except errors.UserError as error:
+        tell(str(error), program=os.path.basename(sys.argv[0]))
+        sys.exit(EXIT_USER_ERROR)
+
+
+def tell(error: str, *, program: str) -> None:
+    """Writes what the user got wrong to standard error, as one line."""
+    print(f"{program}: {' '.join(error.split())}", file=sys.stderr)
+
+
+def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]:
+    if log_path is None:
+        descriptor, name = tempfile.mkstemp(prefix="tfx-perf-", suffix=".log")
+        return descriptor, pathlib.Path(name)
+    path = pathlib.Path(log_path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666), path
+
+
+def _replace_standard_error(descriptor: int) -> None:
+    sys.stderr.flush()
+    os.dup2(descriptor, _STANDARD_ERROR)
