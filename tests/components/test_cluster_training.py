@@ -1,6 +1,8 @@
 """OptimizedTrainer hands its training to workers: the real executor, the real processes."""
 
+import functools
 import json
+import os
 import pathlib
 import signal
 import subprocess
@@ -18,9 +20,11 @@ from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
+    cluster_access,
     cluster_training,
     job_api,
     job_run,
+    manifests,
 )
 
 # Without the conversion of tf_keras itself, which takes half a minute.
@@ -401,4 +405,90 @@ def test_a_job_of_an_attempt_that_failed_is_made_anew(trainer, cluster, tmp_path
     cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
     run(trainer, tmp_path)
     assert len(cluster.made) == 2
+    assert is_clean(cluster, tmp_path)
+
+
+@pytest.fixture
+def in_pod(cluster, tmp_path, monkeypatch):
+    """Has this process run in a pod of the cluster, of the name that the function is given."""
+    from kubernetes import config
+
+    (tmp_path / "namespace").write_text("team")
+    monkeypatch.setattr(cluster_access, "_NAMESPACE", tmp_path / "namespace")
+    # The library's own way is HTTPS only.
+    here = functools.partial(config.load_kube_config, os.environ["KUBECONFIG"])
+    monkeypatch.setattr(config, "load_incluster_config", here)
+
+    def run_in(name):
+        monkeypatch.setenv("KFP_POD_NAME", name)
+        cluster.pods[name] = f"uid of {name}"
+
+    return run_in
+
+
+def owners(cluster):
+    return [each["name"] for each in cluster.made[0].manifest["metadata"]["ownerReferences"]]
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
+def test_the_job_ends_with_the_pod_that_submitted_it(kind, trainer, cluster, tmp_path, in_pod):
+    in_pod("trainer-1")
+    cluster.stand_ins = {0: WAITS, 1: WAITS}
+    _when_it_runs(cluster, cluster.pods.clear)
+    with pytest.raises(errors.MeasurementError, match="it is gone"):
+        run(trainer, tmp_path, kind=kind)
+    assert owners(cluster) == ["trainer-1"]
+    assert is_clean(cluster, tmp_path)
+
+
+def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp_path, in_pod):
+    cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
+    process = start(trainer, tmp_path)
+    wait_for_job(cluster, process)
+    process.kill()
+    process.wait()
+    before = {"apiVersion": "v1", "kind": "Pod", "name": "trainer-1", "uid": "uid of trainer-1"}
+    cluster.pods["trainer-1"] = before["uid"]
+    cluster.made[0].manifest["metadata"]["ownerReferences"] = [before]
+    in_pod("trainer-2")
+
+    def go_on():
+        while len(owners(cluster)) == 1:
+            time.sleep(0.05)
+        del cluster.pods["trainer-1"]
+        cluster.reconcile()
+        (cluster.folder / "go_on").touch()
+
+    threading.Thread(target=go_on, daemon=True).start()
+    run(trainer, tmp_path)
+    assert owners(cluster) == ["trainer-1", "trainer-2"]
+    assert len(cluster.made) == 1
+    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+    assert is_clean(cluster, tmp_path)
+
+
+@pytest.mark.parametrize("obstacle", ["rights", "name", "namespace"])
+def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, cluster, tmp_path, in_pod):
+    in_pod("trainer-1")
+    cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
+    if obstacle == "rights":
+        cluster.forbidden = {"pods"}
+    elif obstacle == "name":
+        cluster.pods.clear()
+    else:
+        (tmp_path / "namespace").write_text("other")
+    run(trainer, tmp_path, namespace="team")
+    assert "ownerReferences" not in cluster.made[0].manifest["metadata"]
+    assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
+def test_the_operator_ends_a_job_that_nobody_waits_for(
+    kind, trainer, cluster, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(manifests, "_MARGIN_SECONDS", 0)
+    monkeypatch.setattr(job_run.JobRun, "_raise_late", lambda *_: None)  # as if it were not there
+    cluster.stand_ins = {0: WAITS, 1: WAITS}
+    with pytest.raises(errors.MeasurementError, match="longer than specified deadline"):
+        run(trainer, tmp_path, kind=kind, timeout_seconds=1)
     assert is_clean(cluster, tmp_path)

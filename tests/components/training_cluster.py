@@ -68,7 +68,8 @@ class Job:
             self.signal(signal.SIGKILL)
         if self.outcome or self.deleted:
             return
-        deadline = self.manifest["spec"].get("runPolicy", {}).get("activeDeadlineSeconds")
+        spec = self.manifest["spec"]
+        deadline = spec.get("runPolicy", spec).get("activeDeadlineSeconds")
         if any(self.codes):
             failed = sum(bool(code) for code in self.codes)
             self.outcome = "Failed", f"{self.kind} {self.name} has failed: {failed} of the workers."
@@ -79,6 +80,10 @@ class Job:
         if self.outcome:  # cleanPodPolicy: what still runs is deleted
             self.cleaned = {index for index, code in enumerate(self.codes) if code is None}
             self.signal(signal.SIGTERM)
+
+    def delete(self):
+        self.deleted = self.deleted or time.monotonic()
+        self.signal(signal.SIGTERM)
 
     def signal(self, number):
         for process in self.processes:
@@ -148,6 +153,7 @@ class TrainingCluster:
         installed: the operators' resources.
         stand_ins: worker's index to Python code that runs in the place of its command.
         requests: method and path of all that came.
+        pods: other pods that are there, name to uid.
         jobs: those that are there, by name.
         made: all jobs that ever were.
     """
@@ -156,7 +162,7 @@ class TrainingCluster:
         self.folder = folder
         self.failures, self.forbidden, self.requests = [], set(), []
         self.installed = {"tfjobs", "trainjobs"}
-        self.stand_ins, self.jobs, self.made = {}, {}, []
+        self.stand_ins, self.pods, self.jobs, self.made = {}, {}, {}, []
         self.lock = threading.RLock()
         runtime = _ROOT / "kubeflow" / "manifests" / "training" / "training_runtime.yaml"
         self.runtimes = {
@@ -198,6 +204,10 @@ class TrainingCluster:
         with self.lock:
             for name, job in list(self.jobs.items()):
                 job.reconcile()
+                # Kubernetes' garbage collection.
+                owners = job.manifest["metadata"].get("ownerReferences", [])
+                if owners and not any(each["uid"] in self.pods.values() for each in owners):
+                    job.delete()
                 if job.deleted and None not in job.codes:
                     del self.jobs[name]
 
@@ -241,7 +251,11 @@ class TrainingCluster:
 
     def _train_job(self, manifest):
         spec, name = manifest["spec"], manifest["metadata"]["name"]
-        _only(spec, {"runtimeRef", "trainer", "initializer", "suspend", "managedBy"}, "spec")
+        allowed = {
+            "runtimeRef", "trainer", "initializer", "suspend", "managedBy",
+            "activeDeadlineSeconds",
+        }  # fmt: skip
+        _only(spec, allowed, "spec")
         _only(spec["runtimeRef"], {"apiGroup", "kind", "name"}, "spec.runtimeRef")
         trainer = spec["trainer"]
         allowed = {"image", "command", "args", "env", "numNodes", "resourcesPerNode"}
@@ -316,7 +330,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(content)
 
-    do_GET = do_POST = do_DELETE = _answer  # noqa: N815
+    do_GET = do_POST = do_PATCH = do_DELETE = _answer  # noqa: N815
 
     def _result(self, path, query, body):
         cluster = self.cluster
@@ -342,8 +356,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise Refused(404, f'{plural}.{group} "{name[0]}" not found')
         if self.command == "DELETE":
             assert query["propagationPolicy"] == "Foreground"
-            job.deleted = job.deleted or time.monotonic()
-            job.signal(signal.SIGTERM)
+            job.delete()
+        if self.command == "PATCH":
+            assert self.headers["Content-Type"] == "application/merge-patch+json"
+            change = json.loads(body)
+            _only(change, {"metadata"}, "job")
+            metadata = {**job.manifest["metadata"], **change["metadata"]}
+            _check_metadata(kind, {**job.manifest, "metadata": metadata})
+            job.manifest["metadata"] = metadata
         return job.document()
 
     def _pods(self, rest, query):
@@ -354,6 +374,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             for job in self.cluster.jobs.values()
             for pod in job.pods()
         ]
+        if len(rest) == 1:
+            if rest[0] not in self.cluster.pods:
+                raise Refused(404, f'pods "{rest[0]}" not found')
+            metadata = {"name": rest[0], "uid": self.cluster.pods[rest[0]]}
+            return {"kind": "Pod", "apiVersion": "v1", "metadata": metadata}
         if rest:
             name, what = rest
             assert what == "log"

@@ -100,8 +100,8 @@ def test_what_several_workers_need_fits_together():
         for resource in rule["resources"]
     }
     assert allowed == {
-        **{(kind.group, kind.plural): {"create", "get", "delete"} for kind in KINDS},
-        ("", "pods"): {"list"},
+        **{(kind.group, kind.plural): {"create", "get", "patch", "delete"} for kind in KINDS},
+        ("", "pods"): {"get", "list"},
         ("", "pods/log"): {"get"},
     }
     pod = NODE["template"]["spec"]["template"]["spec"]

@@ -1,17 +1,35 @@
 """The way to the cluster: from a pod by its service account, else by the kube config."""
 
+import dataclasses
 import os
 import pathlib
+import socket
 from typing import Any
 
 from tfx_perf import errors
 
 _NAMESPACE = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _DEFAULT_NAMESPACE = "default"
+_POD_NAME = "KFP_POD_NAME"  # Kubeflow Pipelines says it; elsewhere it is the host's name
 
 
-def connected() -> tuple[Any, str]:
-    """Returns a client of `kubernetes`, an `ApiClient`, and the namespace that one is in.
+@dataclasses.dataclass(frozen=True)
+class Access:
+    """A way to the cluster.
+
+    Attributes:
+        client: an `ApiClient` of `kubernetes`.
+        namespace: that one is in.
+        pod: name of the pod that this process runs in; None outside the cluster.
+    """
+
+    client: Any
+    namespace: str
+    pod: str | None
+
+
+def connected() -> Access:
+    """Returns the way to the cluster.
 
     Raises:
         UserError: the library is not installed, or there is no cluster.
@@ -27,6 +45,7 @@ def connected() -> tuple[Any, str]:
     try:
         config.load_incluster_config(client_configuration=configuration)
         namespace = _NAMESPACE.read_text(encoding="utf-8").strip()
+        pod = os.environ.get(_POD_NAME) or socket.gethostname()
     except (config.ConfigException, OSError):
         path = os.environ.get("KUBECONFIG")  # as it is now, not when the library was imported
         try:
@@ -38,5 +57,6 @@ def connected() -> tuple[Any, str]:
                 f"and no kube config ({error}). Run it on the cluster, or set KUBECONFIG."
             ) from error
         namespace = active["context"].get("namespace", _DEFAULT_NAMESPACE)
+        pod = None
     configuration.retries = False  # JobApi's are the only ones
-    return client.ApiClient(configuration), namespace
+    return Access(client.ApiClient(configuration), namespace=namespace, pod=pod)

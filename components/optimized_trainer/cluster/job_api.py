@@ -34,14 +34,20 @@ class JobApi:
     """
 
     def __init__(self, kind: JobKind, *, namespace: str | None = None) -> None:
-        cluster, own_namespace = cluster_access.connected()
+        self._access = cluster_access.connected()
         from kubernetes import client
         from urllib3 import exceptions
 
         self._kind = kind
-        self._namespace = namespace or own_namespace
+        self._namespace = namespace or self._access.namespace
         self.pause: Callable[[float], None] = time.sleep
-        self._jobs, self._core = client.CustomObjectsApi(cluster), client.CoreV1Api(cluster)
+        self._jobs = client.CustomObjectsApi(self._access.client)
+        self._core = client.CoreV1Api(self._access.client)
+        # By itself the client sends, in some versions, a kind of patch that jobs do not have.
+        header = ("Content-Type", "application/merge-patch+json")
+        self._patches = client.CustomObjectsApi(
+            client.ApiClient(self._access.client.configuration, *header)
+        )
         self._api_error, self._http_error = client.ApiException, exceptions.HTTPError
         self._place = {
             "group": kind.group,
@@ -71,6 +77,41 @@ class JobApi:
             if getattr(error.__cause__, "status", None) == _CONFLICT:
                 return None
             raise
+
+    def owner(self) -> dict[str, str] | None:
+        """Returns a reference to this process's pod, with whose end the cluster may end a job.
+
+        None outside the cluster, and from a pod of another namespace, whom Kubernetes takes for
+        one that is gone.
+
+        Raises:
+            UserError: the account may not look at its pod.
+        """
+        if self._access.pod is None or self._namespace != self._access.namespace:
+            return None
+        found = self._call(
+            self._core.read_namespaced_pod,
+            name=self._access.pod,
+            namespace=self._namespace,
+            missing=True,
+        )
+        if found is None:  # e.g. on the machine's own network, where the host's name is another
+            return None
+        metadata = found.metadata
+        return {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid}
+
+    def set_owners(self, name: str, owners: list[dict[str, Any]]) -> None:
+        """Says on whose end Kubernetes deletes a job: when the last one of them is gone.
+
+        Raises:
+            UserError: the account may not change the job.
+        """
+        self._call(
+            self._patches.patch_namespaced_custom_object,
+            name=name,
+            body={"metadata": {"ownerReferences": owners}},
+            **self._place,
+        )
 
     def delete(self, name: str) -> None:
         """Deletes a job, if it is there, and its pods before it."""

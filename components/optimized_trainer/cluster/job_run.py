@@ -79,18 +79,42 @@ class JobRun:
                 "is there. Delete it."
             )
         self._is_begun = True
+        owner = self._owner()
         if found is not None and self._can_be_used(found):
+            self._take_over(found, owner)
             _LOGGER.info("%s is there from an attempt before; waiting for it.", self._title)
             return found["metadata"]["uid"]
         if found is not None:
             _LOGGER.info("%s of an attempt before is of no use and deleted.", self._title)
             self._delete()
         prepare()
+        if owner:
+            self._manifest["metadata"]["ownerReferences"] = [owner]
         found = self._api.create(self._manifest) or self._api.get(self._name)
         if found is None:
             self._raise_gone()
         _LOGGER.info("%s is created.", self._title)
         return found["metadata"]["uid"]
+
+    def _owner(self) -> dict[str, str] | None:
+        """Returns this pod, with which the job ends if nobody is left to delete it."""
+        try:
+            return self._api.owner()
+        except errors.UserError as error:
+            _LOGGER.warning("%s would outlive this pod if that is deleted. %s", self._title, error)
+            return None
+
+    def _take_over(self, found: dict[str, Any], owner: dict[str, str] | None) -> None:
+        """Has a job that is there outlive the pod that created it."""
+        owners = found["metadata"].get("ownerReferences", [])
+        if owner is None or any(each["uid"] == owner["uid"] for each in owners):
+            return
+        try:
+            self._api.set_owners(self._name, [*owners, owner])
+        except errors.UserError as error:
+            _LOGGER.warning(
+                "%s ends when the pod of the attempt before is deleted. %s", self._title, error
+            )
 
     def _can_be_used(self, found: dict[str, Any]) -> bool:
         if "deletionTimestamp" in found["metadata"] or not self._exchange.is_prepared:

@@ -14,6 +14,8 @@ _USER = 1000
 _PORT = 2222
 # If OptimizedTrainer's pod is killed, it is tried again before that.
 _KEPT_SECONDS = 3600
+# OptimizedTrainer, if it is there, deletes the job before the operator ends it, and says more.
+_MARGIN_SECONDS = 60
 
 
 def manifest(
@@ -45,7 +47,7 @@ def _tf_job_spec(
         "runPolicy": {
             "cleanPodPolicy": "Running",  # what has ended stays until its log has been read
             "backoffLimit": 0,
-            "activeDeadlineSeconds": settings.timeout_seconds,
+            "activeDeadlineSeconds": _deadline_seconds(settings),
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
         },
         # Else the others are killed when the first one ends.
@@ -88,7 +90,13 @@ def _train_job_spec(
             "name": settings.runtime,
         },
         "trainer": trainer,
+        # From Kubeflow Trainer 2.2 on; an older one drops it.
+        "activeDeadlineSeconds": _deadline_seconds(settings),
     }
+
+
+def _deadline_seconds(settings: ClusterJob) -> int:
+    return settings.timeout_seconds + _MARGIN_SECONDS
 
 
 def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
