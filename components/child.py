@@ -2,7 +2,8 @@
 
 The child is a fresh interpreter (a fork would inherit TensorFlow's threads in a broken state),
 or a fork of one that has done nothing but imports (`child_server`), with the parent's import path
-and Keras line, in a process group of its own. It ends with its parent, however that ends.
+and Keras line, in a process group of its own. It and what it has started end with its parent,
+however that ends (`child_guard`).
 """
 
 import contextlib
@@ -17,7 +18,7 @@ from collections.abc import Mapping
 from typing import IO, Any
 
 from tfx_perf import errors
-from tfx_perf.components import child_server, child_side
+from tfx_perf.components import child_guard, child_server, child_side
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
@@ -125,8 +126,7 @@ def _run_interpreter(
     try:
         return process.wait(timeout_seconds) if log else _wait_as_its_shell(process)
     finally:  # also on Ctrl-C, which does not reach another process group
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
+        process.send_signal(child_guard.END)
         process.wait()
 
 

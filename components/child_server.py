@@ -19,7 +19,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf.components import child_side
+from tfx_perf.components import child_guard, child_side
 from tfx_perf.hardware import host
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
@@ -111,15 +111,15 @@ class ChildServer:
             answer = started.stdout.readline()
             return int(answer) if answer else -signal.SIGKILL  # the server died, and it with it
         finally:  # also on Ctrl-C, which does not reach another process group
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
             if not in_time:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, child_guard.END)
                 started.stdout.readline()
 
 
 def _serve(parent: int) -> None:
     """Forks a child for every line on standard input; answers its pid and its exit code."""
-    child_side.end_with(parent)
+    child_guard.end_with(parent)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what imports print is no answer
     while select.select([sys.stdin.buffer], [], [], _IDLE_SECONDS)[0]:
@@ -148,6 +148,7 @@ def _become_child(order: Mapping[str, Any], *, parent: int) -> None:
     code = 1
     try:
         os.setsid()
+        child_guard.split(parent)
         log = os.open(order["log"], os.O_WRONLY | os.O_APPEND)
         for descriptor, stream in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
             os.dup2(descriptor, stream)
@@ -158,7 +159,7 @@ def _become_child(order: Mapping[str, Any], *, parent: int) -> None:
         importlib.invalidate_caches()
         if "numpy" in sys.modules:  # else all children would draw the same numbers
             sys.modules["numpy"].random.seed()
-        child_side.carry_out(order["request"], order["response"], parent=parent)
+        child_side.carry_out(order["request"], order["response"])
         code = 0
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 1

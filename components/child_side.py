@@ -1,39 +1,25 @@
 """The child's side of `child`: calls the function that it is asked to, and writes its result."""
 
 import contextlib
-import ctypes
 import importlib
 import json
-import os
 import pathlib
-import signal
 import sys
 import traceback
 
 from tfx_perf import errors
-
-_PR_SET_PDEATHSIG = 1
-
-
-def end_with(parent: int) -> None:
-    """Has the kernel kill this process when its parent ends, see prctl(2); Linux only."""
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it had ended before
-        sys.exit("The parent is gone.")
+from tfx_perf.components import child_guard
 
 
-def carry_out(request_path: str, response_path: str, *, parent: int) -> None:
+def carry_out(request_path: str, response_path: str) -> None:
     """Carries out a request of `child.run_in_child`.
 
     Args:
         request_path: JSON with `target`, `arguments` and `is_expendable`: whether the kernel had
             better kill this process than its parent.
         response_path: where the result goes, or the error.
-        parent: the process that started this one, with which it ends.
     """
     request = json.loads(pathlib.Path(request_path).read_text())
-    end_with(parent)
     if request["is_expendable"]:  # if memory runs out, it shall not be the parent's end
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
@@ -54,4 +40,5 @@ def carry_out(request_path: str, response_path: str, *, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    carry_out(sys.argv[1], sys.argv[2], parent=int(sys.argv[3]))
+    child_guard.split(int(sys.argv[3]))
+    carry_out(sys.argv[1], sys.argv[2])

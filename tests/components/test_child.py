@@ -1,5 +1,6 @@
 """Functions in a process of their own: results, errors, crashes, hangs."""
 
+import contextlib
 import os
 import pathlib
 import signal
@@ -13,21 +14,38 @@ from tfx_perf import errors
 from tfx_perf.components import child
 
 CASES = """
-import os, signal, subprocess, sys, time
+import multiprocessing, os, psutil, signal, subprocess, sys, time
 from tfx_perf import errors
 
 def add(left, right):
     print("adding")
     return {"sum": left + right, "flag": os.environ.get("FLAG")}
 
-def hang(pid_file):
-    started = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-    open(pid_file, "w").write(str(started.pid))
+def sleep():
     time.sleep(600)
 
 def stay(pid_file):
-    open(pid_file, "w").write(str(os.getpid()))
+    # With a process, one in a session of its own, a fork, and what one has started.
+    sleep_code = "import time; time.sleep(600)"
+    plain = subprocess.Popen([sys.executable, "-c", sleep_code])
+    session = subprocess.Popen([sys.executable, "-c", sleep_code], start_new_session=True)
+    forked = multiprocessing.get_context("fork").Process(target=sleep)
+    forked.start()
+    deep_code = "import subprocess, sys; started = subprocess.Popen([sys.executable, '-c', "
+    deep_code += repr(sleep_code) + "]); print(started.pid, flush=True); started.wait()"
+    deep = subprocess.Popen([sys.executable, "-c", deep_code], stdout=subprocess.PIPE, text=True)
+    deeper = deep.stdout.readline().strip()
+    pids = [os.getpid(), plain.pid, session.pid, forked.pid, deep.pid, deeper]
+    open(pid_file + ".draft", "w").write(" ".join(map(str, pids)))
+    os.rename(pid_file + ".draft", pid_file)
     time.sleep(600)
+
+def leave_behind(pid_file):
+    started = [
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], **own)
+        for own in ({}, {"start_new_session": True})
+    ]
+    open(pid_file, "w").write(" ".join(str(each.pid) for each in started))
 
 def save_at_the_end(pid_file):
     from tfx_perf.training.recovery.termination import Termination
@@ -56,7 +74,8 @@ def oom_score_adj():
 def numbers():
     import random
     import numpy
-    return [random.random(), float(numpy.random.random()), os.getpid(), os.getppid()]
+    guard = psutil.Process().parent()
+    return [random.random(), float(numpy.random.random()), os.getpid(), guard.ppid()]
 
 def train(value):
     import tensorflow as tf
@@ -106,22 +125,39 @@ def test_result_log_and_environment(run, tmp_path):
 def test_timeout_kills_all_that_the_child_started(run, tmp_path):
     pid_file = tmp_path / "pid"
     with pytest.raises(errors.MeasurementError, match="did not end within 4 seconds") as caught:
-        run("hang", timeout_seconds=4, pid_file=str(pid_file))
+        run("stay", timeout_seconds=4, pid_file=str(pid_file))
     assert str(tmp_path / "log") in str(caught.value)
     wait_for_the_end_of(pid_file.read_text())
 
 
-def wait_for_the_end_of(pid):
-    status = pathlib.Path("/proc", pid, "status")
+def wait_for_the_end_of(pids):
     deadline = time.monotonic() + 10
-    while status.exists() and "State:\tZ" not in status.read_text():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    for pid in pids.split():
+        while is_alive(pid):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def is_alive(pid):
+    with contextlib.suppress(OSError):
+        return "State:\tZ" not in pathlib.Path("/proc", pid, "status").read_text()
+    return False
+
+
+def test_a_child_that_ends_by_itself_leaves_only_what_it_has_detached(run, tmp_path):
+    run("leave_behind", pid_file=str(tmp_path / "pid"))
+    plain, detached = (tmp_path / "pid").read_text().split()
+    try:
+        wait_for_the_end_of(plain)
+        assert is_alive(detached)
+    finally:
+        os.kill(int(detached), signal.SIGKILL)
 
 
 @pytest.mark.usefixtures("run")
 @pytest.mark.parametrize("from_server", [False, True])
-def test_child_ends_with_its_parent(tmp_path, from_server):
+@pytest.mark.parametrize("killed", ["parent", "child"])
+def test_nothing_that_the_child_has_started_survives(tmp_path, from_server, killed):
     pid_file = tmp_path / "pid"
     script = (
         "from tfx_perf.components import child; import sys;"
@@ -134,12 +170,16 @@ def test_child_ends_with_its_parent(tmp_path, from_server):
         env={**os.environ, "PYTHONPATH": path},
     )
     deadline = time.monotonic() + 60
-    while not (pid_file.exists() and pid_file.read_text()):
+    while not pid_file.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    parent.kill()
-    parent.wait()
-    wait_for_the_end_of(pid_file.read_text())
+    pids = pid_file.read_text()
+    if killed == "parent":
+        parent.kill()
+    else:
+        os.kill(int(pids.split()[0]), signal.SIGKILL)
+    assert parent.wait(30) == (-signal.SIGKILL if killed == "parent" else 1)
+    wait_for_the_end_of(pids)
 
 
 @pytest.mark.parametrize(
