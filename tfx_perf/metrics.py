@@ -163,6 +163,15 @@ _DETERMINISTIC = frozenset(
     )
 )  # fmt: skip
 
+# How a figure follows the step time, all else being equal; comparable runs have the same batch
+# size and the same FLOPs.
+STEP_TIME_EXPONENTS: Mapping[str, int] = {
+    "step_time_seconds": 1,
+    "cost_per_million_examples": 1,
+    "examples_per_second": -1,
+    "mfu_ratio": -1,
+}
+
 EVALUATION_PREFIX = "evaluation/"
 # Words in the names of TFMA's and Keras' metrics; the first that is found counts.
 _WORDS = {

@@ -67,6 +67,50 @@ def test_a_rule_replaces_the_default_null_takes_it_away_and_the_others_stay():
     ) == {"train_loss": Rule(max=1)}
 
 
+def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
+    looser = Rule(margin=0.5, noise=0.1)
+    rules = GateConfig(rules={"step_time_seconds": looser}, price_per_hour=1.0).rules_for(())
+    rate, cost = rules["examples_per_second"], rules["cost_per_million_examples"]
+    assert (rate.margin, rate.budget) == pytest.approx((1 / 3, 2 / 3))  # of 1.5 and 3 times
+    assert (cost.margin, cost.budget) == pytest.approx((0.5, 2.0))
+    assert (rate.noise, rate.optional, rate.advisory) == (0.1, True, False)
+    for key, rule in rules.items():
+        rule.check_for(key)
+    others = set(rules) - set(metrics.STEP_TIME_EXPONENTS)
+    assert {key: rules[key] for key in others} == {
+        key: rule for key, rule in gate_defaults.RULES.items() if key in others
+    }
+    advisory = Rule(margin=0.03, advisory=True)
+    assert GateConfig(rules={"step_time_seconds": advisory}).rules_for(())[
+        "examples_per_second"
+    ].advisory
+
+
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"step_time_seconds": Rule(margin=0.01)},
+        {"step_time_seconds": Rule(max=1.0)},
+        {"step_time_seconds": None},
+        {"examples_per_second": Rule(margin=0.5)},
+    ],
+)
+def test_other_rules_loosen_nothing_else(rules):
+    found = GateConfig(rules=rules).rules_for(())
+    for key in {"step_time_seconds", "examples_per_second", "mfu_ratio"} - rules.keys():
+        rule, default = found[key], gate_defaults.RULES[key]
+        assert (rule.margin, rule.largest_change) == (default.margin, default.largest_change)
+        assert rule.advisory == default.advisory
+
+
+def test_a_rule_for_a_figure_that_follows_holds_as_it_is():
+    own = Rule(margin=0.05)
+    given = {"step_time_seconds": Rule(margin=0.5), "examples_per_second": own}
+    assert GateConfig(rules=given).rules_for(())["examples_per_second"] == own
+    alone = GateConfig(use_defaults=False, rules={"step_time_seconds": Rule(margin=0.5)})
+    assert set(alone.rules_for(())) == {"step_time_seconds"}
+
+
 def test_every_default_rule_can_fire():
     for key, rule in gate_defaults.RULES.items():
         rule.check_for(key)

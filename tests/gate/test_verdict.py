@@ -1,11 +1,13 @@
 """The decision over all rules."""
 
 import math
+import pathlib
 
 import pydantic
 import pytest
 from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
 
+from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
@@ -13,6 +15,7 @@ from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
+from tfx_perf.templates import copying
 
 KEY = "step_time_seconds"
 CHANGE = only(step_time_seconds={"margin": 0.05, "budget": 0.25})
@@ -236,3 +239,24 @@ def test_a_gate_of_advisory_rules_alone_still_has_a_record_that_can_be_written(t
     record.write(tmp_path / "evaluation.json")
     assert record.outcomes[0].verdict is Verdict.REGRESSION
     assert math.isfinite(record.outcomes[0].highest)
+
+
+def test_the_templates_margin_holds_for_the_rate_as_well():
+    path = pathlib.Path(copying.__file__).parent / "perf" / "perf.yaml"
+    settings = PerfConfig.from_yaml(path).gate
+
+    def trained(name, seconds):
+        return run(
+            name, step_time_seconds=seconds, examples_per_second=64 / seconds,
+            peak_memory_bytes=1e9, input_wait_ratio=0.1,
+        )  # fmt: skip
+
+    ledger = Ledger(entries=tuple(trained(f"r{i}", 1 + 0.01 * i) for i in range(5)))
+    within, beyond = (
+        evaluate(trained("new", seconds), ledger=ledger, settings=settings)
+        for seconds in (1.45, 6.0)
+    )
+    assert within.blessed, within.headline
+    assert not beyond.blessed
+    refused = {item.metric for item in beyond.outcomes if item.verdict is not Verdict.PASS}
+    assert {"step_time_seconds", "examples_per_second"} <= refused

@@ -3,20 +3,11 @@
 import math
 from collections.abc import Sequence
 
-from tfx_perf import records
+from tfx_perf import metrics, records
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.rule import Rule
 from tfx_perf.statistics import Interval
-
-# How a figure follows the step time, all else being equal; comparable runs have the same batch
-# size and the same FLOPs.
-_EXPONENTS = {
-    "step_time_seconds": 1,
-    "cost_per_million_examples": 1,
-    "examples_per_second": -1,
-    "mfu_ratio": -1,
-}
 
 
 class Remeasured(records.Record):
@@ -45,7 +36,7 @@ class Remeasured(records.Record):
     def may_settle(outcome: Outcome) -> bool:
         """Whether measuring in turns may change the answer from comparing runs."""
         refusal = outcome.verdict in (Verdict.INCONCLUSIVE, Verdict.REGRESSION)
-        return refusal and outcome.metric in _EXPONENTS
+        return refusal and outcome.metric in metrics.STEP_TIME_EXPONENTS
 
     def settle(self, outcome: Outcome, rule: Rule, *, baseline: Sequence[Run]) -> Outcome:
         """Returns the answer to a rule, which is another one if the interval is clear.
@@ -73,7 +64,7 @@ class Remeasured(records.Record):
 
     def _judge_change(self, outcome: Outcome, rule: Rule) -> Verdict:
         """Answers by how much worse it is than the blessed run."""
-        sign = math.copysign(1, _EXPONENTS[outcome.metric])
+        sign = math.copysign(1, metrics.STEP_TIME_EXPONENTS[outcome.metric])
         least, most = sorted(sign * (factor - 1) for factor in self._factors(outcome))
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
         if least > rule.margin:
@@ -95,5 +86,5 @@ class Remeasured(records.Record):
 
     def _factors(self, outcome: Outcome) -> tuple[float, float]:
         """Returns the ends of the interval of the figure over the blessed run's."""
-        exponent = _EXPONENTS[outcome.metric]
+        exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
         return self.ratio.low**exponent, self.ratio.high**exponent

@@ -6,7 +6,7 @@ from typing import Annotated
 import pydantic
 
 from tfx_perf import metrics
-from tfx_perf.settings import gate_defaults
+from tfx_perf.settings import following, gate_defaults
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
 from tfx_perf.settings.section import Section
@@ -23,7 +23,8 @@ class GateConfig(Section):
 
     Attributes:
         rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
-            replaces the default one for its metric, null takes it away.
+            replaces the default one for its metric, null takes it away. A looser margin for
+            the step time loosens the default rules of the figures that follow from it.
         use_defaults: whether the rules of `tfx_perf.settings.gate_defaults` hold where `rules`
             says nothing.
         policy: what each verdict does.
@@ -89,6 +90,12 @@ class GateConfig(Section):
             rules |= {key: gate_defaults.EVALUATION_RULE for key in keys if _has_default(key)}
             if self.price_per_hour is None:
                 del rules[_COST]
+            leader = self.rules.get(following.LEADER)
+            if leader is not None:
+                rules |= {
+                    key: following.loosened(key, rules[key], leader=leader)
+                    for key in following.FOLLOWERS.keys() & rules.keys()
+                }
         rules |= self.rules
         return {key: rule for key, rule in rules.items() if rule is not None}
 
