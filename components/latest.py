@@ -1,5 +1,6 @@
 """Finds what the runs before have left in ML Metadata."""
 
+import collections
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -72,7 +73,9 @@ class BeforeStrategy(LatestStrategy):
         for key, candidates in input_dict.items():
             if key != self._source:
                 makers = _makers(store, candidates)
-                made_from = _made_from(store, makers, ids, run_label=self._run_label)
+                made_from = _made_from(
+                    store, makers, ids, source=self._source, run_label=self._run_label
+                )
                 first_id = min(made_from, default=None)
                 decided = _decided(makers)
                 older[key] = [
@@ -99,9 +102,12 @@ def _makers(store: Any, items: Sequence[artifact.Artifact]) -> _Makers:
 
 
 def _made_from(
-    store: Any, makers: _Makers, source_ids: set[int], *, run_label: str | None
+    store: Any, makers: _Makers, source_ids: set[int], *, source: str, run_label: str | None
 ) -> set[int]:
-    """Returns the ids of what executions with that label made from a source."""
+    """Returns the ids of what executions with that label made from a source.
+
+    From all of it: of a window that moves on, the next one has the most in common with it.
+    """
     of_this_label = {
         execution.id: made
         for execution, made in makers
@@ -109,12 +115,21 @@ def _made_from(
     }
     if not of_this_label:
         return set()
+    read: dict[int, set[int]] = collections.defaultdict(set)
+    for event in store.get_events_by_execution_ids(list(of_this_label)):
+        if event.type == metadata_store_pb2.Event.INPUT and _is_of(event, source):
+            read[event.execution_id].add(event.artifact_id)
     return {
         item_id
-        for event in store.get_events_by_execution_ids(list(of_this_label))
-        if event.type == metadata_store_pb2.Event.INPUT and event.artifact_id in source_ids
-        for item_id in of_this_label[event.execution_id]
+        for execution_id, ids in read.items()
+        if ids == source_ids
+        for item_id in of_this_label[execution_id]
     }
+
+
+def _is_of(event: metadata_store_pb2.Event, key: str) -> bool:
+    """Whether an event is about the input of that key."""
+    return any(step.key == key for step in event.path.steps)
 
 
 def _decided(makers: _Makers) -> set[int]:

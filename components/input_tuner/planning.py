@@ -83,7 +83,7 @@ class _Planning:
             training_digest=self._training_digest(),
         )
         plans = self._inputs.get("previous_plans") or ()
-        plan = previous.find(plans, key, source=source)
+        plan = previous.find(plans, key, source=source, config=self._settings)
         if plan:
             return plan
         source, captured, note = self._with_training(source, folder)

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 
 from tfx.types import artifact
 
+from tfx_perf import config as perf_config
 from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
-from tfx_perf.input import measure, record
+from tfx_perf.input import measure, recheck, record
 from tfx_perf.input import source as source_lib
 
 _LOGGER = logging.getLogger(__name__)
+_DATA = "data"
 
 
 def keyed(plan: record.TuningRecord, key: Mapping[str, str]) -> record.TuningRecord:
@@ -34,20 +36,26 @@ def find(
     key: Mapping[str, str],
     *,
     source: source_lib.RecordSource,
+    config: perf_config.InputConfig,
 ) -> record.TuningRecord | None:
     """Returns the newest plan with the same key, marked as used again; None if there is none.
 
-    Why the others are not used is logged.
+    Data that differ, such as those of a window that goes on from day to day, may be of about the
+    same amount: then the plan is checked on them. Why the others are not used is logged.
 
     Args:
         plans: `InputPlan` artifacts; what is no readable plan is skipped with a warning.
         key: of the plan that is wanted.
         source: the data that it must serve.
+        config: budgets of that check.
+
+    Raises:
+        UserError: the data cannot be read.
     """
     for uri, plan in artifacts.newest_first(
         plans, record.TuningRecord, file_name=record.FILE_NAME
     ):
-        obstacle = _obstacle(plan, key, source)
+        obstacle = _obstacle(plan, key, source, config=config)
         if obstacle is None:
             _LOGGER.info("The plan in %s is used again.", uri)
             return plan.model_copy(update={"reused_from": plan.reused_from or uri})
@@ -56,17 +64,21 @@ def find(
 
 
 def _obstacle(
-    plan: record.TuningRecord, key: Mapping[str, str], source: source_lib.RecordSource
+    plan: record.TuningRecord,
+    key: Mapping[str, str],
+    source: source_lib.RecordSource,
+    *,
+    config: perf_config.InputConfig,
 ) -> str | None:
     """Returns why the plan does not hold here, None if it does."""
     if not plan.key:
         return "its search did not come to an end"
     changes = fingerprint.differences(plan.key, key)
-    if changes:
+    if changes.keys() - {_DATA}:
         return fingerprint.describe(changes)
     copy = plan.parameters
     if copy.copy_folder and (
         copy.copied_files != source.files or not os.path.isdir(copy.copy_folder)
     ):
         return "its copy of the data is of other files, or gone"
-    return None
+    return recheck.obstacle(plan, source, config=config) if changes else None

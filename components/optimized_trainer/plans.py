@@ -2,6 +2,7 @@
 
 import pathlib
 
+from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
@@ -13,6 +14,9 @@ from tfx_perf.components.optimized_trainer import checkpoints, onednn_trial, pre
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
+
+_FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
+_FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -52,14 +56,29 @@ def plan_for(
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:
-    """Returns a digest of the examples' schema, empty if they have none."""
+    """Returns a digest of the form of the examples, empty if they have no schema."""
     try:
         schema = sources.read_schema(
             transform_graph=input_dict.get("transform_graph"), schema=input_dict.get("schema")
         )
     except errors.UserError:  # a module that knows its data needs none
         return ""
-    return fingerprint.digest(schema.SerializeToString(deterministic=True))
+    return fingerprint.digest(_form(schema).SerializeToString(deterministic=True))
+
+
+def _form(schema: schema_pb2.Schema) -> schema_pb2.Schema:
+    """Returns what of a schema says how examples are parsed; the rest follows their values."""
+    form = schema_pb2.Schema(feature=schema.feature)
+    for name in _FORM_OF_EXAMPLES:
+        getattr(form, name).MergeFrom(getattr(schema, name))
+    for feature in form.feature:
+        is_always_there = feature.presence.min_fraction == 1
+        for field, _ in feature.ListFields():
+            if field.name not in _FORM_OF_FEATURE:
+                feature.ClearField(field.name)
+        if is_always_there:
+            feature.presence.min_fraction = 1
+    return form
 
 
 def _hyperparameters(input_dict: _Artifacts) -> str:

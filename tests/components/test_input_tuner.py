@@ -20,7 +20,7 @@ from tfx_perf.components import code_digest, types
 from tfx_perf.components.input_tuner import component, executor, planning, previous, sources
 from tfx_perf.input import measure
 from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.record import TuningRecord
+from tfx_perf.input.record import CandidateOutcome, TuningRecord
 
 
 @pytest.fixture
@@ -223,6 +223,10 @@ class TestReuse:
     """A plan of a run before, found by its key."""
 
     KEY = {"data": "1", "settings": "2"}
+    SETTINGS = config.InputConfig(time_budget_seconds=20)
+
+    def find(self, plans, source, settings=SETTINGS):
+        return previous.find(plans, self.KEY, source=source, config=settings)
 
     @pytest.fixture
     def source(self, examples):
@@ -247,18 +251,18 @@ class TestReuse:
         return make
 
     def test_the_newest_with_the_same_key_is_used(self, made, source):
-        plans = [made("a"), made("b", margin=0.5), made("c", key={"data": "0", "settings": "2"})]
-        found = previous.find(plans, self.KEY, source=source)
+        plans = [made("a"), made("b", margin=0.5), made("c", key={"data": "1", "settings": "0"})]
+        found = self.find(plans, source)
         assert found == read(plans[1]).model_copy(update={"reused_from": plans[1].uri})
 
     def test_it_goes_on_naming_the_run_that_measured(self, made, source):
-        found = previous.find([made("a", reused_from="/first")], self.KEY, source=source)
+        found = self.find([made("a", reused_from="/first")], source)
         assert found.reused_from == "/first"
 
     def test_what_differs_is_logged(self, made, source, caplog):
         caplog.set_level(logging.INFO)
         plan = made("a", key={"data": "1", "settings": "0"})
-        assert previous.find([plan], self.KEY, source=source) is None
+        assert self.find([plan], source) is None
         assert f"The plan in {plan.uri} is not used again: settings was 0, is 2." in caplog.text
 
     def test_missing_and_foreign_plans_are_skipped(self, made, source, caplog):
@@ -266,12 +270,12 @@ class TestReuse:
         path = pathlib.Path(foreign.uri) / "plan.json"
         path.write_text('{"schema": "tfx_perf.input/1"}')
         (pathlib.Path(missing.uri) / "plan.json").unlink()
-        found = previous.find([fitting, foreign, missing], self.KEY, source=source)
+        found = self.find([fitting, foreign, missing], source)
         assert found.reused_from == fitting.uri
         assert len([line for line in caplog.messages if "plan is skipped" in line]) == 2
 
     def test_a_search_that_did_not_come_to_an_end_is_not_used(self, made, source):
-        assert previous.find([made("a", key={})], self.KEY, source=source) is None
+        assert self.find([made("a", key={})], source) is None
         for rounds, key in ((measure.MIN_ROUNDS, self.KEY), (measure.MIN_ROUNDS - 1, {})):
             record = tuning_cases.tuning_record(rounds=rounds)
             assert previous.keyed(record, self.KEY).key == key
@@ -286,7 +290,49 @@ class TestReuse:
         for number, (folder, files, is_used) in enumerate(cases):
             parameters = Parameters(copy_folder=str(tmp_path / folder), copied_files=files)
             plan = made(str(number), parameters=parameters)
-            assert (previous.find([plan], self.KEY, source=source) is not None) == is_used
+            assert (self.find([plan], source) is not None) == is_used
+
+    def of_yesterday(self, made, source, name="columns", **fields):
+        """Makes a plan that chose `name` for other data of the same amount."""
+        outcomes = [CandidateOutcome(name="default", description="", status="measured")]
+        if name != "default":
+            outcomes.append(CandidateOutcome(name=name, description="", status="chosen"))
+        fields = {
+            "key": {"data": "0", "settings": "2"}, "chosen": name, "outcomes": tuple(outcomes),
+            "file_bytes": source.total_bytes, **fields,
+        }  # fmt: skip
+        return made(name, **fields)
+
+    @pytest.mark.parametrize("name", ["default", "columns", "columns+projection"])
+    def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
+        plan = self.of_yesterday(
+            made, source, name, file_bytes=int(0.9 * source.total_bytes),
+            parameters=Parameters(unused_features=("spare_xf",)),
+        )  # fmt: skip
+        found = self.find([plan], source)
+        assert found == read(plan).model_copy(update={"reused_from": plan.uri})
+
+    @pytest.mark.parametrize(
+        ("fields", "reason"),
+        [
+            ({"file_bytes": 100}, "its data were 100 bytes, these are "),
+            ({"file_count": 2}, "its data were 2 files, these are 1"),
+            ({"compression": ""}, "its data were compressed otherwise: not at all"),
+            ({"key": {"data": "0", "settings": "3"}}, "data was 0, is 1; settings was 3, is 2"),
+        ],
+    )
+    def test_data_of_another_kind_are_measured(self, fields, reason, made, source, caplog):
+        caplog.set_level(logging.INFO)
+        plan = self.of_yesterday(made, source, **fields)
+        assert self.find([plan], source) is None
+        assert reason in caplog.text
+
+    def test_what_does_not_hold_on_other_data_is_measured(self, made, source, caplog):
+        caplog.set_level(logging.INFO)
+        small = self.SETTINGS.model_copy(update={"memory_budget_bytes": 1})
+        plan = self.of_yesterday(made, source)
+        assert self.find([plan], source, settings=small) is None
+        assert "on these data columns does not hold: " in caplog.text
 
 
 def test_training_digest(tmp_path, monkeypatch):

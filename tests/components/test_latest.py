@@ -13,6 +13,16 @@ from tfx.types import standard_artifacts
 from tfx_perf.components import InputTuner, latest, latest_plans, types
 
 
+def _listed(examples):
+    return examples if isinstance(examples, list) else [examples]
+
+
+def _input(item, key):
+    event = mlmd.Event(artifact_id=item.id, type=mlmd.Event.INPUT)
+    event.path.steps.add(key=key)
+    return event
+
+
 class History:
     """ML Metadata in memory, with plans and what they were made from."""
 
@@ -23,8 +33,9 @@ class History:
         self._execution_type = self.store.put_execution_type(mlmd.ExecutionType(name="Tuner"))
         self._types = {
             cls: self.store.put_artifact_type(mlmd.ArtifactType(name=cls.TYPE_NAME))
-            for cls in (types.InputPlan, standard_artifacts.Examples)
+            for cls in (types.InputPlan, standard_artifacts.Examples, standard_artifacts.Schema)
         }
+        self._schema = self.add(standard_artifacts.Schema)
         self.plans = []
 
     def add(self, cls):
@@ -33,11 +44,12 @@ class History:
         return item
 
     def tune(self, examples, *, reuses=None):
-        """Records an execution that read `examples` and put out a plan, an old or a new one."""
+        """Records an execution that read examples and put out a plan, an old or a new one."""
         plan = reuses or self.add(types.InputPlan)
         execution = mlmd.Execution(type_id=self._execution_type)
         events = [
-            mlmd.Event(artifact_id=examples.id, type=mlmd.Event.INPUT),
+            *(_input(item, "examples") for item in _listed(examples)),
+            _input(self._schema, "schema"),
             mlmd.Event(artifact_id=plan.id, type=mlmd.Event.OUTPUT),
         ]
         ids = self.store.put_executions([execution])
@@ -51,9 +63,9 @@ class History:
     def resolve(self, examples, *, count=10):
         """Returns the ids of the plans that a run over `examples` would be given."""
         found = latest.BeforeStrategy(count=count).resolve_artifacts(
-            self.store, {"previous_plans": self.plans[::-1], "examples": [examples]}
+            self.store, {"previous_plans": self.plans[::-1], "examples": _listed(examples)}
         )
-        assert found["examples"] == [examples]
+        assert found["examples"] == _listed(examples)
         return [plan.id for plan in found["previous_plans"]]
 
 
@@ -74,6 +86,16 @@ def test_a_run_is_given_what_the_first_run_over_its_examples_was_given():
     new = history.add(standard_artifacts.Examples)
     assert history.resolve(new) == [one.id, two.id, three.id]
     assert history.resolve(new, count=2) == [two.id, three.id]
+
+
+def test_windows_that_overlap_are_not_the_same_source():
+    history = History()
+    days = [history.add(standard_artifacts.Examples) for _ in range(4)]
+    first = history.tune(days[:3])
+    assert history.resolve(days[1:]) == [first.id]
+    second = history.tune(days[1:])
+    assert (history.resolve(days[:3]), history.resolve(days[1:])) == ([], [first.id])
+    assert history.resolve(days[2]) == [first.id, second.id]
 
 
 def test_the_newest_of_each_kind():

@@ -15,7 +15,7 @@ from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import OptimizedTrainer, latest_metrics, types
-from tfx_perf.components.optimized_trainer import previous
+from tfx_perf.components.optimized_trainer import plans, previous
 from tfx_perf.training.record import TrainingRecord
 
 IN_CHILD = f"os.getpid() != {os.getpid()}"
@@ -162,6 +162,33 @@ def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
     assert (third.plan.is_plain_fit, third.train_step_count) == (True, 120)
     assert "short_trainings" in log.read_text()  # where it hung
     assert str(log) in caplog.text
+
+
+_FEATURE = """
+feature { name: "city" type: INT presence { min_fraction: %(share)s min_count: %(count)d }
+          shape { dim { size: %(size)d } } int_domain { min: -1 max: %(max)d } }
+string_domain { name: "word" value: "%(word)s" }
+"""
+_VALUES = {"share": 1.0, "count": 10, "size": 1, "max": 12, "word": "a"}
+
+
+@pytest.mark.parametrize(
+    ("change", "is_another"),
+    [
+        ({"count": 11, "max": 13, "word": "b"}, False),  # of the values of another day
+        ({"size": 2}, True),
+        ({"share": 0.5}, True),  # parsed otherwise
+    ],
+)
+def test_the_form_of_examples_is_in_the_key_not_their_values(change, is_another, tmp_path):
+    digests = set()
+    for number, values in enumerate((_VALUES, {**_VALUES, **change})):
+        schema = standard_artifacts.Schema()
+        schema.uri = str(tmp_path / str(number))
+        pathlib.Path(schema.uri).mkdir()
+        pathlib.Path(schema.uri, "schema.pbtxt").write_text(_FEATURE % values)
+        digests.add(plans._schema_digest({"schema": [schema]}))
+    assert len(digests) == 1 + is_another
 
 
 class TestPrevious:

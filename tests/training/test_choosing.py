@@ -67,6 +67,19 @@ def test_another_fit_is_not_trained_with_a_given_plan(keras):
     assert not session.record.is_settled
 
 
+@pytest.mark.parametrize(("share", "is_used"), [(0.95, True), (0.8, False)])
+def test_a_vocabulary_that_has_grown_a_little_is_the_same_fit(keras, share, is_used):
+    call = small(keras)
+    given = choice_for(call)
+    count = int(given.fit["parameter_count"])
+    before = {**given.fit, "parameter_count": str(int(share * count))}
+    given = given.model_copy(update={"fit": before})
+    session = TrainingSession(settings_with(), given=given)
+    session.fit(call)
+    assert (session.record.plan == FIVE) == is_used
+    assert ("parameter_count was" in session.record.plan_reason) != is_used
+
+
 def test_a_given_plan_yields_to_what_forbids_plans(keras):
     call = small(keras, steps=2)
     given = choice_for(call)

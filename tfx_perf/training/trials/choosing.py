@@ -20,6 +20,7 @@ from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
 
 _LOGGER = logging.getLogger(__name__)
+_LARGEST_RATIO = 1.1  # of the numbers of parameters
 
 
 def by_trials(
@@ -119,4 +120,12 @@ def with_recompute(
 
 def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:
     changes = fingerprint.differences(tried, found)
+    if changes.keys() == {"parameter_count"} and _are_close(*changes["parameter_count"]):
+        return None
     return f"the plan is for another fit: {fingerprint.describe(changes)}" if changes else None
+
+
+def _are_close(one: str, other: str) -> bool:
+    """Whether two models of the same code differ by no more than vocabularies do day by day."""
+    smaller, larger = sorted(map(int, (one, other)))
+    return larger <= _LARGEST_RATIO * smaller
