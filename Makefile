@@ -8,7 +8,7 @@
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
 #   make benchmark-gate    how often the gate is wrong, beside other tools, about half an hour
-#   make lock     resolve requirements.lock again, after a change of setup.py
+#   make lock     resolve requirements.lock and constraints.txt again, after a change of setup.py
 #   make clean    remove what the set-up made (results of the demo stay)
 #
 # Another interpreter: make test PYTHON=python3.12
@@ -64,9 +64,11 @@ benchmark-gate: setup
 setup: $(INSTALLED)
 
 # The lock has no address of a registry in it, unlike uv.lock, so that it works behind a mirror.
+# constraints.txt is the same without hashes: with them pip refuses a folder or a wheel.
 lock: $(OWN_UV)
 	$(UV) pip compile --quiet setup.py --universal --python-version 3.10 --all-extras --no-header \
 	    --generate-hashes -o requirements.lock
+	sed -e '/--hash=/d' -e '/^ *#/d' -e 's/ \\$$//' requirements.lock > constraints.txt
 
 clean:
 	rm -rf $(VENV) .uv .airflow build dist *.egg-info .pytest_cache .ruff_cache

@@ -28,14 +28,23 @@ setup(
         **{f"tfx_perf.{folder}": folder for folder in _MAPPED},
     },
     package_data={
+        "tfx_perf.kubeflow": ["Dockerfile*", "manifests/**"],
         "tfx_perf.report": ["*.j2"],
         "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
     },
     exclude_package_data={"tfx_perf.templates": ["**/__pycache__/*"]},
+    # For who has the wheel only: to install it with, and to build the image.
+    data_files=[("share/tfx-perf", ["constraints.txt", "requirements.lock"])],
     install_requires=[
         "tensorflow",
         "tf-keras",
-        "tfx>=1.16,<1.22",
+        # The two lines, see tfx_perf/hardware/versions.py. On Python 3.11 pip stops here without
+        # --ignore-requires-python, because tfx 1.16 declares an upper bound that uv ignores.
+        "tfx>=1.16,<1.17; python_version<'3.12'",
+        "tfx>=1.21,<1.22; python_version>='3.12'",
+        # What ml-metadata 1.16 wants: known at first, or pip tries old packages for hours.
+        "protobuf>=3.20.3,<4; python_version<'3.11'",
+        "protobuf>=4.25.2,<5; python_version=='3.11'",
         "apache-beam",
         "tensorflow-data-validation",
         "ml-metadata",

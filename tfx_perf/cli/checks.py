@@ -74,16 +74,20 @@ def examine() -> Iterator[Finding]:
 
 def software() -> Iterator[Finding]:
     """Yields what is installed, against what the supported line needs."""
-    line = versions.line_of(".".join(map(str, sys.version_info[:3])))
-    yield Finding("supported line", line.name if line else "none for this Python", required=True,
-                  status="ok" if line else "broken")  # fmt: skip
+    python = ".".join(map(str, sys.version_info[:3]))
+    line = versions.line_of(python)
+    if line:
+        commands = " or ".join(f"`{command}`" for command in versions.install_commands(python))
+        yield Finding("supported line", line.name, remark=f"{commands} installs it", required=True)
+    else:
+        yield Finding("supported line", "none for this Python", "broken", required=True)
     for check in versions.check():
         status: Status = "ok" if check.passed else "broken" if check.found else "missing"
         remark = "" if check.passed else f"expected {check.name}{check.expected}"
         yield Finding(check.name, check.found or "not installed", status, remark, required=True)
     for name, version in versions.installed(*_PACKAGES).items():
         yield Finding(name, version or "not installed", "ok" if version else "missing",
-                      "" if version else "install tfx-perf again", required=True)  # fmt: skip
+                      "" if version else "see supported line", required=True)  # fmt: skip
 
 
 def _tools() -> Iterator[Finding]:

@@ -46,6 +46,11 @@ LINES = (
 )
 
 
+# tfx 1.16 declares Python < 3.11, but works on 3.11: uv ignores such upper bounds, pip is told to.
+# The constraints then keep it from what is really for later versions.
+_PIP_OPTIONS = {"3.11": "--ignore-requires-python "}
+
+
 @dataclasses.dataclass(frozen=True)
 class Check:
     """One comparison of what is there with what is needed.
@@ -81,6 +86,16 @@ def line_of(python: str) -> Line | None:
         python: e.g. `3.11.4`.
     """
     return next((line for line in LINES if _satisfies(python, line.python)), None)
+
+
+def install_commands(python: str) -> tuple[str, str]:
+    """Returns how uv and how pip install tfx-perf from a clone, with the line's versions.
+
+    Args:
+        python: e.g. `3.11.4`.
+    """
+    options = _PIP_OPTIONS.get(".".join(python.split(".")[:2]), "")
+    return "uv pip install -c requirements.lock .", f"pip install {options}-c constraints.txt ."
 
 
 def check() -> list[Check]:
