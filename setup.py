@@ -42,7 +42,7 @@ setup(
         # --ignore-requires-python, because tfx 1.16 declares an upper bound that uv ignores.
         "tfx>=1.16,<1.17; python_version<'3.12'",
         "tfx>=1.21,<1.22; python_version>='3.12'",
-        # What ml-metadata 1.16 wants: known at first, or pip tries old packages for hours.
+        # What ml-metadata 1.16 wants: known at first, or pip tries old versions of the others endlessly.
         "protobuf>=3.20.3,<4; python_version<'3.11'",
         "protobuf>=4.25.2,<5; python_version=='3.11'",
         "apache-beam",

@@ -19,7 +19,7 @@ def _code(language: str) -> list[str]:
 
 
 def test_readme_is_short() -> None:
-    assert len(_README.splitlines()) < 150  # noqa: PLR2004
+    assert len(_README.splitlines()) < 120  # noqa: PLR2004
 
 
 def test_readme_snippet_builds_components() -> None:

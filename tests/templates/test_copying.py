@@ -4,7 +4,6 @@ import pathlib
 import runpy
 
 import pytest
-from setuptools import dist
 
 from tfx_perf import errors
 from tfx_perf.templates import copying
@@ -78,26 +77,3 @@ def test_the_data_are_those_that_the_script_makes(tmp_path):
     script["write_csv"](script["rows"](3000), tmp_path / "orders.csv")
     expected = (project / "data" / "orders.csv").read_text()
     assert (tmp_path / "orders.csv").read_text() == expected
-
-
-def test_a_wheel_holds_every_file(monkeypatch):
-    monkeypatch.chdir(_ROOT)
-    given = {}
-    monkeypatch.setattr("setuptools.setup", lambda **arguments: given.update(arguments))
-    runpy.run_path("setup.py")
-    command = dist.Distribution(given).get_command_obj("build_py")
-    command.ensure_finalized()
-    command.manifest_files = {}  # only what package_data says
-    package = "tfx_perf.templates"
-    packed = {
-        pathlib.Path(name).relative_to("templates")
-        for name in command.find_data_files(package, "templates")
-        if pathlib.Path(name).is_file()
-    }
-    needed = {
-        path.relative_to(_ROOT / "templates")
-        for template in ("perf", "perf_addon")
-        for path in (_ROOT / "templates" / template).rglob("*")
-        if path.is_file() and not {"__pycache__", ".pytest_cache"} & set(path.parts)
-    }
-    assert needed <= packed
