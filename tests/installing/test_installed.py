@@ -1,0 +1,231 @@
+"""A wheel in an environment of its own, used from a folder outside of the repository."""
+
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+import wheels
+import yaml
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+# As in a user's pipeline file: what the snippet takes from the rest of the pipeline.
+_BEFORE_THE_SNIPPET = """
+import types as builtin
+from tfx import types
+from tfx.proto import trainer_pb2
+from tfx.types import standard_artifacts
+transform = builtin.SimpleNamespace(outputs={
+    "transformed_examples": types.Channel(type=standard_artifacts.Examples),
+    "transform_graph": types.Channel(type=standard_artifacts.TransformGraph),
+})
+run_fn = "models.model.run_fn"
+train_args, eval_args = trainer_pb2.TrainArgs(num_steps=10), trainer_pb2.EvalArgs(num_steps=10)
+"""
+_LIST_COMMANDS = """
+import click, json
+from tfx_perf.cli import main
+def walk(command, names):
+    yield names
+    if isinstance(command, click.Group):
+        for name in command.list_commands(None):
+            yield from walk(command.get_command(None, name), [*names, name])
+print(json.dumps(list(walk(main.cli, []))))
+"""
+_COMPILE_TAXI = """
+import json, local_runner
+from tfx.dsl.compiler import compiler
+from tfx import v1 as tfx
+found = []
+tfx.orchestration.LocalDagRunner.run = lambda self, pipeline: found.append(pipeline)
+local_runner.run()
+ir = compiler.Compiler().compile(found[0])
+print(json.dumps([node.pipeline_node.node_info.id for node in ir.nodes]))
+"""
+
+
+class User:
+    """Calls what is installed, in a folder of its own."""
+
+    def __init__(self, *, programs: pathlib.Path, folder: pathlib.Path) -> None:
+        self._programs = programs
+        self.folder = folder
+        left_out = {"PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}
+        self._environment = {
+            **{key: value for key, value in os.environ.items() if key not in left_out},
+            "PATH": os.pathsep.join([str(programs), os.environ["PATH"]]),
+        }
+
+    def start(self, program: str, *arguments: object, below: str = ".") -> subprocess.Popen:
+        """Starts a program of the environment in a folder of the user's."""
+        return subprocess.Popen(
+            [str(self._programs / program), *map(str, arguments)], cwd=self.folder / below,
+            env=self._environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+
+    def call(self, program: str, *arguments: object, below: str = ".") -> str:
+        """Returns what the program writes, which has to succeed."""
+        child = self.start(program, *arguments, below=below)
+        out, err = child.communicate()
+        assert child.returncode == 0, out[-2000:] + err[-4000:]
+        return out
+
+
+@pytest.fixture(scope="module")
+def user(uv, wheel, tmp_path_factory):
+    """With the wheel and pytest, as `requirements.txt` of the template has it, and kfp."""
+    folder = tmp_path_factory.mktemp("user")
+    environment = folder / "environment"
+    python = environment / "bin" / "python"
+    requirement = f"tfx-perf[kfp] @ {wheel.as_uri()}"
+    lock = str(wheels.ROOT / "requirements.lock")
+    for command in (
+        ["venv", "--quiet", "--seed", "--python", sys.executable, str(environment)],
+        ["pip", "install", "--quiet", "--no-config", "--python", str(python), "-c", lock,
+         requirement, "pytest"],
+    ):  # fmt: skip
+        subprocess.run([uv, *command], cwd=folder, check=True)
+    return User(programs=python.parent, folder=folder)
+
+
+@pytest.fixture(scope="module")
+def project(user):
+    """The name of a project from the template `perf`, run once."""
+    user.call(
+        "tfx-perf", "template", "copy", "--model", "perf", "--pipeline-name", "orders",
+        "--destination-path", "orders",
+    )  # fmt: skip
+    user.call("python", "local_runner.py", "--set", "train_steps=100", below="orders")
+    return "orders"
+
+
+@pytest.fixture(scope="module")
+def taxi(user):
+    """The name of a project from TFX's own template, with all components."""
+    user.call("tfx-perf", "tfx", "--install")
+    assert {"taxi", "perf", "perf-addon"} <= set(
+        re.findall(r"^- (\S+)", user.call("tfx", "template", "list"), re.M)
+    )
+    user.call(
+        "tfx", "template", "copy", "--model", "taxi", "--pipeline_name", "taxi",
+        "--destination_path", "taxi",
+    )  # fmt: skip
+    definition = user.folder / "taxi" / "pipeline" / "pipeline.py"
+    text = re.sub(r"# (components\.append\()", r"\1", definition.read_text())
+    definition.write_text(text)
+    return "taxi"
+
+
+def test_it_is_the_wheel_that_is_used(user):
+    where = user.call("python", "-c", "import tfx_perf.components as c; print(c.__file__)")
+    assert where.startswith(str(user.folder))
+
+
+def test_doctor_finds_everything(user):
+    assert json.loads(user.call("tfx-perf", "doctor", "--json"))["works"] is True
+
+
+def test_the_readmes_snippet(user):
+    snippet = re.findall(r"```python\n(.*?)```", (wheels.ROOT / "README.md").read_text(), re.S)[0]
+    (user.folder / "snippet.py").write_text(f"{_BEFORE_THE_SNIPPET}{snippet}\nprint(gate.id)\n")
+    assert user.call("python", "snippet.py").split()[-1] == "PerfEvaluator"
+
+
+def test_every_command_has_help(user):
+    commands = json.loads(user.call("python", "-c", _LIST_COMMANDS))
+    assert ["kubeflow", "compile"] in commands
+    for names in commands:
+        if names != ["tfx"]:  # hands --help on to TFX
+            assert "Usage:" in user.call("tfx-perf", *names, "--help"), names
+    assert "template" in user.call("tfx-perf", "tfx", "--help")
+
+
+def test_a_project_runs_and_its_figures_are_read(user, project):
+    database = "output/metadata.sqlite"
+    (run,) = json.loads(user.call("tfx-perf", "history", database, "--json", below=project))
+    assert (run["state"], run["blessed"], run["pushed"]) == ("complete", True, True)
+    name = run["run_id"]
+    for command in (
+        ["compare", name, name, "--source", database],
+        ["calibrate", database],
+        ["unbless", name, "--reason", "a trial", "--metadata", database],
+        ["bless", name, "--reason", "all the same", "--metadata", database],
+    ):
+        assert user.call("tfx-perf", *command, below=project)
+
+
+def test_its_own_tests_pass(user, project):
+    assert " passed" in user.call("python", "-m", "pytest", "-q", below=project)
+
+
+def test_it_is_compiled_for_kubeflow(user, project):
+    user.call("python", "kubeflow_runner.py", below=project)
+    user.call("tfx-perf", "kubeflow", "lint", "output/orders.yaml", below=project)
+    (user.folder / project / "kubeflow.yaml").write_text("image: example/orders:1\n")
+    user.call(
+        "tfx-perf", "kubeflow", "compile", "pipeline.definition:create",
+        "--settings", "kubeflow.yaml", below=project,
+    )  # fmt: skip
+    assert (user.folder / project / "pipeline.yaml").is_file()
+
+
+def test_it_is_deployed_to_airflow(user, project):
+    (user.folder / "dags").mkdir()
+    user.call(
+        "tfx-perf", "airflow", "deploy", "pipeline.definition:create",
+        "--dags-folder", user.folder / "dags", below=project,
+    )  # fmt: skip
+    assert (user.folder / "dags" / "orders" / "topology.json").is_file()
+
+
+def test_the_addon_fits_tfxs_own_template(user, taxi):
+    shown = user.call("tfx-perf", "addon", taxi)
+    copied = user.call(
+        "tfx", "template", "copy", "--model", "perf-addon", "--pipeline-name", "taxi",
+        "--destination-path", taxi,
+    )  # fmt: skip
+    assert "+    trainer, perf_blessing, perf_nodes" in shown
+    assert "perf_components.train(" in copied
+    for name in ("perf_components.py", "perf.yaml"):
+        (user.folder / taxi / "pipeline" / name).unlink()
+    user.call("tfx-perf", "addon", taxi, "--apply")
+    nodes = json.loads(user.call("python", "-c", _COMPILE_TAXI, below=taxi).splitlines()[-1])
+    assert {"InputTuner", "MemoryProfiler", "OptimizedTrainer", "PerfEvaluator"} <= set(nodes)
+
+
+def test_the_demo_runs(user):
+    told = user.call(
+        "tfx-perf", "demo", "--batch-size", "40", "--steps", "50", "--output", "demo", "--json"
+    )
+    (run,) = json.loads(told)["runs"]
+    assert run["batch_size"] == 40  # noqa: PLR2004
+
+
+def test_a_data_service_serves(user):
+    children = [user.start("tfx-perf", "data-service", "dispatcher", "--port", "0")]
+    try:
+        address = children[0].stdout.readline().split()[-1]
+        children.append(user.start("tfx-perf", "data-service", "worker", "--dispatcher", address))
+        assert children[1].stdout.readline().startswith("Worker at grpc://")
+    finally:
+        for child in reversed(children):
+            child.send_signal(signal.SIGTERM)
+            child.communicate()
+
+
+def test_manifests_and_dockerfile_are_where_the_docs_say(user):
+    page = (wheels.ROOT / "docs" / "kubeflow.md").read_text()
+    (snippet,) = re.findall(r"python -c '(import tfx_perf\.kubeflow.*)'\)", page)
+    folder = pathlib.Path(user.call("python", "-c", snippet).strip())
+    assert (folder / "Dockerfile").is_file()
+    for kustomization in folder.glob("manifests/**/kustomization.yaml"):
+        for name in yaml.safe_load(kustomization.read_text())["resources"]:
+            assert (kustomization.parent / name).exists()
+    (snippet,) = re.findall(r"python -c '(import sys; .*)'\)/share", page)
+    shared = pathlib.Path(user.call("python", "-c", snippet).strip(), "share", "tfx-perf")
+    assert {path.name for path in shared.iterdir()} == {"constraints.txt", "requirements.lock"}
