@@ -113,7 +113,7 @@ def test_pip_on_3_11_stops_at_tfx(resolve_with_pip):
     done, _ = resolve_with_pip("3.11")
     assert done.returncode != 0
     assert "No matching distribution found for tfx<1.17,>=1.16" in done.stderr
-    assert "1.16.0 Requires-Python <3.11" in done.stderr
+    assert re.search(r"1\.16\.0 Requires-Python \S*<3\.11", done.stderr)
 
 
 @pytest.mark.parametrize("constrained", [True, False])
@@ -137,4 +137,4 @@ def test_an_old_c_library_is_told(uv, wheel, tmp_path, python):
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0
-    assert "no wheels with a matching platform tag" in done.stderr
+    assert "no wheels with a matching platform tag" in " ".join(done.stderr.split())
