@@ -7,6 +7,7 @@ command line all look keys up in `CATALOGUE`, so that a figure has one name ever
 import dataclasses
 import enum
 import math
+import re
 from collections.abc import Mapping
 
 
@@ -175,8 +176,14 @@ STEP_TIME_EXPONENTS: Mapping[str, int] = {
 EVALUATION_PREFIX = "evaluation/"
 # Words in the names of TFMA's and Keras' metrics; the first that is found counts.
 _WORDS = {
-    **dict.fromkeys(("loss", "error", "crossentropy", "cross_entropy", "divergence"), _LOWER),
-    **dict.fromkeys(("accuracy", "auc", "precision", "recall", "f1", "ndcg", "r2"), _HIGHER),
+    **dict.fromkeys(
+        (r"loss(?![a-z])", r"error(?!_free)", "cross_?entropy", "divergence"), _LOWER
+    ),
+    **dict.fromkeys(
+        ("accuracy", r"(?<![a-z])auc", "precision", "recall", r"(?<![a-z0-9])f1(?![0-9])",
+         "ndcg", r"(?<![a-z0-9])r2(?![0-9])"),
+        _HIGHER,
+    ),
 }
 
 
@@ -198,7 +205,7 @@ def lookup(key: str) -> Metric:
     if not is_evaluation(key):
         return CATALOGUE[key]
     name = key.rpartition("/")[2].lower()  # not the output's: `evaluation/loss_head/auc`
-    way = next((way for word, way in _WORDS.items() if word in name), _NONE)
+    way = next((way for word, way in _WORDS.items() if re.search(word, name)), _NONE)
     return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 
 

@@ -12,6 +12,7 @@ from tfx_perf import errors, metadata_store
 from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import history, verdict
+from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
 from tfx_perf.gate.mirror import Mirror
@@ -80,6 +81,18 @@ def test_a_run_whose_id_two_pipelines_have_is_named_with_its_pipeline(act, tmp_p
         act("unbless", "scheduled__2026", *place)
     act("unbless", "scheduled__2026", *place, "--pipeline", "taxi")
     assert [entry.pipeline for entry in shared.read().entries] == ["orders"]
+
+
+def test_a_clock_that_is_behind_decides_all_the_same(act, tmp_path):
+    shared = Mirror(str(tmp_path / "shared"))
+    run = judged("r5", 0, blessed=True).candidate
+    ahead = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+    by_another = Act(kind="bless", run_id="r5", who="bob", time=ahead, reason="good")
+    shared.add(Ledger(entries=(run,), acts=(by_another,)))
+    act("unbless", "r5", "--baseline-uri", tmp_path / "shared")
+    assert shared.read().entries == ()
+    act("bless", "r5", "--baseline-uri", tmp_path / "shared")
+    assert entries(shared.read()) == ["r5"]
 
 
 def entries(ledger):

@@ -70,7 +70,7 @@ def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not(
 def test_figures_of_models_of_one_size_stay_as_they_are():
     figures = [1.0, 1.1, 0.9]
     environments = [sized(1.0)] * 3
-    found = size.at_size_of(
+    found, _ = size.at_size_of(
         sized(1.0), key=KEY, figures=figures, environments=environments, prior=0.01
     )
     assert found == pytest.approx(figures)
@@ -79,7 +79,7 @@ def test_figures_of_models_of_one_size_stay_as_they_are():
 @pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
 def test_runs_themselves_tell_how_a_figure_follows_the_size(follows):
     factors = [1 + 0.01 * day for day in range(20)]
-    found = size.at_size_of(
+    found, _ = size.at_size_of(
         sized(1.2), key=KEY, figures=[factor**follows for factor in factors],
         environments=[sized(factor) for factor in factors], prior=0.001,
     )  # fmt: skip
@@ -104,7 +104,7 @@ def test_quality_is_compared_whatever_the_machine_and_the_size():
 def test_a_loss_is_compared_only_with_trainings_of_about_as_many_steps():
     entries = (run("a", train_step_count=1000, train_loss=0.5),)
     settings = only(train_loss={"margin": 0.05})
-    for steps, verdict in ((1040, Verdict.REGRESSION), (2000, Verdict.NOT_COMPARABLE)):
+    for steps, verdict in ((1040, Verdict.REGRESSION), (2000, Verdict.NOT_CHECKED)):
         decision = evaluate(
             run("b", train_step_count=steps, train_loss=0.7),
             ledger=Ledger(entries=entries),
@@ -138,3 +138,86 @@ def test_with_a_baseline_model_quality_is_compared_on_the_same_examples():
     assert not evaluate(
         run("new", evaluation={"auc": 0.8}), ledger=Ledger(entries=entries), settings=settings
     ).blessed
+
+
+def test_each_gate_of_a_training_has_a_baseline_of_its_own():
+    ledger = Ledger()
+    for number in range(6):
+        for node in ("staging", "production"):
+            one = run(f"r{number}", minute=number, pipeline="taxi", step_time_seconds=1.0)
+            one = one.model_copy(update={"node": node, "artifact": f"training-{number}"})
+            assert evaluate(one, ledger=ledger, settings=SPEED).blessed
+            ledger = ledger.append(one, keep=100)
+    for node in ("staging", "production"):
+        slow = run("new", minute=9, pipeline="taxi", step_time_seconds=1.3)
+        slow = slow.model_copy(update={"node": node, "artifact": "training-9"})
+        assert not evaluate(slow, ledger=ledger, settings=SPEED).blessed
+
+
+@pytest.mark.parametrize("key", ["train_loss", "evaluation/auc"])
+def test_quality_that_is_nan_or_gone_is_missed(key):
+    def one(name, minute, *, has_it):
+        loss = {"train_loss": 0.5} if has_it or key != "train_loss" else {}
+        auc = {"auc": 0.9} if has_it or key == "train_loss" else {}
+        return run(name, minute=minute, step_time_seconds=1.0, train_step_count=1000,
+                   training_memory_bytes=1e9, evaluation=auc, **loss)  # fmt: skip
+
+    ledger = Ledger(entries=tuple(one(f"r{i}", i, has_it=True) for i in range(5)))
+    without = one("new", 9, has_it=False)
+    refused = evaluate(without, ledger=ledger, settings=GateConfig())
+    assert not refused.blessed
+    assert f"`{key}: null`" in refused.headline
+    given_up = GateConfig(rules={key: None})
+    assert evaluate(without, ledger=ledger, settings=given_up).blessed
+    assert evaluate(without, ledger=Ledger(), settings=GateConfig()).blessed
+
+
+def test_trainings_that_stop_early_are_judged_by_the_rest():
+    def one(name, minute, steps, seconds=1.0):
+        return run(name, minute=minute, step_time_seconds=seconds, train_step_count=steps,
+                   training_memory_bytes=1e9, train_loss=1000 / steps)  # fmt: skip
+
+    ledger = Ledger(entries=tuple(one(f"r{i}", i, 2000 + 500 * i) for i in range(5)))
+    assert evaluate(one("new", 9, 7000), ledger=ledger, settings=GateConfig()).blessed
+    assert not evaluate(one("new", 9, 7000, 1.3), ledger=ledger, settings=GateConfig()).blessed
+
+
+@pytest.mark.parametrize("ratio", [1.05, 1.1, 1.2, 1.24, 1.3])
+def test_a_model_that_becomes_larger_at_once_does_not_lock_the_gate(ratio):
+    """Its time and memory follow the size, which runs of one size cannot have told."""
+    ledger = Ledger()
+    for day in range(40):
+        size = ratio if day >= 20 else 1.0
+        candidate = run(
+            f"r{day}", minute=day, step_time_seconds=0.01 * size, training_memory_bytes=4e9 * size,
+            train_loss=0.5, train_step_count=1000,
+            environment={**HERE, "parameter_count": str(round(1e6 * size)),
+                         "flops_per_step": str(round(3e6 * size))},
+        )  # fmt: skip
+        decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+        assert decision.blessed, (day, decision.headline)
+        ledger = ledger.append(candidate, keep=100)
+
+
+def test_small_losses_against_each_days_baseline_model_do_not_add_up():
+    ledger, auc = Ledger(), 0.9
+    settings = GateConfig(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
+    for day in range(30):
+        after = auc * 0.985 if day >= 8 else auc
+        candidate = run(f"r{day}", minute=day, evaluation={"auc": after})
+        candidate = candidate.model_copy(update={"evaluation_gains": {"auc": after - auc}})
+        decision = evaluate(candidate, ledger=ledger, settings=settings)
+        if not decision.blessed:
+            break
+        ledger, auc = ledger.append(candidate, keep=100), after
+    assert not decision.blessed
+    assert auc > 0.9 * (1 - 4 * 0.02) - 0.02
+
+
+def test_quality_that_only_reports_does_not_hold():
+    settings = GateConfig(rules={
+        "step_time_seconds": Rule(margin=0.05), "evaluation/auc": Rule(margin=0.02, advisory=True),
+    }, use_defaults=False)  # fmt: skip
+    before = run("a", step_time_seconds=1.0, evaluation={"auc": 0.9})
+    after = run("b", environment=ELSEWHERE, step_time_seconds=5.0, evaluation={"auc": 0.4})
+    assert not evaluate(after, ledger=Ledger(entries=(before,)), settings=settings).blessed

@@ -56,10 +56,10 @@ def test_a_rule_that_can_fire_is_accepted_and_survives_json(rules):
     assert PerfConfig.from_json(config.to_json("gate")).gate == config.gate
 
 
-def test_a_rule_replaces_the_default_null_takes_it_away_and_the_others_stay():
+def test_a_rule_stands_beside_the_default_null_takes_it_away_and_the_others_stay():
     changed = GateConfig(rules={"step_time_seconds": Rule(max=1), "train_loss": None})
     rules = changed.rules_for(())
-    assert rules["step_time_seconds"] == Rule(max=1)
+    assert rules["step_time_seconds"] == Rule(max=1, margin=0.03)
     assert "train_loss" not in rules
     assert rules["training_memory_bytes"] == gate_defaults.RULES["training_memory_bytes"]
     assert GateConfig(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
@@ -106,7 +106,7 @@ def test_other_rules_loosen_nothing_else(rules):
 def test_a_rule_for_a_figure_that_follows_holds_as_it_is():
     own = Rule(margin=0.05)
     given = {"step_time_seconds": Rule(margin=0.5), "examples_per_second": own}
-    assert GateConfig(rules=given).rules_for(())["examples_per_second"] == own
+    assert GateConfig(rules=given).rules_for(())["examples_per_second"].margin == own.margin
     alone = GateConfig(use_defaults=False, rules={"step_time_seconds": Rule(margin=0.5)})
     assert set(alone.rules_for(())) == {"step_time_seconds"}
 
@@ -146,3 +146,27 @@ def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
 )
 def test_directions_of_evaluation_metrics(name, direction):
     assert metrics.lookup(f"evaluation/{name}").direction is direction
+
+
+@pytest.mark.parametrize(
+    ("key", "own", "expected"),
+    [
+        # A limit takes neither the margin away nor that the figure may be missing.
+        ("input_wait_ratio", {"max": 0.5}, {"max": 0.5, "margin": 0.1, "scale": 0.2,
+                                            "optional": True}),
+        ("input_wait_ratio", {"max": 0.5, "margin": None}, {"max": 0.5, "optional": True}),
+        ("input_wait_ratio", {"max": 0.5, "optional": False}, {"max": 0.5, "margin": 0.1,
+                                                               "scale": 0.2}),
+        ("peak_memory_share_ratio", {"margin": 0.1}, {"margin": 0.1, "max": 0.85,
+                                                      "optional": True}),
+        # A budget belongs to its margin.
+        ("trace_count", {"margin": 0.5}, {"margin": 0.5, "optional": True}),
+        # What the default only reports does not refuse now.
+        ("mfu_ratio", {"min": 0.3}, {"min": 0.3, "optional": True}),
+    ],
+)  # fmt: skip
+def test_a_rule_says_what_it_says_and_the_default_the_rest(key, own, expected):
+    found = GateConfig(rules={key: Rule(**own)}).rules_for(())[key]
+    assert found == Rule(**expected)
+    text = PerfConfig.from_dict({"gate": {"rules": {key: own}}}).to_json("gate")
+    assert PerfConfig.from_json(text).gate.rules_for(())[key] == found

@@ -248,7 +248,7 @@ def test_the_templates_margin_holds_for_the_rate_as_well():
     def trained(name, seconds):
         return run(
             name, step_time_seconds=seconds, examples_per_second=64 / seconds,
-            peak_memory_bytes=1e9, input_wait_ratio=0.1,
+            training_memory_bytes=1e9, input_wait_ratio=0.1,
         )  # fmt: skip
 
     ledger = Ledger(entries=tuple(trained(f"r{i}", 1 + 0.01 * i) for i in range(5)))

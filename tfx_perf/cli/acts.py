@@ -4,7 +4,7 @@ import datetime
 import functools
 import getpass
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 import click
@@ -85,7 +85,7 @@ def record(
         pipeline=run.pipeline,
         node=run.node,
         who=who or _whoever(),
-        time=datetime.datetime.now(datetime.timezone.utc),
+        time=_now_after(act.time for act in known.acts if act.is_about(run)),
         reason=reason.strip(),
     )
     if changes:
@@ -98,6 +98,12 @@ def record(
     else:
         answer = answer.replace("no longer counts", "does not count")
         terminal.show(f"{markup.escape(run.run_id)} {answer} anyway; nothing was recorded.")
+
+
+def _now_after(times: Iterable[datetime.datetime]) -> datetime.datetime:
+    """Returns the time, but later than all of those, also where this clock is behind theirs."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    return max([now, *(time + datetime.timedelta(microseconds=1) for time in times)])
 
 
 def _whoever() -> str:

@@ -31,6 +31,20 @@ def runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
     return [run for run in known if _trains_alike(run, candidate)]
 
 
+def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
+    """Whether comparable runs have a training's loss, and trained more or fewer steps.
+
+    Args:
+        key: the metric.
+        candidate: the run.
+        ledger: the blessed runs.
+    """
+    if metrics.lookup(key).unit != "loss":
+        return False
+    having = [run for run in ledger.comparable(candidate) if run.figure(key) is not None]
+    return bool(having) and not any(_trains_alike(run, candidate) for run in having)
+
+
 def _trains_alike(run: Run, other: Run) -> bool:
     if run.environment.get(_BATCH_SIZE) != other.environment.get(_BATCH_SIZE):
         return False

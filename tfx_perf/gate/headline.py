@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from tfx_perf.gate.outcome import Outcome
+from tfx_perf.gate.outcome import Outcome, Verdict
 
 
 def headline(
@@ -30,6 +30,9 @@ def headline(
         rest = "quality and absolute limits only" if has_quality else "absolute limits only"
         return f"Not comparable with any blessed run ({fields}): {rest}. {decision}"
     if not baseline_count:
+        compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
+        if compared:
+            return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
         return f"{decision} Nothing was compared: no blessed run is on record yet."
     return f"{decision} Compared with {_counted(baseline_count, 'blessed run')}."
 
@@ -46,7 +49,8 @@ def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
     warnings = [
         outcome.metric
         for outcome in outcomes
-        if outcome.checked and outcome.verdict.value != "pass"
+        if outcome.verdict is Verdict.NOT_COMPARABLE
+        or (outcome.checked and outcome.verdict is not Verdict.PASS)
     ]
     noted = f" To look at: {', '.join(dict.fromkeys(warnings))}." if warnings else ""
     return f"Blessed: {checked} of {count} made, none refused.{noted}"

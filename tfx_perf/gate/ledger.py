@@ -74,8 +74,8 @@ class Ledger(records.Record):
         """Returns a ledger with every training and every act of this one and `others`.
 
         Of a run that was evaluated several times the last evaluation counts, of several runs of
-        one training the first run; a person's last act decides whether it does. A run that a
-        person blessed takes its place at that time.
+        one training that a gate has judged the first run; a person's last act decides whether it
+        does. A run that a person blessed takes its place at that time.
         """
         ledgers = (self, *others)
         acts = sorted({act for ledger in ledgers for act in ledger.acts}, key=_place_of_act)
@@ -87,7 +87,8 @@ class Ledger(records.Record):
         once: dict[Any, Run] = {}
         # First the run that somebody has decided about, so that the decision holds for all.
         for run in sorted(latest, key=lambda run: (run.key not in last_act, _place_of_run(run))):
-            once.setdefault(run.artifact or run.key, run)
+            training = (run.pipeline, run.node, run.artifact) if run.artifact else run.key
+            once.setdefault(training, run)
 
         def counts_since(run: Run) -> tuple[datetime.datetime, tuple[str, str, str]]:
             act = last_act.get(run.key)

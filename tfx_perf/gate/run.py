@@ -52,9 +52,9 @@ class Run(records.Record):
         return (self.pipeline, self.node) == (other.pipeline, other.node)
 
     def is_training_of(self, other: "Run") -> bool:
-        """Whether both are the same run, or about the same training."""
+        """Whether both are the same run, or about the same training, at one gate."""
         is_cached = self.artifact is not None and self.artifact == other.artifact
-        return self.key == other.key or is_cached
+        return self.key == other.key or (is_cached and self.is_of_node_of(other))
 
     def gain(self, key: str) -> float | None:
         """Returns what a figure is above that of Evaluator's baseline model on the same examples.

@@ -16,6 +16,9 @@ _PARAMETERS, _FLOPS = "parameter_count", "flops_per_step"
 LARGEST_RATIO = 1.25
 """Runs whose models differ by more are not compared."""
 
+LARGEST_UNCERTAINTY = 0.03
+"""Nor are figures for which the size leaves open more than this, relative to them."""
+
 # Which way a figure goes with the size, by its unit; all others do not follow it.
 _EXPONENTS = {"seconds": 1.0, "joules": 1.0, "currency": 1.0, "bytes": 1.0, "1/second": -1.0}
 # A figure may follow the size or not follow it at all: half of it, give or take a half.
@@ -63,7 +66,7 @@ def at_size_of(
     figures: Sequence[float],
     environments: Sequence[Mapping[str, str]],
     prior: float,
-) -> list[float]:
+) -> tuple[list[float], float]:
     """Returns what a metric of some runs would have been in a model of another size.
 
     A power of the size, between none and the first, which the runs themselves tell as far as
@@ -78,8 +81,8 @@ def at_size_of(
         prior: relative standard deviation of a run.
 
     Returns:
-        The figures as they are, where all models are of one size or the metric does not follow
-        it.
+        The figures, as they are where all models are of one size or the metric does not follow
+        it; and the relative standard deviation that not knowing the power adds to their mean.
     """
     way = _EXPONENTS.get(metrics.lookup(key).unit, 0.0)
     field = _PARAMETERS if noise.kind(key) is noise.Kind.MEMORY else _FLOPS
@@ -87,10 +90,11 @@ def at_size_of(
     own = of(environment).get(field)
     sizes = [of(one).get(field) for one in environments]
     if not way or own is None or None in sizes or min(figures, default=0.0) <= 0:
-        return list(figures)
+        return list(figures), 0.0
     x, y = np.log(np.asarray(sizes) / own), np.log(figures)
     x_centred = x - np.mean(x)
     weight, usual = (prior / _USUAL_SLOPE) ** 2, way * _USUAL_SLOPE
     slope = (usual * weight + x_centred @ y) / (weight + x_centred @ x_centred)
     slope = float(np.clip(slope, min(0.0, way), max(0.0, way)))
-    return (np.asarray(figures) * np.exp(-slope * x)).tolist()
+    uncertainty = prior / math.sqrt(weight + x_centred @ x_centred) * abs(float(np.mean(x)))
+    return (np.asarray(figures) * np.exp(-slope * x)).tolist(), uncertainty

@@ -1,6 +1,7 @@
 """Whether a run has a figure that may be judged."""
 
 from tfx_perf import metrics
+from tfx_perf.gate import noise
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateConfig
@@ -16,14 +17,20 @@ _PER_STEP = frozenset(
 )  # fmt: skip
 
 
-def problem(key: str, rule: Rule, *, candidate: Run, settings: GateConfig) -> Outcome | None:
+def problem(
+    key: str, rule: Rule, *, candidate: Run, settings: GateConfig, before: Run | None
+) -> Outcome | None:
     """Returns why a figure cannot be judged, None if it can.
+
+    A loss or a metric of Evaluator's that was there before, and is NaN or gone, is no figure that a
+    run need not have.
 
     Args:
         key: the metric.
         rule: an optional one leaves a missing figure unchecked.
         candidate: the run.
-        settings: how many steps a figure needs.
+        settings: how many steps a figure needs, and the user's own rules.
+        before: the last blessed run of its node.
     """
     kind = "limit" if rule.margin is None else "change"
     value = candidate.figure(key)
@@ -32,7 +39,15 @@ def problem(key: str, rule: Rule, *, candidate: Run, settings: GateConfig) -> Ou
         reason = f"{component} recorded no such figure, or none that is finite"
         if candidate.unmeasured and component == "OptimizedTrainer":
             reason = f"Nothing was measured: {candidate.unmeasured}"
-        if rule.optional:
+        is_missed = before is not None and before.figure(key) is not None
+        own = settings.rules.get(key)
+        if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
+            verdict = Verdict.INVALID
+            reason = (
+                f"{reason}, and the blessed runs have it. Give gate.rules `{key}: null` if it is "
+                "gone on purpose."
+            )
+        elif rule.optional:
             verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
         else:
             verdict, reason = Verdict.INVALID, f"{reason}, and a rule without its figure refuses."

@@ -42,8 +42,16 @@ def evaluate(
     _check_anchor(settings.anchor, ledger, candidate=candidate)
     ledger = ledger.without(candidate)
     comparable = ledger.comparable(candidate)
-    rules = settings.rules_for(candidate.evaluation)
+    known = ledger.of_node(candidate)
+    rules = settings.rules_for({*candidate.evaluation, *(known[-1].evaluation if known else ())})
     changes, factor = _changes(rules, candidate=candidate, ledger=ledger, settings=settings)
+    # Small losses against each day's baseline model add up as well.
+    of_gains = [key for key in changes if candidate.gain(key) is not None]
+    itself = candidate.model_copy(update={"evaluation_gains": {}})
+    levels_of, _ = _changes(
+        {key: rules[key] for key in of_gains}, candidate=itself, ledger=ledger, settings=settings
+    )
+    anchored = {key: levels_of.get(key) for key in of_gains}
     levels = _levels(changes, rate=settings.false_alarm_rate)
     smallest_level = min(levels.values(), default=settings.false_alarm_rate)
     found = [
@@ -54,6 +62,7 @@ def evaluate(
             rule,
             candidate=candidate,
             change=changes.get(key),
+            anchored=anchored.get(key, changes.get(key)),
             level=levels.get(key, smallest_level),
             smallest_level=smallest_level,
             ledger=ledger,
@@ -66,8 +75,11 @@ def evaluate(
             (rule, remeasured.settle(item, rule, baseline=baseline)) for rule, item in found
         ]
     quality_holds = any(
-        item.kind == "change" and item.checked and noise.kind(item.metric) is noise.Kind.QUALITY
-        for _, item in found
+        item.kind == "change"
+        and item.verdict is Verdict.PASS
+        and not rule.advisory
+        and noise.kind(item.metric) is noise.Kind.QUALITY
+        for rule, item in found
     )
     outcomes = []
     for rule, outcome in found:
@@ -75,7 +87,6 @@ def evaluate(
         answer = {"refuses": refuses and not rule.advisory, "advisory": rule.advisory}
         outcomes.append(outcome.model_copy(update=answer))
     differences = {}
-    known = ledger.of_node(candidate)
     if known and not comparable:
         differences = size.differences(known[-1].environment, candidate.environment)
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
@@ -100,13 +111,14 @@ def _check(
     *,
     candidate: Run,
     change: Change | None,
+    anchored: Change | None,
     level: float,
     smallest_level: float,
     ledger: Ledger,
     settings: GateConfig,
 ) -> Iterator[Outcome]:
     """Yields the outcomes of one rule."""
-    problem = validity.problem(key, rule, candidate=candidate, settings=settings)
+    problem = _problem(key, rule, candidate=candidate, ledger=ledger, settings=settings)
     if problem:
         yield problem
         return
@@ -118,14 +130,28 @@ def _check(
         yield _uncompared(key, candidate=candidate, ledger=ledger)
         return
     yield change.outcome(level=level, smallest_level=smallest_level)
-    yield from drift.check(change, pinned=settings.anchor, level=smallest_level)
+    if anchored:
+        yield from drift.check(anchored, pinned=settings.anchor, level=smallest_level)
+
+
+def _problem(
+    key: str, rule: Rule, *, candidate: Run, ledger: Ledger, settings: GateConfig
+) -> Outcome | None:
+    known = ledger.of_node(candidate)
+    return validity.problem(
+        key, rule, candidate=candidate, settings=settings, before=known[-1] if known else None
+    )
 
 
 def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
     """Returns the outcome where no run can be compared with."""
-    on_record = any(run.figure(key) is not None for run in ledger.of_node(candidate))
+    having = [run for run in ledger.of_node(candidate) if run.figure(key) is not None]
     verdict, reason = Verdict.NOT_COMPARED, "No blessed run has this figure yet."
-    if on_record:
+    if having and comparability.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
+        # It says nothing, while speed and memory do; a run that stops early must not be refused.
+        verdict = Verdict.NOT_CHECKED
+        reason = "No blessed run trained about as many steps, and then losses differ anyway."
+    elif having:
         verdict, reason = Verdict.NOT_COMPARABLE, "No blessed run that has it is comparable."
     return Outcome(
         metric=key, kind="change", verdict=verdict, value=candidate.figure(key), reason=reason
@@ -138,7 +164,7 @@ def _changes(
     """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
-        problem = validity.problem(key, rule, candidate=candidate, settings=settings)
+        problem = _problem(key, rule, candidate=candidate, ledger=ledger, settings=settings)
         if rule.margin is None or problem:
             continue
         history = _history(key, rule, candidate=candidate, ledger=ledger)
@@ -167,13 +193,15 @@ def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[st
         for run in comparability.runs(key, candidate=candidate, ledger=ledger)
         if run.figure(key) is not None
     ]
-    figures = size.at_size_of(
+    figures, uncertainty = size.at_size_of(
         candidate.environment,
         key=key,
         figures=[run.figure(key) for run in runs],
         environments=[run.environment for run in runs],
         prior=rule.noise or noise.prior(key),
     )
+    if uncertainty > size.LARGEST_UNCERTAINTY:
+        return {}
     return dict(zip((run.run_id for run in runs), figures, strict=True))
 
 

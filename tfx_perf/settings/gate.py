@@ -96,7 +96,9 @@ class GateConfig(Section):
                     key: following.loosened(key, rules[key], leader=leader)
                     for key in following.FOLLOWERS.keys() & rules.keys()
                 }
-        rules |= self.rules
+        for key, rule in self.rules.items():
+            default = rules.get(key)
+            rules[key] = rule.beside(default) if rule and default else rule
         return {key: rule for key, rule in rules.items() if rule is not None}
 
 

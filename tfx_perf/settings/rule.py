@@ -1,6 +1,6 @@
 """One rule of the gate: what is asked of one metric."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import pydantic
 
@@ -62,10 +62,34 @@ class Rule(Section):
             raise ValueError("the budget is below the margin")
         return self
 
+    @pydantic.model_serializer(mode="wrap")
+    def _as_it_was_said(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # What was not said is the default rule's to say, also after a way through JSON.
+        return {key: value for key, value in handler(self).items() if key in self.model_fields_set}
+
     @property
     def largest_change(self) -> float:
         """The budget, or what stands for it."""
         return _BUDGET_MARGINS * self.margin if self.budget is None else self.budget
+
+    def beside(self, default: "Rule") -> "Rule":
+        """Returns the rule with what a default one says beyond it: a limit takes no margin away.
+
+        Args:
+            default: of the same metric. What it only reports does not refuse because of this rule.
+        """
+        own = self.model_fields_set
+        fields = {name: getattr(self, name) for name in own}
+        if "optional" not in own:
+            fields["optional"] = default.optional
+        if default.advisory and not self.advisory:
+            return Rule(**fields)
+        if "margin" not in own:
+            fields |= default.model_dump(include={"margin", "budget", "noise", "scale"} - own)
+        elif self.margin is not None and "scale" not in own:
+            fields["scale"] = default.scale
+        fields |= default.model_dump(include={"min", "max"} - own)
+        return Rule(**fields)
 
     def direction_of(self, key: str) -> Direction:
         """Returns which way the metric gets better."""

@@ -24,7 +24,7 @@ tensorflow_optimization:
     rules:
       step_time_seconds: {{margin: 0.5}}
       examples_per_second: {{margin: 0.5}}
-      peak_memory_bytes: {{margin: 0.2}}
+      training_memory_bytes: {{margin: 0.2}}
       input_wait_ratio: null
 """
 _READ = "    return fn_args.data_accessor.tf_dataset_factory(patterns, options, schema).repeat()\n"
