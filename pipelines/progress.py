@@ -8,6 +8,8 @@ from typing import TextIO
 from absl import logging as absl_logging
 from tfx.orchestration.portable import launcher
 
+from tfx_perf.pipelines import remarks
+
 _STATES = {True: "done", False: "failed"}
 
 
@@ -35,15 +37,17 @@ def _nodes_shown(terminal: TextIO) -> Iterator[None]:
     launch = launcher.Launcher.launch
 
     def timed(node: launcher.Launcher) -> object:
-        start, ended = time.monotonic(), False
+        start, ended, said = time.monotonic(), False, []
         try:
             result = launch(node)
-            ended = True
+            ended, said = True, _decision(node, result)
             return result
         finally:
             name = node._pipeline_node.node_info.id
             seconds = time.monotonic() - start
             print(f"  {name:<24}{seconds:7.1f} s  {_STATES[ended]}", file=terminal, flush=True)
+            for line in said:
+                print(f"    {line}", file=terminal, flush=True)
 
     launcher.Launcher.launch = timed
     try:
@@ -51,3 +55,13 @@ def _nodes_shown(terminal: TextIO) -> Iterator[None]:
     finally:
         launcher.Launcher.launch = launch
 
+
+def _decision(node: launcher.Launcher, execution: object) -> list[str]:
+    """Returns what a gate has decided and where its report is; nothing of other nodes."""
+    execution_id = getattr(execution, "execution_id", None)
+    if execution_id is None:  # taken from cache
+        return []
+    with node._mlmd_connection as connection:
+        made = remarks.outputs_of(connection.store, execution_id)
+    decided = list(remarks.decisions(made))
+    return [*decided, *remarks.reports(made)] if decided else []

@@ -161,8 +161,10 @@ class Trials:
                 self._try([contender.plan])
                 contender.blocks.append((yield turn))
             if time.perf_counter() > self._deadline:
-                self._ran_out_of_time |= self._fastest(contenders) is None
-                return
+                if self._fastest(contenders) is None:
+                    self._ran_out_of_time = True
+                    return
+                break
             if round_index + 1 >= _MIN_ROUNDS and self._fastest(contenders):
                 break
         # Not in turns with the real data: their buffers would fill up in the meantime.

@@ -1,0 +1,53 @@
+"""What the outputs of a node have to say to whoever looks on: a gate's decision, and reports."""
+
+import os
+from collections.abc import Iterable, Iterator
+
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.components.evaluator import constants
+
+from tfx_perf import errors, storage
+from tfx_perf.components import artifacts
+
+
+def outputs_of(
+    store: metadata_store.MetadataStore, execution_id: int
+) -> list[mlmd.Artifact]:
+    """Returns what an execution has put out; not what a resolver passes on."""
+    ids = [
+        event.artifact_id
+        for event in store.get_events_by_execution_ids([execution_id])
+        if event.type == mlmd.Event.OUTPUT
+    ]
+    return store.get_artifacts_by_id(ids)
+
+
+def decisions(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields e.g. `blessed: 15 of 17 checks ...` or `REFUSED by 2 of 17 checks ...`."""
+    for artifact in outputs:
+        properties = artifact.custom_properties
+        # ExampleAnomalies has a text of that name.
+        if properties[constants.ARTIFACT_PROPERTY_BLESSED_KEY].HasField("int_value"):
+            blessed = properties[constants.ARTIFACT_PROPERTY_BLESSED_KEY].int_value
+            message = properties[constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY].string_value
+            verdict = "blessed" if blessed else "REFUSED"
+            if message.lower().startswith(verdict.lower()):  # PerfEvaluator's says it, too
+                yield verdict + message[len(verdict) :]
+            else:
+                yield f"{verdict}: {message}" if message else verdict
+
+
+def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields where the reports are."""
+    for artifact in outputs:
+        page = os.path.join(artifact.uri, artifacts.REPORT_FILE)
+        if _is_there(page):
+            yield f"report: {page}"
+
+
+def _is_there(page: str) -> bool:
+    try:
+        return storage.exists(page)
+    except errors.UserError:  # other components' artifacts may lie where nothing of ours can look
+        return False
