@@ -136,3 +136,10 @@ def test_exactly_one_module(module_file, run_fn):
 def test_one_module_is_right():
     check_one_module(module_file="a.py", run_fn=None)
     check_one_module(module_file=None, run_fn="b.run_fn")
+
+
+def test_a_key_that_is_there_twice_is_refused(tmp_path):
+    path = tmp_path / "perf.yaml"
+    path.write_text("tensorflow_optimization:\n  gate: {baseline_runs: 3, baseline_runs: 5}\n")
+    with pytest.raises(errors.UserError, match="'baseline_runs' is there twice"):
+        PerfConfig.from_yaml(path)

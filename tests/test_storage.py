@@ -54,6 +54,13 @@ def test_an_unknown_store_is_said_in_one_line():
         storage.path("foo://bucket")
 
 
+@pytest.mark.parametrize("uri", ["gs:/bucket/folder", "hdfs://host/folder", "dir:///tmp"])
+def test_whatever_a_driver_says_is_one_line(uri):
+    with pytest.raises(errors.UserError, match=rf"Received: baseline_uri={uri}") as caught:
+        storage.path(uri, name="baseline_uri")
+    assert "\n" not in str(caught.value)
+
+
 def test_what_is_not_remote():
     assert not storage.is_remote("/a/b") and not storage.is_remote("file:///a/b")
     assert storage.is_remote("gs://a/b")

@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import pathlib
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import upath
 
 from tfx_perf import errors
 
+_ONE_SLASH = re.compile(r"[a-z0-9]{2,}:/(?!/)")
 _EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3"}
 
 
@@ -32,13 +34,17 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
     """
     if isinstance(uri, upath.UPath):
         return uri
+    if _ONE_SLASH.match(str(uri)):
+        raise errors.UserError(
+            f"Expected a local folder, or a URL with two slashes. Received: {name}={uri}."
+        )
     if not is_remote(uri):
         return upath.UPath(uri)
     try:
         # Connects to nothing, but says here what is not installed.
         found = upath.UPath(uri, skip_instance_cache=True, use_listings_cache=False)
         _ = found.fs
-    except (ImportError, ValueError) as error:
+    except Exception as error:  # each driver has exceptions of its own
         extra = _EXTRAS.get(str(uri).partition("://")[0])
         remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
         raise errors.UserError(

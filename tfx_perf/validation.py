@@ -14,6 +14,22 @@ from tfx_perf import errors
 _LAST_PORT = 65535
 
 
+class _OnceLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML's own loaders drop the first."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Returns a mapping."""
+        seen = set()
+        for key_node, _ in node.value:
+            key = self.construct_object(key_node, deep=True)
+            if isinstance(key, str) and key in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key!r} is there twice", problem_mark=key_node.start_mark
+                )
+            seen.add(str(key))
+        return super().construct_mapping(node, deep=deep)
+
+
 def read_yaml(path: str | pathlib.Path) -> Any:
     """Returns what a YAML file holds.
 
@@ -21,7 +37,8 @@ def read_yaml(path: str | pathlib.Path) -> Any:
         UserError: the file cannot be read or is not YAML.
     """
     try:
-        return yaml.safe_load(pathlib.Path(path).read_bytes())  # which knows its encodings
+        text = pathlib.Path(path).read_bytes()  # whose encoding the loader finds out
+        return yaml.load(text, Loader=_OnceLoader)  # noqa: S506 (it is a SafeLoader)
     except (OSError, yaml.YAMLError) as error:
         reason = " ".join(str(error).split())
         raise errors.UserError(

@@ -43,7 +43,9 @@ def overall_metrics(uri: str) -> tuple[dict[str, float], dict[str, float]]:
             for name, value in by_class.get("", {}).items():
                 number = float(value.get("doubleValue", math.nan))
                 own = name.removesuffix(_DIFFERENCE)
+                is_gain = own != name and own in by_class[""]  # not a metric of that name
                 if math.isfinite(number):
-                    group = found if own == name else gains
-                    group[f"{output}/{own}" if output else own] = number
+                    key = own if is_gain else name
+                    group = gains if is_gain else found
+                    group[f"{output}/{key}" if output else key] = number
     return found, gains

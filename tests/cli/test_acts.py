@@ -102,7 +102,8 @@ def entries(ledger):
 @pytest.mark.usefixtures("root")
 def test_a_refused_run_that_a_person_blesses_is_in_the_next_ledger(database, act):
     said = act("bless", "2026-run-b", "--metadata", database)
-    assert said.strip() == "2026-run-b counts as baseline from now on."
+    expected = "2026-run-b counts as baseline from now on. Recorded in ML Metadata."
+    assert " ".join(said.split()) == expected
 
     ledger = LedgerArtifacts(str(database), pipeline="taxi").read()
     assert entries(ledger) == ["2026-run-a", "2026-run-b"]
@@ -171,9 +172,9 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
-        ("bless", "2026-run", "Expected one run, e.g. 2026-run-b, 2026-run-a. Received: run="),
-        ("bless", "2026-rnu-b", "Expected one run, e.g. 2026-run-b"),
-        ("unbless", "2027-run-c", "Expected one run, e.g. 2026-run-a. Received: run=2027-run-c"),
+        ("bless", "2026-run", "run=2026-run, with which 2 begin: 2026-run-b, 2026-run-a."),
+        ("bless", "2026-rnu-b", "Expected one run on record, e.g. 2026-run-b"),
+        ("unbless", "2027-run-c", "run on record, e.g. 2026-run-a. Received: run=2027-run-c"),
     ],
 )
 def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(

@@ -103,3 +103,19 @@ def test_the_variation_of_the_data_is_that_of_all_runs_and_not_of_the_last():
         settings=only(**{KEY: {"margin": 0.02}}),
     )  # fmt: skip
     assert not faster.blessed
+
+
+def test_an_anchor_of_another_pipeline_is_refused_and_one_that_differs_is_named():
+    settings = SETTINGS.model_copy(update={"anchor": "old"})
+    others = Ledger(entries=(run("old", pipeline="taxi", **{KEY: 1.0}),))
+    candidate = run("new", minute=9, pipeline="orders", **{KEY: 1.0})
+    with pytest.raises(errors.UserError, match="blessed run of this node, which has 0"):
+        evaluate(candidate, ledger=others, settings=settings)
+    entries = (
+        run("old", environment=ELSEWHERE, **{KEY: 1.0}),
+        *(run(f"r{i}", minute=1 + i, **{KEY: 1.0}) for i in range(6)),
+    )
+    found = evaluate(run("new", minute=9, **{KEY: 1.0}), ledger=Ledger(entries=entries),
+                     settings=settings)  # fmt: skip
+    drifts = [item.reason for item in found.outcomes if item.kind == "drift"]
+    assert "the anchor old has no comparable figure" in drifts[0]

@@ -94,7 +94,10 @@ def record(
     if as_json:
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
     elif changes:
-        terminal.show(f"{markup.escape(run.run_id)} {answer} from now on.")
+        terminal.show(
+            f"{markup.escape(run.run_id)} {answer} from now on. "
+            f"Recorded in {markup.escape(baseline_uri or 'ML Metadata')}."
+        )
     else:
         answer = answer.replace("no longer counts", "does not count")
         terminal.show(f"{markup.escape(run.run_id)} {answer} anyway; nothing was recorded.")

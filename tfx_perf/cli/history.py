@@ -70,7 +70,9 @@ def command(
         if len(runs) > 1:
             terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
     else:
-        terminal.show(f"{markup.escape(source)} holds no runs.")
+        database = pathlib.Path(source, "metadata.sqlite")
+        hint = f" Its {database.name} is another SOURCE: {database}." if database.exists() else ""
+        terminal.show(markup.escape(f"{source} holds no runs.{hint}"))
 
 
 def _key(name: str) -> str:

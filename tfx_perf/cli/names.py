@@ -39,9 +39,16 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
     found = list(dict.fromkeys(item for item in known if item.startswith(name)))
     if len(found) == 1:
         return found[0]
-    near = found or difflib.get_close_matches(name, known, n=_SHOWN) or list(known)
-    listed = ", ".join(near[:_SHOWN]) or "none is on record"
-    raise errors.UserError(f"Expected one {what}, e.g. {listed}. Received: {what}={name}.")
+    if found:
+        listed = ", ".join(found[:_SHOWN])
+        raise errors.UserError(
+            f"Expected the beginning of one {what}'s name. Received: {what}={name}, with which "
+            f"{len(found)} begin: {listed}."
+        )
+    near = difflib.get_close_matches(name, known, n=_SHOWN) or list(known)
+    known_ones = f"one {what} on record, e.g. {', '.join(near[:_SHOWN])}"
+    expected = known_ones if near else f"a {what}, and none is on record"
+    raise errors.UserError(f"Expected {expected}. Received: {what}={name}.")
 
 
 def pick_run(

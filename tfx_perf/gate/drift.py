@@ -45,7 +45,10 @@ def check(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
     elif len(known) >= _WINDOW:
         anchor = best_level(known, sign=change.sign)
         runs = _WINDOW / _MEDIAN_VARIANCE
-        yield _outcome(change, anchor=anchor, name="the best level", runs=runs, level=level)
+        name = "the best level"
+        if pinned is not None:
+            name += f" (the anchor {pinned} has no comparable figure)"
+        yield _outcome(change, anchor=anchor, name=name, runs=runs, level=level)
 
 
 def best_level(figures: Sequence[float], *, sign: float) -> float:

@@ -1,5 +1,7 @@
 """The ledger in ML Metadata: the `PerfLedger` artifacts of a pipeline."""
 
+import logging
+
 from ml_metadata import errors as mlmd_errors
 from ml_metadata.metadata_store.metadata_store import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -7,6 +9,8 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx_perf import errors, fingerprint, metadata, metadata_store, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
+
+_LOGGER = logging.getLogger(__name__)
 
 _TYPE = "tfx_perf.PerfLedger"
 EXECUTION_TYPE = "tfx_perf.Acts"
@@ -124,4 +128,7 @@ def _only_pipeline(source: str) -> str:
 
 def _merged(artifacts: list[mlmd.Artifact]) -> Ledger:
     paths = [storage.path(item.uri) / ledgers.FILE_NAME for item in artifacts]
-    return Ledger().merge(*(Ledger.read(path) for path in paths if storage.exists(path)))
+    found = [path for path in paths if storage.exists(path)]
+    if paths and not found:
+        _LOGGER.warning("The ledgers are gone, the last one from %s.", paths[-1])
+    return Ledger().merge(*map(Ledger.read, found))

@@ -45,13 +45,9 @@ def evaluate(
     known = ledger.of_node(candidate)
     rules = settings.rules_for({*candidate.evaluation, *(known[-1].evaluation if known else ())})
     changes, factor = _changes(rules, candidate=candidate, ledger=ledger, settings=settings)
-    # Small losses against each day's baseline model add up as well.
-    of_gains = [key for key in changes if candidate.gain(key) is not None]
-    itself = candidate.model_copy(update={"evaluation_gains": {}})
-    levels_of, _ = _changes(
-        {key: rules[key] for key in of_gains}, candidate=itself, ledger=ledger, settings=settings
-    )
-    anchored = {key: levels_of.get(key) for key in of_gains}
+    # Small losses against each day's baseline model add up, so that the anchor is no gain's.
+    without_gains = candidate.model_copy(update={"evaluation_gains": {}})
+    since_anchor, _ = _changes(rules, candidate=without_gains, ledger=ledger, settings=settings)
     levels = _levels(changes, rate=settings.false_alarm_rate)
     smallest_level = min(levels.values(), default=settings.false_alarm_rate)
     found = [
@@ -62,7 +58,7 @@ def evaluate(
             rule,
             candidate=candidate,
             change=changes.get(key),
-            anchored=anchored.get(key, changes.get(key)),
+            since_anchor=since_anchor.get(key),
             level=levels.get(key, smallest_level),
             smallest_level=smallest_level,
             ledger=ledger,
@@ -111,7 +107,7 @@ def _check(
     *,
     candidate: Run,
     change: Change | None,
-    anchored: Change | None,
+    since_anchor: Change | None,
     level: float,
     smallest_level: float,
     ledger: Ledger,
@@ -130,8 +126,8 @@ def _check(
         yield _uncompared(key, candidate=candidate, ledger=ledger)
         return
     yield change.outcome(level=level, smallest_level=smallest_level)
-    if anchored:
-        yield from drift.check(anchored, pinned=settings.anchor, level=smallest_level)
+    if since_anchor:
+        yield from drift.check(since_anchor, pinned=settings.anchor, level=smallest_level)
 
 
 def _problem(
@@ -239,9 +235,9 @@ def _refuses(policy: Policy, verdict: Verdict, *, quality_holds: bool) -> bool:
 
 
 def _check_anchor(anchor: str | None, ledger: Ledger, *, candidate: Run) -> None:
-    known = [entry.run_id for entry in ledger.entries]
+    known = [entry.run_id for entry in ledger.of_node(candidate)]
     if anchor is not None and anchor not in (*known, candidate.run_id):
         raise errors.UserError(
-            f"Expected the anchor to be a blessed run of the ledger, which has {len(known)}. "
+            f"Expected the anchor to be a blessed run of this node, which has {len(known)}. "
             f"Received: gate.anchor={anchor!r}. Name another run, or leave it out."
         )
