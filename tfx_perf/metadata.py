@@ -54,6 +54,7 @@ class Run:
         environment: the fingerprint; see `tfx_perf.fingerprint`.
         note: what a person decided about the run; it outweighs the gate's verdict.
         node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
+        headline: what it said, in a sentence or two.
     """
 
     run_id: str
@@ -68,6 +69,7 @@ class Run:
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
     note: str = ""
     node: str = ""
+    headline: str = ""
 
 
 def pipelines(database: str | pathlib.Path) -> list[str]:
@@ -186,6 +188,7 @@ def _completed(
     folders: dict[str, str] = {}
     plans: dict[str, str] = {}
     blessed = pushed = None
+    headline = ""
     for found in outputs:
         by_type = {artifact.type: artifact for artifact in found}
         for artifact in found:
@@ -198,11 +201,18 @@ def _completed(
                 plans[name] = artifact.custom_properties[key].string_value
         # An InfraBlessing beside the evaluation is the gate's; InfraValidator makes them too.
         if _EVALUATION_TYPE in by_type:
+            headline = by_type[_EVALUATION_TYPE].custom_properties["headline"].string_value
             blessed = _flag(by_type.get("InfraBlessing"), "blessed")
         if "PushedModel" in by_type:
             pushed = _flag(by_type["PushedModel"], "pushed")
     return dataclasses.replace(
-        run, metrics=figures, folders=folders, plans=plans, blessed=blessed, pushed=pushed
+        run,
+        metrics=figures,
+        folders=folders,
+        plans=plans,
+        blessed=blessed,
+        pushed=pushed,
+        headline=headline,
     )
 
 

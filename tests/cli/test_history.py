@@ -127,6 +127,14 @@ def test_a_run_with_two_gates_is_one_for_each(recorder, database, capsys):
     assert "Gate.a" in shown and "Gate.b" in shown
 
 
+def test_why_the_newest_run_was_refused_is_said(recorder, database, capsys):
+    said = {"tfx_perf.PerfEvaluation": {"headline": "Refused by 2 of 17 checks.", "uri": "/e/7"}}
+    recorder.execute("Gate", run="run-1", outputs={"InfraBlessing": {"blessed": 0}, **said})
+    main.cli.main(["history", str(database)], standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "run-1: Refused by 2 of 17 checks. Report: /e/7/report.html" in shown
+
+
 def test_a_run_of_several_gates_is_named_with_its_gate(recorder, database, capsys):
     record_two_gates(recorder, "run-1", slow=False)
     record_two_gates(recorder, "run-2", slow=True)

@@ -67,6 +67,8 @@ def command(
         terminal.show_json([_as_json(run, keys) for run in runs])
     elif runs:
         terminal.show(_as_table(runs, keys or _DEFAULT_METRICS))
+        if runs[0].blessed is False and runs[0].headline and not runs[0].note:
+            terminal.show(markup.escape(_refusal(runs[0])))
         if len(runs) > 1:
             terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
     else:
@@ -116,6 +118,13 @@ def _as_table(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
         figures = (formatting.format_value(key, run.metrics.get(key)) for key in keys)
         rows.add_row(markup.escape(name), *figures, _outcome(run))
     return rows
+
+
+def _refusal(run: "Run") -> str:
+    """Returns why a run was refused, and where more is said."""
+    report = pathlib.Path(run.folders.get("PerfEvaluation", ""), "report.html")
+    where = f" Report: {report}" if "PerfEvaluation" in run.folders else ""
+    return f"{run.run_id}: {run.headline}{where}"
 
 
 def _outcome(run: "Run") -> str:
