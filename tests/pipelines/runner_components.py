@@ -24,3 +24,13 @@ def Work(
     if pathlib.Path(obstacle).exists():
         raise ValueError("there is an obstacle")
     done.value = 1
+
+
+@tfx.dsl.components.component
+def Judge(
+    blessing: tfx.dsl.components.OutputArtifact[standard_artifacts.InfraBlessing],
+) -> None:
+    """Refuses, as PerfEvaluator does."""
+    blessing.set_int_custom_property("blessed", 0)
+    blessing.set_string_custom_property("blessing_message", "Refused by 2 of 17 checks.")
+    pathlib.Path(blessing.uri, "report.html").write_text("why")

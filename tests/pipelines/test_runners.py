@@ -73,3 +73,23 @@ def test_a_run_goes_on_where_one_before_failed(tmp_path, runner):
     assert _states(tmp_path, "Choose", "Choose") == ["COMPLETE", "CACHED"]
     assert _states(tmp_path, "Work", "Work") == ["FAILED", "COMPLETE"]
 
+
+
+def test_a_gates_decision_is_shown_where_people_look(tmp_path):
+    database = str(tmp_path / "metadata.sqlite")
+    pipeline = tfx.dsl.Pipeline(
+        pipeline_name="judged",
+        pipeline_root=str(tmp_path / "artifacts"),
+        components=[runner_components.Judge()],
+        metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
+            database
+        ),
+    )
+    terminal = io.StringIO()
+    with progress.shown(terminal):
+        local_runner.run(pipeline)
+    node, decision, report = terminal.getvalue().splitlines()
+    assert node.startswith("  Judge ")
+    assert decision == "    REFUSED by 2 of 17 checks."
+    (page,) = tmp_path.rglob("report.html")
+    assert report == f"    report: {page}"
