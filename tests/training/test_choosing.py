@@ -165,6 +165,28 @@ def test_trials_without_enough_time_are_not_settled(keras):
     assert not found.is_settled
 
 
+@pytest.mark.usefixtures("same_plans")
+def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
+    fastest = Trials._fastest
+
+    def end_time(self, *_):
+        self._deadline = 0.0
+        return True
+
+    def late(self, contenders):  # no winner stands out before the time is over, and then one does
+        return None if self._deadline else fastest(self, contenders)
+
+    monkeypatch.setattr(Trials, "_may_pay", end_time)
+    monkeypatch.setattr(Trials, "_fastest", late)
+    settings = settings_with(trial_budget_seconds=120)
+    call = small(keras)
+    found = choosing.by_trials(call, Loop(call), settings=settings)
+    assert not found.plan.is_plain_fit
+    assert found.is_settled
+    assert found.input_wait_ratio is not None
+
+
 def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
     monkeypatch.setattr(short_trainings, "_STEPS", 40)
     ten, delays = TrainingPlan(steps_per_call=10, fused_update=True), []
