@@ -52,7 +52,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
         exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).input
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
-        storage.make_folder(target.uri)  # where that is impossible, it is said before the search
+        storage.path(target.uri)  # a store without its driver is said before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
             log_path = pathlib.Path(folder, _LOG_FILE)
             try:

@@ -46,7 +46,7 @@ class Executor(base_executor.BaseExecutor):
         exec_properties = train_steps.resolved(exec_properties)
         settings = config.PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
-        storage.make_folder(target.uri)  # where that is impossible, it is said at once
+        storage.path(target.uri)  # a store without its driver is said at once
         # Left behind if the profiling fails, for its log: TFX removes the outputs then.
         folder = pathlib.Path(tempfile.mkdtemp(prefix="memory-profiler-"))
         child.run_in_child(

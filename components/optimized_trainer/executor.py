@@ -40,12 +40,12 @@ class Executor(base_executor.BaseExecutor):
             RuntimeError: `run_fn` ended without having saved a model.
         """
         exec_properties = train_steps.resolved(exec_properties)
-        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
-        storage.make_folder(target.uri)  # where that is impossible, it is said before the training
         run_fn = trainer_args.load_run_fn(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
         # Which reads the data, so that what is wrong is said before any worker starts.
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+        storage.path(target.uri)  # a store without its driver is said before the training
         if job.settings.distribution.job:
             cluster_training.train(job, output_dict, context=self._context)
             return

@@ -41,4 +41,4 @@ def test_a_store_without_its_driver_is_said_before_the_training(tmp_path):
     trainer = Trainer(tmp_path)
     trainer.perf_metrics.uri = "abfs://bucket/metrics"
     with pytest.raises(errors.UserError, match="whose fsspec driver is installed"):
-        trainer.run(module={"beginning": "raise AssertionError"})
+        trainer.run(module={"train": "raise AssertionError"})
