@@ -9,10 +9,14 @@ import pytest
 from tfx_perf import errors, storage
 
 
-@pytest.fixture(params=["local", "memory"])
+@pytest.fixture(params=["local", "file", "memory"])
 def uri(request, tmp_path):
     """A folder that does not exist yet."""
-    return str(tmp_path / "new") if request.param == "local" else f"memory://{uuid.uuid4().hex}/new"
+    return {
+        "local": str(tmp_path / "new"),
+        "file": f"file://{tmp_path}/new",
+        "memory": f"memory://{uuid.uuid4().hex}/new",
+    }[request.param]
 
 
 def test_what_is_written_is_read(uri):
@@ -61,6 +65,6 @@ def test_whatever_a_driver_says_is_one_line(uri):
     assert "\n" not in str(caught.value)
 
 
-def test_what_is_not_remote():
-    assert not storage.is_remote("/a/b") and not storage.is_remote("file:///a/b")
-    assert storage.is_remote("gs://a/b")
+def test_what_no_plain_path_reaches_is_remote():
+    assert not storage.is_remote("/a/b") and not storage.is_remote("a/b")
+    assert storage.is_remote("gs://a/b") and storage.is_remote("file:///a/b")

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf import errors, validation
+from tfx_perf import errors, storage, validation
 from tfx_perf.settings.cluster_job import ClusterJob
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.section import Section as _Section
@@ -117,7 +117,7 @@ class TrainingConfig(_Section):
     @pydantic.field_validator("checkpoint_folder")
     @classmethod
     def _is_local(cls, folder: str | None) -> str | None:
-        if folder is not None and "://" in folder:
+        if folder is not None and storage.is_remote(folder):
             raise ValueError("checkpoints are written into local folders, or mounted ones")
         return folder
 

@@ -55,8 +55,8 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
 
 
 def is_remote(uri: str | pathlib.Path | upath.UPath) -> bool:
-    """Returns whether a URI lies in no file system of this machine."""
-    return "://" in str(uri) and not str(uri).startswith("file://")
+    """Returns whether something is a URL, which only this module can read and write."""
+    return "://" in str(uri)
 
 
 def read_bytes(file: str | pathlib.Path | upath.UPath) -> bytes:

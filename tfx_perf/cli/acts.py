@@ -153,13 +153,13 @@ def _find(
 
     if kind == "bless" and storage.exists(name):
         return judged_runs.read_one(name)
-    in_ledger = {(run.run_id, run.pipeline, run.node) for run in known.runs}
+    in_ledger = {run.key for run in known.runs}
     judged = [
         run
         for run in (history.read(source, pipeline=pipeline) if source and kind == "bless" else ())
         if "PerfEvaluation" in run.folders
-        and (run.run_id, run.pipeline, run.node) not in in_ledger
-        and (run.run_id, "", "") not in in_ledger  # as in ledgers of earlier versions
+        and (run.pipeline, run.node, run.run_id) not in in_ledger
+        and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
     found = names.pick_run(name, [*judged, *known.runs], pipeline=pipeline, node=node)
     if isinstance(found, Run):

@@ -1,11 +1,14 @@
 """What a person decided about a run."""
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal, Union
 
 import pydantic
 
 from tfx_perf import records
 from tfx_perf.gate.run import Run
+
+if TYPE_CHECKING:
+    from tfx_perf import metadata
 
 
 class Act(records.Record):
@@ -29,8 +32,8 @@ class Act(records.Record):
     time: pydantic.AwareDatetime
     reason: str
 
-    def is_about(self, run: Run) -> bool:
-        """Whether it was decided about a run."""
+    def is_about(self, run: Union[Run, "metadata.Run"]) -> bool:
+        """Whether it was decided about a run, as the gate saw it or as ML Metadata has it."""
         return self.run_id == run.run_id and all(
             own in ("", its) for own, its in ((self.pipeline, run.pipeline), (self.node, run.node))
         )

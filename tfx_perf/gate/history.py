@@ -10,7 +10,6 @@ import upath
 
 from tfx_perf import errors, metadata, metadata_store, metrics, storage
 from tfx_perf.gate import record as gate_record
-from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
 from tfx_perf.gate.mirror import Mirror
@@ -136,7 +135,7 @@ def _completed(run: Run) -> Run:
 
 def _decided(run: Run, ledger: Ledger) -> Run:
     """Adds what a person decided."""
-    act = next((act for act in reversed(ledger.acts) if _is_about(act, run)), None)
+    act = next((act for act in reversed(ledger.acts) if act.is_about(run)), None)
     if act is None:
         return run
     return dataclasses.replace(
@@ -164,12 +163,6 @@ def _of_ledger(ledger: Ledger) -> list[Run]:
     )
     newest_first = sorted(runs, key=lambda run: run.created, reverse=True)
     return [_decided(run, ledger) for run in newest_first]
-
-
-def _is_about(act: Act, run: Run) -> bool:
-    return act.run_id == run.run_id and all(
-        own in ("", its) for own, its in ((act.pipeline, run.pipeline), (act.node, run.node))
-    )
 
 
 def _prefixed(evaluation: Mapping[str, float]) -> dict[str, float]:

@@ -44,10 +44,19 @@ def evaluate(
     comparable = ledger.comparable(candidate)
     known = ledger.of_node(candidate)
     rules = settings.rules_for({*candidate.evaluation, *(known[-1].evaluation if known else ())})
-    changes, factor = _changes(rules, candidate=candidate, ledger=ledger, settings=settings)
+    before = known[-1] if known else None
+    problems = {
+        key: validity.problem(key, rule, candidate=candidate, settings=settings, before=before)
+        for key, rule in rules.items()
+    }
+    judged = {key: rule for key, rule in rules.items() if rule.margin is not None}
+    judged = {key: rule for key, rule in judged.items() if not problems[key]}
+    changes, factor = _changes(judged, candidate=candidate, ledger=ledger, settings=settings)
     # Small losses against each day's baseline model add up, so that the anchor is no gain's.
+    of_gains = {key: rule for key, rule in judged.items() if candidate.gain(key) is not None}
     without_gains = candidate.model_copy(update={"evaluation_gains": {}})
-    since_anchor, _ = _changes(rules, candidate=without_gains, ledger=ledger, settings=settings)
+    own, _ = _changes(of_gains, candidate=without_gains, ledger=ledger, settings=settings)
+    since_anchor = {**changes, **dict.fromkeys(of_gains), **own}
     levels = _levels(changes, rate=settings.false_alarm_rate)
     smallest_level = min(levels.values(), default=settings.false_alarm_rate)
     found = [
@@ -57,12 +66,13 @@ def evaluate(
             key,
             rule,
             candidate=candidate,
+            problem=problems[key],
             change=changes.get(key),
             since_anchor=since_anchor.get(key),
             level=levels.get(key, smallest_level),
             smallest_level=smallest_level,
             ledger=ledger,
-            settings=settings,
+            pinned=settings.anchor,
         )
     ]
     baseline = comparable[-settings.baseline_runs :]
@@ -106,15 +116,15 @@ def _check(
     rule: Rule,
     *,
     candidate: Run,
+    problem: Outcome | None,
     change: Change | None,
     since_anchor: Change | None,
     level: float,
     smallest_level: float,
     ledger: Ledger,
-    settings: GateConfig,
+    pinned: str | None,
 ) -> Iterator[Outcome]:
     """Yields the outcomes of one rule."""
-    problem = _problem(key, rule, candidate=candidate, ledger=ledger, settings=settings)
     if problem:
         yield problem
         return
@@ -127,16 +137,7 @@ def _check(
         return
     yield change.outcome(level=level, smallest_level=smallest_level)
     if since_anchor:
-        yield from drift.check(since_anchor, pinned=settings.anchor, level=smallest_level)
-
-
-def _problem(
-    key: str, rule: Rule, *, candidate: Run, ledger: Ledger, settings: GateConfig
-) -> Outcome | None:
-    known = ledger.of_node(candidate)
-    return validity.problem(
-        key, rule, candidate=candidate, settings=settings, before=known[-1] if known else None
-    )
+        yield from drift.check(since_anchor, pinned=pinned, level=smallest_level)
 
 
 def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
@@ -160,9 +161,6 @@ def _changes(
     """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
-        problem = _problem(key, rule, candidate=candidate, ledger=ledger, settings=settings)
-        if rule.margin is None or problem:
-            continue
         history = _history(key, rule, candidate=candidate, ledger=ledger)
         if history:
             found[key] = Change(

@@ -23,8 +23,8 @@ class GateConfig(Section):
 
     Attributes:
         rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
-            replaces the default one for its metric, null takes it away. A looser margin for
-            the step time loosens the default rules of the figures that follow from it.
+            stands beside the default one for its metric (`Rule.beside`), null takes it away. A
+            looser margin for the step time loosens the default rules of what follows from it.
         use_defaults: whether the rules of `tfx_perf.settings.gate_defaults` hold where `rules`
             says nothing.
         policy: what each verdict does.

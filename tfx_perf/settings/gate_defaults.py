@@ -1,4 +1,4 @@
-"""The rules that hold where the user has written none.
+"""The rules that hold beside the user's own.
 
 They are what a demanding team would keep on a machine of its own: whatever makes a training
 step slower or larger, or its result worse, is refused as soon as it can be told from noise.
