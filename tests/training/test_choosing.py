@@ -67,17 +67,23 @@ def test_another_fit_is_not_trained_with_a_given_plan(keras):
     assert not session.record.is_settled
 
 
-@pytest.mark.parametrize(("share", "is_used"), [(0.95, True), (0.8, False)])
-def test_a_vocabulary_that_has_grown_a_little_is_the_same_fit(keras, share, is_used):
+@pytest.mark.parametrize(
+    ("share", "is_used", "is_settled"),
+    [(0.95, True, True), (0.8, True, False), (0.4, False, False)],
+)
+def test_a_model_that_has_grown_is_trained_with_the_plan_until_trials_are_made_anew(
+    keras, share, is_used, is_settled
+):
     call = small(keras)
     given = choice_for(call)
     count = int(given.fit["parameter_count"])
     before = {**given.fit, "parameter_count": str(int(share * count))}
-    given = given.model_copy(update={"fit": before})
+    given = given.model_copy(update={"fit": before, "is_settled": True})
     session = TrainingSession(settings_with(), given=given)
     session.fit(call)
     assert (session.record.plan == FIVE) == is_used
     assert ("parameter_count was" in session.record.plan_reason) != is_used
+    assert session.record.is_settled == is_settled
 
 
 def test_a_given_plan_yields_to_what_forbids_plans(keras):

@@ -20,7 +20,10 @@ from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
 
 _LOGGER = logging.getLogger(__name__)
-_LARGEST_RATIO = 1.1  # of the numbers of parameters
+_PARAMETERS = "parameter_count"
+# Of the numbers of parameters: of models for which trials would find the same, and of those that
+# one plan may train at all.
+_SAME_RATIO, _LARGEST_RATIO = 1.1, 2.0
 
 
 def by_trials(
@@ -75,6 +78,9 @@ def by_trials(
 def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.PlanChoice:
     """Returns a choice that was made before, if it holds for this `fit`, else plain `fit`.
 
+    Where the model has grown since, the plan trains it once more, watched by a `SpeedWatch`; the
+    next run makes new trials.
+
     Args:
         call: the user's `fit`.
         loop: the loop that the plan will be used with.
@@ -87,11 +93,13 @@ def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.Plan
         if not reason:
             if not call.model.built:
                 loop.prepare(given.plan)
-            reason = _mismatch(given.fit, fit_key(call, loop))
+            found = fit_key(call, loop)
+            reason = _mismatch(given.fit, found)
     except Exception as error:  # as above
         reason = in_one_line(error)
     if not reason:
-        return given
+        is_same = _ratio(given.fit, found) <= _SAME_RATIO
+        return given.model_copy(update={"is_settled": given.is_settled and is_same})
     return choice.plain(reason).model_copy(
         update={"key": given.key, "trial_time_seconds": given.trial_time_seconds}
     )
@@ -120,12 +128,12 @@ def with_recompute(
 
 def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:
     changes = fingerprint.differences(tried, found)
-    if changes.keys() == {"parameter_count"} and _are_close(*changes["parameter_count"]):
+    if changes.keys() == {_PARAMETERS} and _ratio(tried, found) <= _LARGEST_RATIO:
         return None
     return f"the plan is for another fit: {fingerprint.describe(changes)}" if changes else None
 
 
-def _are_close(one: str, other: str) -> bool:
-    """Whether two models of the same code differ by no more than vocabularies do day by day."""
-    smaller, larger = sorted(map(int, (one, other)))
-    return larger <= _LARGEST_RATIO * smaller
+def _ratio(one: dict[str, str], other: dict[str, str]) -> float:
+    """Returns by how much two models of the same code, a vocabulary say, differ in size."""
+    smaller, larger = sorted(int(fit[_PARAMETERS]) for fit in (one, other))
+    return larger / max(smaller, 1)
