@@ -7,11 +7,12 @@ import argparse
 import pathlib
 import random
 
+from tests.fuzzing.drawing import drawn
+from tests.fuzzing.failures import Failures
+
 from .cases import Case
 from .checking import Checker
-from .drawing import drawn
-from .failures import Failures
-from .strategies import singles
+from .strategies import cases, singles
 
 
 def _main() -> None:
@@ -26,7 +27,7 @@ def _main() -> None:
     arguments = parser.parse_args()
     case = Case.from_json(arguments.case) if arguments.case else None
     checker = Checker(case.package if case else arguments.package)
-    failures = Failures(checker, out=arguments.out)
+    failures = Failures(checker, title=checker.package, out=arguments.out)
     print(f"seed {arguments.seed}", flush=True)
     if case:
         failures.add(case)
@@ -36,7 +37,12 @@ def _main() -> None:
         for case in found[: arguments.cases]:
             failures.add(case)
     else:
-        drawn(arguments.package, count=arguments.cases, seed=arguments.seed, act=failures.add)
+        drawn(
+            cases(arguments.package),
+            count=arguments.cases,
+            seed=arguments.seed,
+            act=failures.add,
+        )
     print(failures.table(shrink=arguments.shrink))
     checker.close()
 

@@ -1,8 +1,9 @@
 """Case: one training, what runs it, and what interrupts it; JSON both ways."""
 
 import dataclasses
-import json
 from typing import Any
+
+from tests.fuzzing.cases import JsonCase
 
 BATCH_SIZE = 8
 CLASSES = 3
@@ -12,7 +13,7 @@ OWN_STEP = ("own_step", "step_on_instance", "step_without_loss", "gan")
 
 
 @dataclasses.dataclass(frozen=True)
-class Case:
+class Case(JsonCase):
     """A training. The defaults are the simplest one; a failure is shrunk towards them.
 
     Attributes:
@@ -108,25 +109,6 @@ class Case:
     def interrupted(self) -> bool:
         """Whether the training is run a second time."""
         return bool(self.interruption)
-
-    def to_json(self) -> str:
-        """Returns one line with what differs from the simplest case."""
-        simplest = Case()
-        changed = {
-            field.name: getattr(self, field.name)
-            for field in dataclasses.fields(self)
-            if getattr(self, field.name) != getattr(simplest, field.name)
-        }
-        return json.dumps(changed)
-
-    @classmethod
-    def from_json(cls, text: str) -> "Case":
-        """Returns the case that `to_json` wrote."""
-        return cls(**{name: _frozen(value) for name, value in json.loads(text).items()})
-
-
-def _frozen(value: Any) -> Any:
-    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def consistent(case: Case) -> Case:

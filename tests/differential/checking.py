@@ -1,19 +1,23 @@
 """Runs a case in all its processes and says what is wrong; makes a failing case smaller."""
 
+import collections
 import dataclasses
 import pathlib
 import shutil
 import signal
 import tempfile
-from typing import Any
 
 import numpy as np
 
+from tests.fuzzing import shrinking
+from tests.fuzzing.differences import Difference, gist
+from tests.fuzzing.forks import Ended
+
 from . import promises
 from .cases import Case, consistent
-from .comparing import Difference, difference, gist
+from .comparing import difference
 from .interruption import IN_DATA, MESSAGE
-from .server import Ended, Trainings
+from .server import Trainings
 
 # What the first run may end with, by interruption; otherwise it must come to its end.
 _SIGNALS = {
@@ -22,6 +26,7 @@ _SIGNALS = {
     "sigkill_after_epoch": signal.SIGKILL,
     "sigterm": signal.SIGTERM,
 }
+_CHECKS_TO_SHRINK = 30
 _RAISING = ("raise", "read_error", "memory_error")
 
 
@@ -31,14 +36,14 @@ class Checker:
     Attributes:
         package: the line.
         count: cases that were run.
-        oracle_errors: cases whose plain `fit` raised, by the error.
+        remarks: cases whose plain `fit` raised, by the error.
     """
 
     def __init__(self, package: str, folder: pathlib.Path | None = None) -> None:
         """Starts the process that trainings are forks of."""
         self.package = package
         self.count = 0
-        self.oracle_errors: dict[str, int] = {}
+        self.remarks: collections.Counter[str] = collections.Counter()
         self._trainings = Trainings(package)
         self._folder = folder or pathlib.Path(tempfile.mkdtemp(prefix="differential-"))
         self._oracles: dict[Case, Ended] = {}
@@ -67,26 +72,17 @@ class Checker:
             return _prefixed(f"rerun ({'resumed' if resumed else 'anew'})", wrong)
         return self._unlike_uninterrupted(case, found, resumed=resumed)
 
-    def shrunk(self, case: Case, signature: str, *, limit: int = 30) -> Case:
-        """Returns a simpler case with the same signature.
+    def shrunk(self, case: Case, signature: str) -> Case:
+        """Returns a simpler case with the same signature."""
 
-        Every field goes back to its default, one after the other, if the failure stays.
-        """
+        def fails(smaller: Case) -> bool:
+            found = self.check(smaller)
+            return found is not None and found.signature == signature
+
         simplest = Case(package=case.package)
-        for field in dataclasses.fields(case):
-            if getattr(case, field.name) == getattr(simplest, field.name):
-                continue
-            values = _simpler(getattr(case, field.name), getattr(simplest, field.name))
-            for value in values:
-                smaller = consistent(dataclasses.replace(case, **{field.name: value}))
-                limit -= 1
-                if smaller == case or limit < 0:
-                    continue
-                found = self.check(smaller)
-                if found and found.signature == signature:
-                    case = smaller
-                    break
-        return case
+        return shrinking.shrunk(
+            case, fails, simplest=simplest, consistent=consistent, limit=_CHECKS_TO_SHRINK
+        )
 
     def close(self) -> None:
         """Ends the process and removes its files."""
@@ -102,10 +98,10 @@ class Checker:
             shutil.rmtree(folder, ignore_errors=True)
             found = self._trainings.run(key, folder, role="plain")
             if found.signal:
-                self.oracle_errors["it hangs"] = self.oracle_errors.get("it hangs", 0) + 1
+                self.remarks["plain fit: it hangs"] += 1
             if found.error:
-                name = f"{found.error[0]}: {found.error[1].strip().splitlines()[-1][:150]}"
-                self.oracle_errors[name] = self.oracle_errors.get(name, 0) + 1
+                last = found.error[1].strip().splitlines()[-1][:150]
+                self.remarks[f"plain fit: {found.error[0]}: {last}"] += 1
             if len(self._oracles) > 3000:
                 self._oracles.clear()
             self._oracles[key] = found
@@ -165,12 +161,3 @@ def _unexpected(first: Ended) -> Difference:
 
 def _prefixed(prefix: str, found: Difference | None) -> Difference | None:
     return found and Difference(f"{prefix}: {found.signature}", found.detail)
-
-
-def _simpler(value: Any, simplest: Any) -> list[Any]:
-    """Returns simpler values of a field, the simplest first."""
-    if isinstance(value, tuple) and len(value) > 1:
-        return [simplest, *((item,) for item in value)]
-    if isinstance(value, int) and not isinstance(value, bool) and isinstance(simplest, int):
-        return [simplest, *(n for n in (1, 2, 3) if simplest < n < value)]
-    return [simplest]

@@ -1,28 +1,16 @@
 """Compares a training with plain `fit`; a difference has a signature, to be grouped by."""
 
-import dataclasses
 import re
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from tests.fuzzing.differences import Difference, gist
+from tests.fuzzing.forks import Ended
+
 from . import promises
 from .cases import BATCH_SIZE, Case
-from .server import Ended
-
-
-@dataclasses.dataclass(frozen=True)
-class Difference:
-    """The first thing that is not as it must be.
-
-    Attributes:
-        signature: what differs, the same for all failures of one kind.
-        detail: the numbers.
-    """
-
-    signature: str
-    detail: str
 
 
 def difference(case: Case, expected: Ended, found: Ended, *, resumed: bool) -> Difference | None:
@@ -74,16 +62,6 @@ def _errors(expected: Ended, found: Ended) -> Difference | None:
     if promises.may_train(expected.error[1]):
         return None
     return Difference(f"does not raise {expected.error[0]}", gist(expected.error[1]))
-
-
-def gist(message: str) -> str:
-    """Returns what is the same in all errors of a kind: no numbers, names of nodes or paths."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    bad = [line for line in lines if "indices[" in line or "planned for" in line]
-    is_traceback = bool(lines) and any('File "' in line for line in lines)
-    line = (bad or lines or [""])[-1 if is_traceback else 0]
-    line = re.sub(r"[\w/.-]*/[\w/.-]+", "PATH", line)
-    return re.sub(r"0x[0-9a-f]+|\d+(\.\d+)?(e-?\d+)?", "#", line)[:110]
 
 
 class _Compared:

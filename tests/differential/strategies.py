@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from tests.fuzzing.drawing import mostly
+
 from . import callbacks, data, layers, models, optimizers
 from .cases import Case, consistent
 from .interruption import INTERRUPTIONS
@@ -23,13 +25,6 @@ PLANS: tuple[dict[str, Any], ...] = (
 _PLAN_WEIGHTS = (5, 4, 4, 3, 2, 1, 2, 1)  # what uses XLA takes its time to compile
 
 
-def _mostly(simple: Any, others: tuple[Any, ...], *, share: int) -> Any:
-    """Draws `simple` in all but one of `share` cases."""
-    return st.integers(1, share).flatmap(
-        lambda number: st.sampled_from(others) if number == share else st.just(simple)
-    )
-
-
 def _few(names: tuple[str, ...], most: int) -> Any:
     """Draws a set of names, often an empty one."""
     drawn = st.lists(st.sampled_from(names), unique=True, max_size=most)
@@ -44,33 +39,33 @@ def cases(package: str, *, models_drawn: tuple[str, ...] = models.MODELS) -> Any
         package=st.just(package),
         model=st.sampled_from(models_drawn),
         parts=_few(layers.PARTS, 2),
-        dtype=_mostly("float32", ("mixed_bfloat16", "float64"), share=8),
+        dtype=mostly("float32", ("mixed_bfloat16", "float64"), share=8),
         loss=st.sampled_from(models.LOSSES),
         metrics=_few(models.METRICS, 2),
         optimizer=st.sampled_from(optimizers.OPTIMIZERS),
-        optimizer_options=_mostly((), optimizers.OPTIONS, share=2),
-        steps_per_execution=_mostly(1, (2, 3), share=8),
-        source=_mostly("tensors", data.SOURCES, share=2),
+        optimizer_options=mostly((), optimizers.OPTIONS, share=2),
+        steps_per_execution=mostly(1, (2, 3), share=8),
+        source=mostly("tensors", data.SOURCES, share=2),
         order=st.sampled_from(data.ORDERS),
         stages=_few(data.STAGES, 2),
         steps=st.integers(3, 9),
-        is_uneven=_mostly(False, (True,), share=4),
+        is_uneven=mostly(False, (True,), share=4),
         is_endless=st.booleans(),
         steps_per_epoch=st.none() | st.integers(2, 9),
         epochs=st.integers(1, 3),
-        initial_epoch=_mostly(0, (1,), share=8),
-        weights=_mostly("", ("class", "sample"), share=4),
-        validation=_mostly("", data.VALIDATIONS, share=2),
-        validation_steps=_mostly(None, (1, 2), share=4),
-        validation_freq=_mostly(1, (2,), share=6),
+        initial_epoch=mostly(0, (1,), share=8),
+        weights=mostly("", ("class", "sample"), share=4),
+        validation=mostly("", data.VALIDATIONS, share=2),
+        validation_steps=mostly(None, (1, 2), share=4),
+        validation_freq=mostly(1, (2,), share=6),
         callbacks=_few(callbacks.KERAS + callbacks.OWN, 2),
-        fits=_mostly("one", ("two", "loop"), share=5),
+        fits=mostly("one", ("two", "loop"), share=5),
         plan=st.sampled_from([tuple(plan.items()) for plan in weighted_plans]),
         has_folder=st.booleans(),
         checkpoint_steps=st.integers(2, 12),
         interruption=st.sampled_from(("", "", "", "sigkill", "sigkill", *INTERRUPTIONS)),
         at=st.integers(1, 27),
-        edit=_mostly("", ("loss", "rate"), share=12),
+        edit=mostly("", ("loss", "rate"), share=12),
     )
     return drawn.map(consistent)
 

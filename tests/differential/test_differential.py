@@ -7,10 +7,12 @@ import random
 
 import pytest
 
+from tests.fuzzing.drawing import drawn
+from tests.fuzzing.failures import Failures
+
 from .cases import Case
 from .checking import Checker
-from .drawing import drawn
-from .failures import Failures
+from .strategies import cases
 
 _EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl").read_text().splitlines()
 _SEED = 17  # of the few that are drawn every time
@@ -31,8 +33,8 @@ def test_what_was_found_once_is_as_under_plain_fit(checker, example):
 
 
 def test_a_few_drawn_trainings_are_as_under_plain_fit(checker):
-    failures = Failures(checker)
-    drawn(checker.package, count=_FEW, seed=_SEED, act=failures.add)
+    failures = Failures(checker, title=checker.package)
+    drawn(cases(checker.package), count=_FEW, seed=_SEED, act=failures.add)
     assert not failures.groups, failures.table()
 
 
@@ -43,6 +45,6 @@ def test_many_drawn_trainings_are_as_under_plain_fit(checker):
     seed = int(os.environ.get("DIFFERENTIAL_SEED", random.randrange(10**6)))
     count = int(os.environ.get("DIFFERENTIAL_CASES", _MANY))
     print(f"DIFFERENTIAL_SEED={seed}")
-    failures = Failures(checker)
-    drawn(checker.package, count=count, seed=seed, act=failures.add)
+    failures = Failures(checker, title=checker.package)
+    drawn(cases(checker.package), count=count, seed=seed, act=failures.add)
     assert not failures.groups, f"DIFFERENTIAL_SEED={seed}\n{failures.table()}"

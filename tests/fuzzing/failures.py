@@ -4,10 +4,28 @@ import collections
 import json
 import pathlib
 import sys
+from typing import Protocol
 
-from .cases import Case
-from .checking import Checker
-from .comparing import Difference
+from tests.fuzzing.cases import JsonCase
+from tests.fuzzing.differences import Difference
+
+
+class Checker(Protocol):
+    """Checks cases.
+
+    Attributes:
+        count: cases that were checked.
+        remarks: what was seen beside failures, and how often.
+    """
+
+    count: int
+    remarks: collections.Counter[str]
+
+    def check(self, case: JsonCase) -> Difference | None:
+        """Returns what is wrong; None if all promises are kept."""
+
+    def shrunk(self, case: JsonCase, signature: str) -> JsonCase:
+        """Returns a simpler case with the same signature."""
 
 
 class Failures:
@@ -17,18 +35,22 @@ class Failures:
         groups: the failures, by signature.
     """
 
-    def __init__(self, checker: Checker, *, out: pathlib.Path | None = None) -> None:
+    def __init__(
+        self, checker: Checker, *, title: str = "", out: pathlib.Path | None = None
+    ) -> None:
         """Begins without failures.
 
         Args:
-            checker: of the line.
+            checker: of the cases.
+            title: what was checked.
             out: a file that every failure is added to as a line of JSON.
         """
-        self.groups: dict[str, list[tuple[Case, Difference]]] = collections.defaultdict(list)
+        self.groups: dict[str, list[tuple[JsonCase, Difference]]] = collections.defaultdict(list)
         self._checker = checker
+        self._title = title
         self._out = out
 
-    def add(self, case: Case) -> None:
+    def add(self, case: JsonCase) -> None:
         """Checks a case."""
         found = self._checker.check(case)
         if self._checker.count % 25 == 0:
@@ -46,16 +68,16 @@ class Failures:
         """Returns the groups as text, the largest first, each with its smallest case.
 
         Args:
-            shrink: make that case smaller still, which takes up to 30 checks.
+            shrink: make that case smaller still, which takes some dozens of checks.
         """
         failed = sum(map(len, self.groups.values()))
-        lines = [f"{self._checker.count} cases, {failed} failed; {self._checker.package}"]
+        lines = [f"{self._checker.count} cases, {failed} failed; {self._title}"]
         for signature, failures in sorted(self.groups.items(), key=lambda item: -len(item[1])):
             case, found = min(failures, key=lambda failure: len(failure[0].to_json()))
             if shrink:
                 case = self._checker.shrunk(case, signature)
             lines += [f"\n{len(failures):4} {signature}", f"     {case.to_json()}"]
             lines += [f"     {found.detail.strip()[-300:]!r}"]
-        for error, count in self._checker.oracle_errors.items():
-            lines.append(f"\nplain fit: {count} times {error}")
+        for remark, count in self._checker.remarks.most_common():
+            lines.append(f"\n{remark}: {count} times")
         return "\n".join(lines)

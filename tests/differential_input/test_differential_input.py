@@ -1,0 +1,67 @@
+"""Drawn cases are served as TFXIO serves them; what once were not is kept in `examples.jsonl`.
+
+`known_failures.jsonl` has what is not mended: each line with the signature of its failure and a
+note. When a test says that one passes, move its case to `examples.jsonl`.
+"""
+
+import json
+import os
+import pathlib
+import random
+
+import pytest
+
+from tests.fuzzing.drawing import drawn
+from tests.fuzzing.failures import Failures
+
+from .cases import Case
+from .checking import Checker
+from .strategies import cases
+
+_FOLDER = pathlib.Path(__file__).parent
+_EXAMPLES = (_FOLDER / "examples.jsonl").read_text().splitlines()
+_KNOWN = [json.loads(line) for line in (_FOLDER / "known_failures.jsonl").read_text().splitlines()]
+_SEED = 17  # of the few that are drawn every time
+_FEW, _MANY = 15, 1000
+
+
+@pytest.fixture(scope="module")
+def checker():
+    made = Checker()
+    yield made
+    made.close()
+
+
+def _unknown_failures(checker, *, count, seed):
+    failures = Failures(checker, title=f"seed {seed}")
+    drawn(cases(), count=count, seed=seed, act=lambda several: [*map(failures.add, several)])
+    for known in _KNOWN:
+        failures.groups.pop(known["signature"], None)
+    return failures
+
+
+@pytest.mark.parametrize("example", _EXAMPLES)
+def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
+    assert checker.check(Case.from_json(example)) is None
+
+
+@pytest.mark.xfail(strict=True, reason="not mended")
+@pytest.mark.parametrize("known", _KNOWN, ids=lambda known: known["signature"])
+def test_what_is_known_to_fail_is_as_tfxio_serves_it(checker, known):
+    assert checker.check(Case.from_json(json.dumps(known["case"]))) is None
+
+
+def test_a_few_drawn_cases_are_as_tfxio_serves_them(checker):
+    failures = _unknown_failures(checker, count=_FEW, seed=_SEED)
+    assert not failures.groups, failures.table()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(0)
+def test_many_drawn_cases_are_as_tfxio_serves_them(checker):
+    """How many: `DIFFERENTIAL_INPUT_CASES`; again the same: `DIFFERENTIAL_INPUT_SEED`."""
+    seed = int(os.environ.get("DIFFERENTIAL_INPUT_SEED", random.randrange(10**6)))
+    count = int(os.environ.get("DIFFERENTIAL_INPUT_CASES", _MANY))
+    print(f"DIFFERENTIAL_INPUT_SEED={seed}")
+    failures = _unknown_failures(checker, count=count, seed=seed)
+    assert not failures.groups, failures.table()
