@@ -93,10 +93,13 @@ class Split:
     """
 
     def __init__(self, case: Case, folder: pathlib.Path) -> None:
-        """Writes them."""
+        """Names them; `write` writes them."""
         self._case, self.folder, self._version = case, folder, 0
-        folder.mkdir(parents=True)
-        self._write(case.files)
+
+    def write(self) -> None:
+        """Writes the files."""
+        self.folder.mkdir(parents=True)
+        self._write(self._case.files)
 
     def replace(self, content: str) -> None:
         """Writes other contents into the same files; see `Call.content`."""

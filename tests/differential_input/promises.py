@@ -2,8 +2,6 @@
 
 from .cases import AMPLE_BYTES, SPARSE, SPARSE_MATRIX, Call, Case
 
-_HOLDING = ("columns",)
-
 
 def excuse(case: Case, call: Call, *, epoch_rows: int) -> str:
     """Returns why a candidate may leave a call to TFXIO's default; empty if it must serve it."""
@@ -18,6 +16,7 @@ def excuse(case: Case, call: Call, *, epoch_rows: int) -> str:
     kinds = {feature.kind for feature in case.features}
     if case.base == "columns" and kinds & {SPARSE, SPARSE_MATRIX}:
         return "values at places of their own"
-    if case.unused and not any(feature.columns for feature in case.features[:-1]):
+    used = sum(feature.columns for feature in case.features[:-1]) - call.label
+    if case.unused and not used:
         return "no feature is used"
     return ""

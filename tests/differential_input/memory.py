@@ -1,0 +1,175 @@
+"""How much memory a candidate takes, in a process of its own, against what it may and says."""
+
+import collections
+import dataclasses
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.fuzzing import forks, shrinking
+from tests.fuzzing.differences import Difference
+from tfx_perf import formatting
+
+from .cases import VARIABLE, Call, Case, Feature, File, consistent
+from .examples import Split
+from .strategies import BASES
+
+_SERVER = f"{__package__}.memory_server"
+_TOLERANCE = 1.1
+_CHECKS_TO_SHRINK = 25
+_MEGABYTE = 10**6
+_BUDGETS = tuple(count * _MEGABYTE for count in (5, 10, 20, 40, 80, 300))
+
+# Examples for which bytes in a file, parsed values and tensors differ in size; and their number.
+_FAMILIES: tuple[tuple[tuple[Feature, ...], int], ...] = (
+    ((Feature(dtype="bytes", value_bytes=20_000),), 2000),
+    ((Feature(dtype="bytes", value_bytes=40_000, distinct=20),), 2000),
+    ((Feature(shape=(1000,), value_bytes=1),), 5000),
+    ((Feature(shape=(1000,), value_bytes=10),), 2000),
+    ((Feature(dtype="float", shape=(1000,), has_default=True, missing=0.99), Feature()), 8000),
+    ((Feature(dtype="bytes", shape=(200,), has_default=True, missing=0.99), Feature()), 8000),
+    ((Feature(dtype="float", shape=(500,)),), 10_000),
+    ((Feature(kind=VARIABLE, values=400, value_bytes=1),), 8000),
+    ((Feature(dtype="bytes", kind=VARIABLE, values=40, value_bytes=30),), 8000),
+    ((Feature(dtype="bytes", value_bytes=2, columns=40),), 5000),
+    ((Feature(dtype="float", columns=60),), 5000),
+)
+# The first records are much smaller than the others.
+_GROWING = (Feature(dtype="bytes", value_bytes=60),)
+
+
+def cases() -> Any:
+    """Returns a strategy for cases that take some MB, each for every candidate."""
+    calls = st.builds(
+        Call,
+        batch_size=st.sampled_from((16, 64, 256)),
+        shuffle=st.booleans(),
+        shuffle_buffer_size=st.sampled_from((100, 1000, 10000)),
+    )
+    number = st.integers(0, len(_FAMILIES))
+    budgets = st.sampled_from(_BUDGETS)
+    drawn = st.tuples(number, calls, budgets, st.booleans(), st.booleans(), st.sampled_from((1, 2)))
+    return drawn.map(_cases)
+
+
+def _cases(drawn: tuple[Any, ...]) -> list[Case]:
+    number, call, budget_bytes, is_ragged, is_gzip, times = drawn
+    if number < len(_FAMILIES):
+        features, count = _FAMILIES[number]
+        growth, file = 1, File(records=count // 2 * times)
+    else:
+        features, growth = _GROWING, 1000
+        file = File(records=300 + 500 * times, grows_from=300)
+    case = Case(
+        features=features,
+        is_ragged=is_ragged,
+        is_gzip=is_gzip,
+        files=(file,),
+        growth=growth,
+        calls=(call,),
+        memory_budget_bytes=budget_bytes,
+    )
+    return [consistent(dataclasses.replace(case, candidate=name)) for name in BASES]
+
+
+class MemoryChecker:
+    """Measures cases.
+
+    Attributes:
+        count: cases that were measured.
+        remarks: calls that were left to the default.
+        measured: what was measured of each served case.
+    """
+
+    def __init__(self) -> None:
+        """Starts the process that readings are forks of."""
+        self.count = 0
+        self.remarks: collections.Counter[str] = collections.Counter()
+        self.measured: list[tuple[Case, dict[str, Any]]] = []
+        self._forks = forks.Forks(_SERVER)
+        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="differential-input-memory-"))
+        Split(Case(), self._folder / "small").write()
+        self._written: Case | None = None
+
+    def check(self, case: Case) -> Difference | None:
+        """Returns by how much the budget is exceeded; None if it is kept."""
+        self.count += 1
+        self._write(case)
+        found = self._run(case)
+        if found.signal or found.error:
+            kind = found.error[0] if found.error else f"signal {found.signal}"
+            return Difference(f"{case.base}: ends with {kind}", found.output[-1500:])
+        values = found.values
+        allowed_bytes = _TOLERANCE * case.memory_budget_bytes
+        if values["reasons"]:
+            self.remarks[f"{case.base} falls back"] += 1
+            default = self._run(dataclasses.replace(case, candidate="default")).values
+            allowed_bytes = max(allowed_bytes, _TOLERANCE * default["peak_bytes"])
+        else:
+            self.measured.append((case, values))
+        allowed_bytes += values["starting_bytes"]
+        if values["peak_bytes"] <= allowed_bytes:
+            return None
+        state = "after it fell back" if values["reasons"] else "served"
+        return Difference(
+            f"{case.base}: more memory than the budget ({state})",
+            ", ".join(f"{name} {_shown(value)}" for name, value in values.items())
+            + f", budget {_shown(case.memory_budget_bytes)}, allowed {_shown(allowed_bytes)}",
+        )
+
+    def shrunk(self, case: Case, signature: str) -> Case:
+        """Returns a simpler case with the same signature."""
+
+        def fails(smaller: Case) -> bool:
+            found = self.check(smaller)
+            return found is not None and found.signature == signature
+
+        return shrinking.shrunk(
+            case,
+            fails,
+            simplest=Case(candidate=case.base, memory_budget_bytes=case.memory_budget_bytes),
+            consistent=consistent,
+            limit=_CHECKS_TO_SHRINK,
+        )
+
+    def table(self) -> str:
+        """Returns what candidates said to hold and what they took, the worst cases last."""
+        lines = [f"{'candidate':18}{'says':>10}{'held':>10}{'peak':>10}{'budget':>10}  examples"]
+        ratios = sorted(
+            self.measured,
+            key=lambda one: (one[0].base, one[1]["peak_bytes"] / one[0].memory_budget_bytes),
+        )
+        for case, values in ratios:
+            names = ("claimed_bytes", "held_bytes", "peak_bytes")
+            shown = "".join(f"{_shown(values[name]):>10}" for name in names)
+            budget = f"{_shown(case.memory_budget_bytes):>10}"
+            examples = f"{values['rows']} x {case.features[0].to_json()}"
+            lines.append(f"{case.base:18}{shown}{budget}  {examples}")
+        return "\n".join(lines)
+
+    def close(self) -> None:
+        """Ends the process and removes its files."""
+        self._forks.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _write(self, case: Case) -> None:
+        """Writes the examples, unless they are those of the case before."""
+        key = Case(features=case.features, files=case.files, is_gzip=case.is_gzip,
+                   growth=case.growth)  # fmt: skip
+        if self._written != key:
+            shutil.rmtree(self._folder / "split", ignore_errors=True)
+            Split(case, self._folder / "split").write()
+            self._written = key
+
+    def _run(self, case: Case) -> forks.Ended:
+        shutil.rmtree(self._folder / "out", ignore_errors=True)
+        request = {"case": case.to_json(), "small": str(self._folder / "small"),
+                   "split": str(self._folder / "split")}  # fmt: skip
+        return self._forks.run(request, self._folder / "out", name="reading")
+
+
+def _shown(value: Any) -> str:
+    return formatting.format_bytes(value) if isinstance(value, int | float) else str(value)

@@ -1,0 +1,56 @@
+"""Reads cases in processes of their own; run as a module by `memory.MemoryChecker`."""
+
+import pathlib
+from typing import Any
+
+from tests.fuzzing import forks
+from tfx_perf import datasets
+from tfx_perf.input import memory_meter
+
+from . import serving
+from .cases import Call, Case
+from .examples import Split
+
+
+def _read(request: dict[str, Any]) -> dict[str, Any]:
+    """Returns by how much the process grew while a dataset was built and read.
+
+    Before that an example is read, for what TensorFlow takes once and for all.
+    """
+    case = Case.from_json(request["case"])
+    small = Case(candidate=case.base)
+    with memory_meter.MemoryMeter() as starting:
+        for name in dict.fromkeys(("default", case.base)):
+            candidate = serving.candidate_of(Case(candidate=name), _split(small, request["small"]))
+            _exhaust(_built(small, Call(shuffle=True), request["small"], candidate))
+    del candidate
+    candidate = serving.candidate_of(case, _split(case, request["split"]))
+    with memory_meter.MemoryMeter() as meter, serving.Fallbacks() as reasons:
+        dataset = _built(case, case.calls[0], request["split"], candidate)
+        rows = _exhaust(dataset)
+        held_bytes = meter.settled_growth_bytes()
+    return {
+        "rows": rows,
+        "reasons": reasons,
+        "starting_bytes": starting.peak_growth_bytes,
+        "held_bytes": held_bytes,
+        "peak_bytes": meter.peak_growth_bytes,
+        "claimed_bytes": candidate.held_bytes,
+    }
+
+
+def _split(case: Case, folder: str) -> Split:
+    return Split(case, pathlib.Path(folder))
+
+
+def _built(case: Case, call: Call, folder: str, candidate: Any) -> Any:
+    factory = serving.factory_of(case, candidate)
+    return serving.reader(case, call, _split(case, folder), factory=factory).dataset()
+
+
+def _exhaust(dataset: Any) -> int:
+    return sum(int(datasets.row_count(batch)) for batch in dataset)
+
+
+if __name__ == "__main__":
+    forks.serve(_read)
