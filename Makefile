@@ -4,6 +4,7 @@
 #   make test     the tests
 #   make test-slow   tests that take minutes each, or start servers and containers
 #   make differential   trainings drawn at random against plain fit: CASES=200 KERAS=tf_keras SEED=7
+#   make differential-input   input candidates on examples drawn at random: CASES=200 SEED=7
 #   make lint     the linter
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
@@ -25,7 +26,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow differential lint benchmark-input benchmark-training benchmark-gate lock clean setup
+.PHONY: demo test test-slow differential differential-input lint benchmark-input benchmark-training benchmark-gate lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -42,6 +43,10 @@ KERAS := keras
 SEED := $(shell date +%s)
 differential: setup
 	$(BIN)/python -m tests.differential --shrink --cases $(CASES) --package $(KERAS) --seed $(SEED)
+
+differential-input: setup
+	$(BIN)/python -m tests.differential_input --shrink --cases $(CASES) --seed $(SEED)
+	$(BIN)/python -m tests.differential_input --memory --cases $(CASES) --seed $(SEED)
 
 lint: setup
 	$(BIN)/ruff check .

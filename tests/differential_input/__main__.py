@@ -41,7 +41,7 @@ def _main() -> None:
     if arguments.case:
         failures.add(Case.from_json(arguments.case))
     else:
-        strategy = memory_cases() if arguments.memory else cases()
+        strategy = memory_cases() if arguments.memory else cases(wide=True)
         drawn(strategy, count=arguments.cases, seed=arguments.seed, act=add)
     print(failures.table(shrink=arguments.shrink))
     if arguments.memory:

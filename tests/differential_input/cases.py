@@ -113,6 +113,11 @@ class Call(JsonCase):
         return not self.shuffle
 
     @property
+    def is_endless(self) -> bool:
+        """Whether the dataset has no end; tf.data takes -1 for that, too."""
+        return self.num_epochs is None or self.num_epochs < 0
+
+    @property
     def is_repeatable(self) -> bool:
         """Whether the order is the same each time."""
         return not self.shuffle or self.shuffle_seed is not None
@@ -222,6 +227,6 @@ def _call(call: Call, files: int) -> Call:
     call = dataclasses.replace(call, patterns=patterns, batch_size=max(1, call.batch_size))
     if not call.shuffle:
         call = dataclasses.replace(call, shuffle_seed=None, shuffle_buffer_size=10000)
-    if call.num_epochs is None and call.use in ("repeat", "cache"):
+    if call.is_endless and call.use in ("repeat", "cache"):
         call = dataclasses.replace(call, num_epochs=1)
     return call

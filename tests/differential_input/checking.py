@@ -102,22 +102,21 @@ class Checker:
     def _of_default(self, case: Case, call: Call, split: Split) -> _Expected:
         if call.content:
             split.replace(call.content)
-        whole = dataclasses.replace(
-            call, shuffle=False, num_epochs=1, drop_final_batch=False, batch_size=50, use="iterate"
-        )
-        reader = serving.reader(case, whole, split, factory=serving.default_factory())
-        epoch, length = reader.read(), 0
-        if not epoch.error:
-            length = sum(len(batch.rows) for batch in epoch.streams["first"])
-            if call.use == "function":
-                epoch = reading.fingerprints(reader)
+        factory = serving.default_factory()
+        epoch: collections.Counter[bytes] = collections.Counter()
+        if not call.is_ordered or call.is_endless:
+            whole = dataclasses.replace(
+                call, shuffle=False, num_epochs=1, drop_final_batch=False, batch_size=50
+            )
+            epoch = reading.epoch(serving.reader(case, whole, split, factory=factory))
         found = serving.reader(
-            case, call, split, factory=serving.default_factory(), epoch_rows=length
+            case, call, split, factory=factory, epoch_rows=epoch.total()
         ).read()
         if found.error:
             self.remarks[f"TFXIO raises {found.error[0]}: {gist(found.error[1])}"] += 1
-        rows = [row for batch in epoch.streams.get("first", ()) for row in batch.rows]
-        return _Expected(found, collections.Counter([] if epoch.error else rows))
+        elif not epoch:  # what is read in order is compared with itself
+            epoch.update(row for batch in found.streams["first"] for row in batch.rows)
+        return _Expected(found, epoch)
 
     def _call(
         self, case: Case, call: Call, *, split: Split, factory: Any, expected: _Expected

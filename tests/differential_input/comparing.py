@@ -63,7 +63,7 @@ def _stream(
     if call.use not in _NO_EPOCHS:
         return _epochs(rows, epoch)
     all_expected = collections.Counter(row for batch in expected for row in batch.rows)
-    if call.use in ("skip", "shard") or call.drop_final_batch or call.num_epochs is None:
+    if call.use in ("skip", "shard") or call.drop_final_batch or call.is_endless:
         strange = set(rows) - set(epoch)
         return Difference("rows of no epoch", f"{sorted(strange)[:3]}") if strange else None
     return _unlike(collections.Counter(rows), all_expected)

@@ -1,5 +1,6 @@
 """The user's code around the factory: what it does with the dataset, and what it then sees."""
 
+import collections
 import dataclasses
 import pathlib
 import tempfile
@@ -103,7 +104,7 @@ class Reader:
 
     def bounded(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
         """Cuts off what is endless."""
-        if self.call.num_epochs is not None:
+        if not self.call.is_endless:
             return dataset
         return dataset.take(1 + int(_ENDLESS_EPOCHS * self.epoch_rows / self.call.batch_size))
 
@@ -182,6 +183,24 @@ def _map(reader: Reader, dataset: tf.data.Dataset) -> tf.data.Dataset:
 
 def _unbatch(reader: Reader, dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.unbatch().batch(3)
+
+
+def _step(reader: Reader, found: Reading) -> None:
+    """Batches are taken inside of a tf.function, as a training step of one's own does."""
+    dataset = reader.noted(found)
+
+    @tf.function(autograph=False)
+    def step(iterator: Any) -> Any:
+        return next(iterator)
+
+    def batches(iterator: Any) -> Iterator[Any]:
+        while True:
+            try:
+                yield step(iterator)
+            except tf.errors.OutOfRangeError:
+                return
+
+    found.streams[_FIRST] = list(reader.batches(batches(iter(dataset))))
 
 
 def _twice(reader: Reader, found: Reading) -> None:
@@ -268,11 +287,16 @@ def _collected(reader: Reader, dataset: tf.data.Dataset) -> tf.Tensor:
     )
 
 
-def fingerprints(reader: Reader) -> Reading:
-    """Returns an epoch as `function` sees it."""
-    found = Reading()
-    found.streams[_FIRST] = [batch_of(_collected(reader, reader.dataset()))]
-    return found
+def epoch(reader: Reader) -> collections.Counter[bytes]:
+    """Returns the examples that a reader's call reads; none if something is raised."""
+    try:
+        if reader.call.use == "function":
+            batches = [batch_of(_collected(reader, reader.dataset()))]
+        else:
+            batches = list(reader.batches(reader.dataset()))
+    except Exception:  # the call itself will tell
+        return collections.Counter()
+    return collections.Counter(row for batch in batches for row in batch.rows)
 
 
 USES: dict[str, Callable[[Reader, Reading], None]] = {
@@ -283,6 +307,7 @@ USES: dict[str, Callable[[Reader, Reading], None]] = {
     "repeat": _changed(lambda reader, dataset: dataset.repeat(2)),
     "shard": _changed(lambda reader, dataset: dataset.shard(2, reader.call.at % 2)),
     "unbatch": _changed(_unbatch),
+    "step": _step,
     "twice": _twice,
     "again": _again,
     "cache": _cache,
