@@ -190,6 +190,11 @@ def consistent(case: Case) -> Case:
     files = tuple(map(_file, case.files)) or (File(),)
     calls = tuple(_call(call, len(files)) for call in case.calls) or (Call(),)
     calls = (dataclasses.replace(calls[0], content=""), *calls[1:])
+    if any(call.use == "function" for call in calls):  # TensorFlow's fingerprint of no strings
+        features = tuple(
+            dataclasses.replace(feature, shape=(1,)) if not feature.size else feature
+            for feature in features
+        )
     wrappers = case.wrappers
     if len(features) == 1:  # no feature would be left
         wrappers = [kind for kind in wrappers if kind != "projection"]
