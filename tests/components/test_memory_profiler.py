@@ -165,6 +165,34 @@ def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
     assert profile.get_string_custom_property("not_measured") == unmeasured.NO_FIT
 
 
+def test_the_module_gets_hyperparameters_and_base_model(examples, schema, tmp_path):
+    found = standard_artifacts.HyperParameters()
+    found.uri = str(tmp_path / "hyperparameters")
+    pathlib.Path(found.uri).mkdir()
+    (pathlib.Path(found.uri) / "best.txt").write_text('{"space": [], "values": {"units": 5}}')
+    base = standard_artifacts.Model()
+    base.uri = str(tmp_path / "base")
+    saved = pathlib.Path(base.uri) / "Format-Serving" / "units.txt"
+    saved.parent.mkdir(parents=True)
+    saved.write_text("3")
+    given = """
+    import os
+    units = fn_args.hyperparameters["values"]["units"]
+    with open(os.path.join(fn_args.base_model, "units.txt")) as file:
+        units += int(file.read())
+    schema ="""
+    text = _MODULE.format(line="keras").replace("\n    schema =", given, 1)
+    module = tmp_path / "module.py"
+    module.write_text(text.replace("Dense(64)", "Dense(units)"))
+    profile = do(
+        tmp_path,
+        {"examples": examples, "schema": schema, "hyperparameters": found, "base_model": base},
+        module_file=str(module),
+    )
+    record = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
+    assert record.state.weights_bytes == 4 * (8 + 8 + 8 + 1)
+
+
 def test_user_error_of_the_child_is_one_here(examples, tmp_path):
     with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
         do(tmp_path, {"examples": examples}, run_fn="no_such_module.run_fn")

@@ -55,6 +55,31 @@ def test_the_compiled_properties_are_trainers(component, arguments, tmp_path):
     assert compiled(component, arguments, tmp_path) == expected
 
 
+def test_one_dictionary_is_the_training_of_all_of_them():
+    kinds = {
+        "examples": standard_artifacts.Examples,
+        "transform_graph": standard_artifacts.TransformGraph,
+        "schema": standard_artifacts.Schema,
+        "base_model": standard_artifacts.Model,
+        "hyperparameters": standard_artifacts.HyperParameters,
+    }
+    channels = {name: tfx_types.Channel(type=kind) for name, kind in kinds.items()}
+    training = {
+        **channels,
+        "run_fn": "package.module.run_fn",
+        "train_args": tfx.proto.TrainArgs(num_steps=7),
+        "train_steps": 9,
+        "eval_args": tfx.proto.EvalArgs(num_steps=3),
+        "custom_config": {"rate": 0.1},
+        "config": {"training": {"precision": "mixed_bfloat16"}},
+    }
+    tuner = InputTuner(**training)
+    training["input_plan"] = tuner.outputs["input_plan"]
+    for node in (tuner, MemoryProfiler(**training), OptimizedTrainer(**training)):
+        assert {name: node.inputs[name] for name in channels} == channels
+        assert node.exec_properties["train_steps"] == 9
+
+
 @pytest.mark.parametrize("component", COMPONENTS)
 def test_a_function_of_the_script_is_refused_in_one_line(component):
     with pytest.raises(errors.UserError, match=r"run_fn=__main__\.run_fn\. Move it"):
