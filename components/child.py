@@ -53,8 +53,10 @@ def run_in_child(
 
     Raises:
         UserError: the function raised one; the message is the same.
-        MeasurementError: the function raised something else, or the child ended otherwise. One
-            line with the cause and the path of the log.
+        MeasurementError: the function raised something else. One line with the cause and the
+            path of the log, here and below.
+        TimedOutError: it took longer than `timeout_seconds`.
+        ProcessEndedError: the child was killed, crashed or ended itself.
     """
     where = f" Log: {log_path}" if log_path is not None else ""
     with (
@@ -89,11 +91,11 @@ def run_in_child(
                     timeout_seconds=timeout_seconds,
                 )
         except subprocess.TimeoutExpired as error:
-            raise errors.MeasurementError(
+            raise errors.TimedOutError(
                 f"{target} did not end within {timeout_seconds:g} seconds.{where}"
             ) from error
         if not response.exists():
-            raise errors.MeasurementError(f"{target} {_ending(code)}.{where}")
+            raise errors.ProcessEndedError(f"{target} {_ending(code)}.{where}")
         outcome = json.loads(response.read_text())
     if "user_error" in outcome:
         raise errors.UserError(outcome["user_error"])

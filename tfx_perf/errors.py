@@ -1,4 +1,10 @@
-"""The exceptions that tfx-perf raises on purpose."""
+"""The exceptions that tfx-perf raises on purpose, and those of others in a line."""
+
+import re
+
+# With what Keras and TensorFlow begin, before they say what was wrong; the tracebacks are indented.
+_PREFACES = "Graph execution error", "Detected at node", "Exception encountered when calling", " "
+_COLOURS = re.compile(r"\x1b\[\d*m")
 
 
 class UserError(ValueError):
@@ -17,9 +23,26 @@ class MeasurementError(RuntimeError):
     """A measurement could not be made, or its result is impossible (e.g. MFU > 1)."""
 
 
+class TimedOutError(MeasurementError):
+    """A process that measures did not end in time."""
+
+
+class ProcessEndedError(MeasurementError):
+    """A process that measures was killed, crashed, or was ended by what it ran."""
+
+
 class HalfAppliedError(RuntimeError):
     """The optimizer failed half-way: some weights are updated; only a checkpoint is whole."""
 
 
 class RefusalError(RuntimeError):
     """The gate refused a run and was told to fail the pipeline then."""
+
+
+def in_one_line(error: BaseException) -> str:
+    """Returns the kind of the error and the line of its message that tells most."""
+    lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback; the cause is last
+        return lines[-1].strip()
+    telling = [line for line in lines if not line.startswith(_PREFACES)] or lines
+    return ": ".join([type(error).__name__, *(line.strip() for line in telling[:1])])

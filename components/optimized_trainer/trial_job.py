@@ -16,7 +16,6 @@ from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choice, choosing, doubling
-from tfx_perf.training.trials.equivalence import in_one_line
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
@@ -95,7 +94,7 @@ def choose_plan(
                 others[name] = interception.capture_fit(functools.partial(run, name))
         except Exception as error:  # the code may not be made for it
             plan = TrainingPlan(steps_per_call=1, precision=name)
-            reason = in_one_line(error)
+            reason = errors.in_one_line(error)
             found_before.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
     def choose(call: interception.FitCall) -> choice.PlanChoice | None:

@@ -39,7 +39,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from tfx_perf.components.optimized_trainer.cluster import startup, worker_training
     from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
     from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
-    from tfx_perf.training.trials.equivalence import in_one_line
 
     exchange = Exchange(folder)
     if not exchange.is_prepared:
@@ -54,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         worker_training.train(exchange, worker)
     except Exception as error:  # reported, whatever it is
         is_users = isinstance(error, errors.UserError)
-        message = str(error) if is_users else in_one_line(error)
+        message = str(error) if is_users else errors.in_one_line(error)
         exchange.report_failure(
             WorkerFailure(
                 worker=worker.index, seconds=time.time(), message=message, is_users=is_users

@@ -1,6 +1,7 @@
 """Profiles of real steps, against bounds and counts by hand."""
 
 import html
+import json
 
 import keras
 import pytest
@@ -61,16 +62,14 @@ def test_convolutions(line, onednn, tmp_path):
         peaks = [record.step("plain", size).peak_bytes for size in (32, 64, 128)]
         assert peaks == sorted(peaks)
     assert record.prediction.bytes_at(512) == pytest.approx(result["far_peak_bytes"], rel=0.25)
-    largest = record.largest_batch_size
-    assert record.prediction.bytes_at(largest) <= record.memory_limit_bytes
-    assert record.prediction.bytes_at(largest + 1) > record.memory_limit_bytes
-    assert all(value is not None for value in record.figures().values())
+    assert record.trained_plan == "xla"  # as the model was compiled
+    missing = {key for key, value in record.figures().items() if value is None}
+    assert missing <= {key for key in missing if key.startswith(("largest_", "footprint_"))}
 
     assert 0 <= record.fragmentation_ratio < 1
     page = memory_report.report_on(record).render()
-    assert "Predicted" in page
+    assert "each further example takes" in page
     assert "fragmentation at the peak" in page
-    assert f"{largest:,}" in page
 
 
 def test_strings_have_a_plain_figure_only(tmp_path):
@@ -89,7 +88,9 @@ def test_a_default_allocator_gives_a_reason_instead_of_a_figure(line):
     model.compile(optimizer="adam", loss="mse")
     dataset = tf.data.Dataset.from_tensors((tf.zeros((8, 4)), tf.zeros((8, 2))))
     call = interception.capture_fit(lambda: model.fit(dataset))
+    plan = "xla" if model.jit_compile else "plain"  # Keras 3 settles `auto` by the devices
     record = profile.profile(call, config=config.MemoryConfig(batch_sizes=(2,)))
+    assert record.trained_plan == plan
     assert [(step.plan, step.batch_size) for step in record.steps] == [
         ("plain", 2),
         ("xla", 2),
@@ -103,6 +104,7 @@ def test_a_default_allocator_gives_a_reason_instead_of_a_figure(line):
     assert record.figures()["largest_batch_size"] is None
     assert "fewer than two" in record.reason
     assert "could not be measured" not in memory_report.report_on(record).verdict
+    assert plain.status == "failed"
 
 
 @LINES
@@ -170,3 +172,66 @@ def test_activations_that_fill_the_memory_get_advice():
     assert not record.model_copy(update={"memory_limit_bytes": 3000}).advice
     heavy = state.model_copy(update={"weights_bytes": 600})
     assert not record.model_copy(update={"state": heavy}).advice
+
+
+def _old_record(**changes):
+    """Returns the document of a record as it was before there were footprints."""
+    step = {"batch_size": 8, "input_batch_bytes": 10, "scatter_bytes": None, "temp_bytes": None}
+    return {
+        "schema": "tfx_perf.memory/1",
+        "module_batch_size": 8,
+        "device": "CPU:0",
+        "replica_count": 1,
+        "keras": "tf_keras",
+        "state": {"weights_bytes": 10, "optimizer_state_bytes": 20, "gradients_bytes": 10},
+        "steps": [
+            {**step, "plan": "plain", "peak_bytes": 1000, "reason": ""},
+            {**step, "plan": "xla", "peak_bytes": None, "reason": "not compiled"},
+        ],
+        "prediction": {"fixed_bytes": 1.0, "bytes_per_example": 2.0, "deviation_ratio": 0.0},
+        "largest_batch_size": 1234,
+        "memory_limit_bytes": 2469,
+        "limit_source": "85% of available RAM",
+        "reason": "",
+        "fragmentation_ratio": 0.5,
+        "fragmentation_gap": "",
+        **changes,
+    }
+
+
+def test_a_record_of_before_is_read_and_shown(tmp_path):
+    path = tmp_path / "profile.json"
+    path.write_text(json.dumps(_old_record()))
+    record = ProfileRecord.read(path)
+    assert record.step("plain", 8).status == "measured"
+    assert record.step("xla", 8).status == "failed"
+    assert record.figures()["largest_batch_size"] == 1234
+    assert record.figures()["footprint_bytes"] is None
+    assert "Batches up to 1,234" in memory_report.report_on(record).render()
+    flat = _old_record(prediction=None, largest_batch_size=None, reason="flat")
+    path.write_text(json.dumps(flat))
+    assert "is not known: flat" in memory_report.report_on(ProfileRecord.read(path)).verdict
+
+
+def test_the_report_says_what_the_claim_rests_on():
+    document = _old_record(
+        trained_plan="xla",
+        footprints=[
+            {"batch_size": 8, "taken_bytes": 2**30, "seconds": 1.0},
+            {"batch_size": 64, "status": "killed", "reason": "its process was killed"},
+        ],
+        largest_batch_size=8,
+        largest_is_lower_bound=True,
+        largest_remark="a batch of 8 was trained on and took 1.00 GiB",
+    )
+    document.pop("schema")
+    record = ProfileRecord.model_validate(document)
+    assert record.endings == {8: "measured", 64: "killed"}
+    assert record.figures()["largest_batch_is_lower_bound"] == 1
+    assert record.figures()["largest_trained_batch_size"] == 8
+    assert record.figures()["footprint_bytes"] == 2**30
+    page = html.unescape(memory_report.report_on(record).render())
+    assert "at least 8 fit" in page
+    assert "trained with XLA" in page
+    assert "batch 64 was killed" in page
+    assert record.largest_remark in page

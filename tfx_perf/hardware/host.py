@@ -1,10 +1,12 @@
 """The host: memory, processors and what the processors can do."""
 
+import contextlib
 import ctypes
 import math
 import os
 import pathlib
 import platform
+import re
 
 import psutil
 
@@ -13,6 +15,9 @@ from tfx_perf.hardware import cgroup
 # Of NVIDIA, AMD, TPUs, and whatever a virtual machine is given.
 _ACCELERATORS = "nvidia[0-9]*", "kfd", "accel[0-9]*", "vfio"
 _DEVICES = pathlib.Path("/dev")
+_CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
+_STATUS = pathlib.Path("/proc/self/status")
+_PEAK_RESIDENT = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _FEATURES = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -44,6 +49,19 @@ def resident_memory_bytes() -> tuple[int, int]:
     memory = psutil.Process().memory_info()
     shared = getattr(memory, "shared", 0)
     return memory.rss - shared, shared
+
+
+def reset_resident_peak() -> None:
+    """Starts a new measurement of `resident_peak_bytes`."""
+    with contextlib.suppress(OSError):  # Linux only; 5 resets the peak, see proc(5)
+        _CLEAR_REFS.write_text("5")
+
+
+def resident_peak_bytes() -> int | None:
+    """Returns the peak of the resident set since `reset_resident_peak`, None if not on Linux."""
+    with contextlib.suppress(OSError, AttributeError):
+        return int(_PEAK_RESIDENT.search(_STATUS.read_text())[1]) * 1024  # written in KiB
+    return None
 
 
 def return_freed_memory() -> None:

@@ -27,7 +27,7 @@ def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
         arrays.pop()
     try:
         dataset = tf.data.Dataset.from_tensor_slices(tuple(arrays))
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise errors.UserError(
             "Expected fit to get a tf.data.Dataset or arrays. "
             f"Received: x={type(data).__name__}. Only these can be rebatched."

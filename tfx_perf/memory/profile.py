@@ -1,85 +1,243 @@
 """Profiles a captured training step at several batch sizes."""
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import autograph, errors, hlo, interception
+from tfx_perf import autograph, errors, formatting, hlo, interception
 from tfx_perf.config import MemoryConfig
 from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
-from tfx_perf.memory.record import ProfileRecord, StepMemory
+from tfx_perf.memory.progress import ProfileProgress
+from tfx_perf.memory.record import Plan, ProfileRecord, StateSizes, StepMemory
 
 _SEARCH_FACTOR = 4
 _SEARCH_STEPS = 4
+# After these nothing larger is tried.
+_TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
 
 
-def profile(call: interception.FitCall, *, config: MemoryConfig) -> ProfileRecord:
+def profile(
+    call: interception.FitCall,
+    *,
+    config: MemoryConfig,
+    known: ProfileProgress | None = None,
+    watch: Callable[[ProfileProgress], None] = lambda progress: None,
+) -> ProfileRecord:
     """Finds out where the memory of a training step goes.
 
     The model trains a few steps, so its weights change: profile in a process of its own. XLA is
     switched off for the plain steps, whatever the model was compiled with. Without configured
     batch sizes, the module's own is halved and doubled, and quadrupled further until the
-    growth of the peak stands out (four times at most).
+    growth of the peak stands out (four times at most). They are measured in ascending order; one
+    whose peak is predicted to be over the limit is not run.
 
     Args:
         call: the module's `fit`, captured before it ran.
         config: batch sizes and memory share.
+        known: what a process that was killed has left; that is not done again.
+        watch: called before and after every measurement, with what there is so far.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
+        MeasurementError: no batch size could be trained on.
     """
+    known = known or ProfileProgress()
     try:
         with autograph.tf_keras_unconverted():
-            return _profile(call, config)
+            return _Profiling(call, config, known, watch).run()
     except tf.errors.OperatorNotAllowedInGraphError:  # the user's code needs the conversion
-        return _profile(call, config)
+        return _Profiling(call, config, known, watch).run()
 
 
-def _profile(call: interception.FitCall, config: MemoryConfig) -> ProfileRecord:
-    dataset = batches.dataset_of(call)
-    own = batches.batch_size_of(batches.first_batch(dataset))
-    available = limit.memory_limit(max_utilization=config.max_device_utilization)
-    call.model.jit_compile = False
-    peak.run_steps(call, batches.batch_of(dataset, own))  # makes the variables
-    state = breakdown.state_sizes(call.model)
+def completed(progress: ProfileProgress) -> ProfileRecord:
+    """Returns the record of what there is; what has no row was not run, and the row says why.
 
-    rows: list[StepMemory] = []
-    peaks: dict[int, peak.StepPeak] = {}
-    fragmented: dict[str, Any] = {}
-
-    def measure(size: int) -> None:
-        batch = batches.batch_of(dataset, size)
-        plain, rounds = _plain_row(call, batch, size=size, state=state)
-        rows.extend([plain, _xla_row(call, batch, size=size)])
-        if rounds:
-            peaks[size] = rounds
-        if rounds and size == own:
-            fragmented.update(_fragmentation(call, batch))
-
-    sizes = sorted({own, *(config.batch_sizes or (max(1, own // 2), 2 * own))})
-    for size in sizes:
-        measure(size)
-    for exponent in range(1, _SEARCH_STEPS + 1):
-        unmeasured = len(peaks) < len(rows) // 2
-        if config.batch_sizes or unmeasured or prediction.growth_stands_out(peaks):
-            break
-        measure(sizes[-1] * _SEARCH_FACTOR**exponent)
-
-    line, reason = _predict(peaks)
-    return ProfileRecord(
-        module_batch_size=own,
-        device=peak.device_name(),
-        replica_count=call.model.distribute_strategy.num_replicas_in_sync,
-        keras=call.original.__module__.split(".")[0],
-        state=state,
-        steps=tuple(rows),
-        prediction=line,
-        largest_batch_size=line and line.largest_batch_size(available.bytes),
-        memory_limit_bytes=available.bytes,
-        limit_source=available.source,
-        reason=reason,
-        **fragmented,
+    Raises:
+        MeasurementError: no batch size could be trained on.
+    """
+    if progress.draft is None:
+        ended = "; ".join(
+            f"batch size {step.batch_size}: {step.reason}"
+            for step in progress.steps
+            if step.plan == "plain"
+        )
+        raise errors.MeasurementError(f"no batch size could be measured ({ended})")
+    steps = sorted(
+        (*progress.steps, *_not_run(progress)),
+        key=lambda step: (step.batch_size, step.plan),
     )
+    peaks = _peaks(progress.steps)
+    line, reason = _predict(peaks)
+    return progress.draft.model_copy(
+        update={"steps": tuple(steps), "prediction": line, "reason": reason}
+    )
+
+
+class _Profiling:
+    """A profile in the making."""
+
+    def __init__(
+        self,
+        call: interception.FitCall,
+        config: MemoryConfig,
+        known: ProfileProgress,
+        watch: Callable[[ProfileProgress], None],
+    ) -> None:
+        self._call = call
+        self._config = config
+        self._progress = known
+        self._watch = watch
+        self._trained_plan: Plan = "xla" if call.model.jit_compile else "plain"
+        self._dataset = batches.dataset_of(call)
+        self._own = batches.batch_size_of(batches.first_batch(self._dataset))
+        self._limit = limit.memory_limit(max_utilization=config.max_device_utilization)
+
+    def run(self) -> ProfileRecord:
+        self._call.model.jit_compile = False
+        others = self._config.batch_sizes or (max(1, self._own // 2), 2 * self._own)
+        self._plan(sorted({self._own, *others}))
+        for size in self._progress.sizes:
+            self._measure(size)
+        largest = self._progress.sizes[-1]
+        for exponent in range(1, _SEARCH_STEPS + 1):
+            peaks = _peaks(self._progress.steps)
+            unmeasured = len(peaks) < len(self._progress.sizes)
+            if self._config.batch_sizes or unmeasured or prediction.growth_stands_out(peaks):
+                break
+            size = largest * _SEARCH_FACTOR**exponent
+            self._plan([size])
+            self._measure(size)
+        return completed(self._progress)
+
+    def _plan(self, sizes: Iterable[int]) -> None:
+        planned = sorted({*self._progress.sizes, *sizes})
+        self._note(self._progress.model_copy(update={"sizes": tuple(planned)}))
+
+    def _note(self, progress: ProfileProgress) -> None:
+        self._progress = progress
+        self._watch(progress)
+
+    def _measure(self, size: int) -> None:
+        if any(_stops(step, before=size) for step in self._progress.steps):
+            return
+        if not self._progress.has("plain", size):
+            expected = _predicted_bytes(self._progress, size)
+            if expected > self._limit.bytes:
+                self._note(self._progress.with_step(_over_limit(size, expected, self._limit)))
+                return
+            self._note(self._progress.begun("plain", size))
+            row = self._plain_row(size)
+            self._note(self._progress.with_step(row))
+        measured = size in _peaks(self._progress.steps)
+        compiler_ended = any(step.status == "killed" for step in self._progress.steps)
+        if not compiler_ended and not self._progress.has("xla", size):
+            self._note(self._progress.begun("xla", size))
+            self._note(self._progress.with_step(_xla_row(self._call, self._batch(size))))
+        if measured and size == self._own and not self._progress.has("fragmentation", size):
+            self._note(self._progress.begun("fragmentation", size))
+            found = _fragmentation(self._call, self._batch(size))
+            self._note(self._progress.with_fields(**found))
+
+    def _batch(self, size: int) -> Any:
+        return batches.batch_of(self._dataset, size)
+
+    def _plain_row(self, size: int) -> StepMemory:
+        row = StepMemory(plan="plain", batch_size=size)
+        try:
+            batch = self._batch(size)
+            batch_bytes = breakdown.tensor_bytes(batch)
+            row = row.model_copy(update={"input_batch_bytes": batch_bytes})
+            if self._progress.draft is None:
+                peak.run_steps(self._call, batch)  # makes the variables
+                draft = self._draft(breakdown.state_sizes(self._call.model))
+                self._note(self._progress.model_copy(update={"draft": draft}))
+            state = self._progress.draft.state
+            resident = state.weights_bytes + state.optimizer_state_bytes + batch_bytes
+            rounds = peak.step_peak(self._call, batch, resident_bytes=resident)
+        except tf.errors.OperatorNotAllowedInGraphError:
+            raise
+        except tf.errors.ResourceExhaustedError:
+            ended = {"status": "out of memory", "reason": "out of device memory"}
+            return row.model_copy(update=ended)
+        except errors.MeasurementError as error:
+            return row.model_copy(update={"status": "failed", "reason": str(error)})
+        except Exception as error:  # of the user's code, perhaps at this batch size only
+            reason = f"the step raised {errors.in_one_line(error)}"
+            return row.model_copy(update={"status": "failed", "reason": reason})
+        figures = {"peak_bytes": rounds.bytes, "scatter_bytes": rounds.scatter_bytes}
+        return row.model_copy(update=figures)
+
+    def _draft(self, state: StateSizes) -> ProfileRecord:
+        return ProfileRecord(
+            module_batch_size=self._own,
+            device=peak.device_name(),
+            replica_count=self._call.model.distribute_strategy.num_replicas_in_sync,
+            keras=self._call.original.__module__.split(".")[0],
+            trained_plan=self._trained_plan,
+            state=state,
+            steps=(),
+            memory_limit_bytes=self._limit.bytes,
+            limit_source=self._limit.source,
+        )
+
+
+def _stops(step: StepMemory, *, before: int) -> bool:
+    return step.plan == "plain" and step.batch_size < before and step.status in _TOO_LARGE
+
+
+def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
+    """Yields the rows that are missing."""
+    for size in progress.sizes:
+        for plan in ("plain", "xla"):
+            if progress.has(plan, size):
+                continue
+            culprit = next(
+                (
+                    step
+                    for step in progress.steps
+                    if step.batch_size <= size and step.status in _TOO_LARGE
+                ),
+                None,
+            )
+            reason = (
+                f"not run: batch {culprit.batch_size}, {culprit.plan}, ended before ("
+                f"{culprit.status})"
+                if culprit
+                else "not run: the profile ended before"
+            )
+            yield StepMemory(plan=plan, batch_size=size, status="not run", reason=reason)
+
+
+def _over_limit(size: int, expected: float, found: limit.MemoryLimit) -> StepMemory:
+    reason = (
+        f"predicted to take {formatting.format_bytes(expected)}, over the limit of "
+        f"{formatting.format_bytes(found.bytes)} ({found.source})"
+    )
+    return StepMemory(plan="plain", batch_size=size, status="not run", reason=reason)
+
+
+def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
+    """Returns a peak by the line, or before there is one by what cannot be less; else 0."""
+    peaks = _peaks(progress.steps)
+    if not peaks:
+        return 0.0
+    if len(peaks) > 1 and prediction.growth_stands_out(peaks):
+        return prediction.predict(peaks).bytes_at(size)
+    state = progress.draft.state
+    fixed = state.weights_bytes + state.optimizer_state_bytes + state.gradients_bytes
+    largest = max(peaks)
+    # All beside the state taken as growing, which is the most that a larger batch can need.
+    return fixed + max(0, peaks[largest].bytes - fixed) * size / largest
+
+
+def _peaks(steps: Iterable[StepMemory]) -> dict[int, peak.StepPeak]:
+    """Returns the measured peaks by batch size."""
+    return {
+        step.batch_size: peak.StepPeak((step.peak_bytes - step.scatter_bytes, step.peak_bytes))
+        for step in steps
+        if step.plan == "plain" and step.peak_bytes is not None
+    }
 
 
 def _fragmentation(call: interception.FitCall, batch: Any) -> dict[str, Any]:
@@ -90,28 +248,16 @@ def _fragmentation(call: interception.FitCall, batch: Any) -> dict[str, Any]:
         return {"fragmentation_gap": str(error)}
 
 
-def _plain_row(
-    call: interception.FitCall, batch: Any, *, size: int, state: breakdown.StateSizes
-) -> tuple[StepMemory, peak.StepPeak | None]:
-    batch_bytes = breakdown.tensor_bytes(batch)
-    resident = state.weights_bytes + state.optimizer_state_bytes + batch_bytes
-    row = StepMemory(plan="plain", batch_size=size, input_batch_bytes=batch_bytes)
-    try:
-        rounds = peak.step_peak(call, batch, resident_bytes=resident)
-    except tf.errors.ResourceExhaustedError:
-        return row.model_copy(update={"reason": "out of device memory"}), None
-    except errors.MeasurementError as error:
-        return row.model_copy(update={"reason": str(error)}), None
-    figures = {"peak_bytes": rounds.bytes, "scatter_bytes": rounds.scatter_bytes}
-    return row.model_copy(update=figures), rounds
-
-
-def _xla_row(call: interception.FitCall, batch: Any, *, size: int) -> StepMemory:
-    row = StepMemory(plan="xla", batch_size=size, input_batch_bytes=breakdown.tensor_bytes(batch))
+def _xla_row(call: interception.FitCall, batch: Any) -> StepMemory:
+    row = StepMemory(
+        plan="xla",
+        batch_size=batches.batch_size_of(batch),
+        input_batch_bytes=breakdown.tensor_bytes(batch),
+    )
     try:
         buffers = hlo.buffer_sizes(hlo.model_step_hlo(call.model, batch, optimized=True))
     except hlo.NotCompilable as error:
-        return row.model_copy(update={"reason": str(error)})
+        return row.model_copy(update={"status": "failed", "reason": str(error)})
     figures = {"peak_bytes": buffers.total_bytes, "temp_bytes": buffers.temp_bytes}
     return row.model_copy(update=figures)
 

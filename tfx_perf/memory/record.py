@@ -1,6 +1,8 @@
 """What MemoryProfiler found out."""
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
+
+import pydantic
 
 from tfx_perf import formatting, records
 from tfx_perf.advice import Advice
@@ -10,6 +12,8 @@ FILE_NAME = "profile.json"
 _LARGE_SHARE = 0.5  # of the limit, or of the peak
 
 Plan = Literal["plain", "xla"]
+# How a batch size ended. `failed`: it raised, or could not be measured; `killed`: its process was.
+Status = Literal["measured", "failed", "out of memory", "killed", "timed out", "not run"]
 
 
 class StateSizes(records.Record):
@@ -56,7 +60,8 @@ class StepMemory(records.Record):
         plan: `plain`, run by Keras without XLA, the allocator's peak; or `xla`, compiled but
             not run, XLA's buffer assignment.
         batch_size: examples in the batch.
-        input_batch_bytes: the batch.
+        status: how it ended.
+        input_batch_bytes: the batch; None if it was not made.
         peak_bytes: the plan's peak on one device; None if there is no figure.
         scatter_bytes: by how much the peak varied between rounds; `plain` only.
         temp_bytes: temporaries of the buffer assignment; `xla` only.
@@ -65,10 +70,45 @@ class StepMemory(records.Record):
 
     plan: Plan
     batch_size: int
-    input_batch_bytes: int
+    status: Status = "measured"
+    input_batch_bytes: int | None = None
     peak_bytes: int | None = None
     scatter_bytes: int | None = None
     temp_bytes: int | None = None
+    reason: str = ""
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _with_status(cls, values: Any) -> Any:
+        """Gives a row without a status, as older records have them, that of its reason."""
+        if isinstance(values, dict) and "status" not in values and values.get("reason"):
+            return {**values, "status": "failed"}
+        return values
+
+
+class Footprint(records.Record):
+    """What training took at one batch size, with the plan that the module trains with.
+
+    Each was taken in a process of its own, over the first steps.
+
+    Attributes:
+        batch_size: examples in the batch.
+        status: how it ended.
+        taken_bytes: on a CPU how far the process's resident set grew at most from `fit` on; on
+            an accelerator the allocator's peak. None if there is no figure; where the process was
+            stopped at the limit, what it had then.
+        seconds: what these steps took; None if there is no figure.
+        limit_bytes: what may be taken, at that time; None if the process did not come that far.
+        reason: why there is no figure; empty if there is one.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.footprint/1"
+
+    batch_size: int
+    status: Status = "measured"
+    taken_bytes: int | None = None
+    seconds: float | None = None
+    limit_bytes: int | None = None
     reason: str = ""
 
 
@@ -83,10 +123,16 @@ class ProfileRecord(records.Record):
         state: what does not depend on the batch.
         steps: every batch size under both plans.
         prediction: growth of the plain step's peak; None if it does not stand out.
-        largest_batch_size: predicted by linear extrapolation to fit, without XLA.
+        reason: why there is no prediction; empty if there is one.
+        trained_plan: what the module's `fit` trains with; None in older records.
+        footprints: what training took with that plan; empty in older records, whose
+            `largest_batch_size` is that of `prediction`.
+        footprint_line: growth of the footprint; None if it does not stand out.
+        largest_batch_size: that fits, or a batch that does; None if unknown.
+        largest_is_lower_bound: whether larger batches may fit, too.
+        largest_remark: what `largest_batch_size` rests on, or why there is none.
         memory_limit_bytes: what the prediction counts as available.
         limit_source: where the limit comes from.
-        reason: why there is no prediction; empty if there is one.
         fragmentation_ratio: at the peak of a step without XLA at the module's batch size; see
             `tfx_perf.memory.fragmentation`.
         fragmentation_gap: why that is not known; empty if it is.
@@ -101,10 +147,15 @@ class ProfileRecord(records.Record):
     state: StateSizes
     steps: tuple[StepMemory, ...]
     prediction: Prediction | None = None
+    reason: str = ""
+    trained_plan: Plan | None = None
+    footprints: tuple[Footprint, ...] = ()
+    footprint_line: Prediction | None = None
     largest_batch_size: int | None = None
+    largest_is_lower_bound: bool = False
+    largest_remark: str = ""
     memory_limit_bytes: int
     limit_source: str
-    reason: str = ""
     fragmentation_ratio: float | None = None
     fragmentation_gap: str = ""
 
@@ -135,10 +186,19 @@ class ProfileRecord(records.Record):
             "weights": self.state.weights_bytes,
             "optimizer state": self.state.optimizer_state_bytes,
             "gradients": gradients,
-            "input batch": step.input_batch_bytes,
+            "input batch": step.input_batch_bytes or 0,
         }
         rest = max(0, (step.peak_bytes or 0) - sum(known.values()))
         return {**known, "activations and temporaries": rest}
+
+    @property
+    def endings(self) -> dict[int, Status]:
+        """How each batch size ended, ascending: the worst of its training and its step."""
+        found: dict[int, Status] = {}
+        for item in (*self.footprints, *(step for step in self.steps if step.plan == "plain")):
+            if found.get(item.batch_size, "measured") == "measured":
+                found[item.batch_size] = item.status
+        return dict(sorted(found.items()))
 
     @property
     def advice(self) -> tuple[Advice, ...]:
@@ -162,6 +222,8 @@ class ProfileRecord(records.Record):
         plain = self.step("plain", self.module_batch_size)
         xla = self.step("xla", self.module_batch_size)
         measured = plain.peak_bytes is not None
+        trained = [item for item in self.footprints if item.status == "measured"]
+        taken = {item.batch_size: item.taken_bytes for item in trained}
         return {
             **self.state.model_dump(),
             "input_batch_bytes": plain.input_batch_bytes,
@@ -172,7 +234,12 @@ class ProfileRecord(records.Record):
             "xla_peak_bytes": xla.peak_bytes,
             "xla_temp_bytes": xla.temp_bytes,
             "bytes_per_example": self.prediction and self.prediction.bytes_per_example,
+            "footprint_bytes": taken.get(self.module_batch_size),
             "largest_batch_size": self.largest_batch_size,
+            "largest_batch_is_lower_bound": (
+                None if self.largest_batch_size is None else int(self.largest_is_lower_bound)
+            ),
+            "largest_trained_batch_size": max(taken, default=None),
             "memory_limit_bytes": self.memory_limit_bytes,
             "fragmentation_ratio": self.fragmentation_ratio,
         }

@@ -1,10 +1,24 @@
 """MemoryProfiler's report."""
 
 from tfx_perf import formatting
-from tfx_perf.memory.record import ProfileRecord, StepMemory
+from tfx_perf.memory.record import Footprint, ProfileRecord, StepMemory
 from tfx_perf.report import page, plots
 
+_FOOTPRINT_NOTES = {
+    True: "The growth of the resident set over the first steps of fit, each batch size in a "
+    "process of its own, as the module trains: with what the allocator does not count. The input "
+    "pipeline, callbacks and validation come on top.",
+    False: "The allocator's peak over the first steps of fit, each batch size in a process of its "
+    "own, as the module trains.",
+}
 _PLANS = {"plain": "without XLA", "xla": "with XLA"}
+_ENDINGS = {
+    "failed": "failed",
+    "out of memory": "ran out of memory",
+    "killed": "was killed",
+    "timed out": "took too long",
+    "not run": "was not run",
+}
 
 
 def report_on(record: ProfileRecord) -> page.Report:
@@ -38,7 +52,16 @@ def report_on(record: ProfileRecord) -> page.Report:
                 ylabel=f"peak, {unit}",
                 markers=True,
             ),
-            note=_prediction(record),
+            note=_growth_note(record),
+        )
+    if record.footprints:
+        report.add_table(
+            "What training took",
+            columns=["batch size", "ended", "took", "remark"],
+            rows=[_footprint_row(item) for item in record.footprints],
+            note=_FOOTPRINT_NOTES[record.device.startswith("CPU")]
+            + f" The module trains {_PLANS[record.trained_plan]}; a plan of OptimizedTrainer can "
+            "take more or less.",
         )
     if record.advice:
         report.add_table(
@@ -48,7 +71,7 @@ def report_on(record: ProfileRecord) -> page.Report:
         )
     report.add_table(
         "Every batch size",
-        columns=["step", "peak", "varies by", "input batch", "temporaries", "remark"],
+        columns=["step", "ended", "peak", "varies by", "input batch", "temporaries", "remark"],
         rows=[_row(step) for step in record.steps],
         note="Varies by: the difference between rounds, in which TensorFlow runs independent "
         "operations in different orders. Temporaries: XLA's own figure.",
@@ -85,22 +108,42 @@ def _verdict(record: ProfileRecord) -> str:
         if step.peak_bytes is not None
     ]
     needs = f"needs {' and '.join(peaks)}" if peaks else "could not be measured"
+    sentences = [f"A training step at batch size {record.module_batch_size} {needs}."]
+    cut_off = [
+        f"batch {size:,} {_ENDINGS[status]}"
+        for size, status in record.endings.items()
+        if status != "measured"
+    ]
+    if cut_off:
+        sentences.append(f"Without figures: {', '.join(cut_off)}.")
+    return " ".join([*sentences, _largest(record)])
+
+
+def _largest(record: ProfileRecord) -> str:
+    limit = f"{formatting.format_bytes(record.memory_limit_bytes)} ({record.limit_source})"
+    if record.largest_batch_size is None:
+        why = record.largest_remark or record.reason
+        return f"The largest batch that fits {limit} is not known: {why}."
+    if not record.largest_remark:  # a record of before there were footprints
+        return (
+            f"Batches up to {record.largest_batch_size:,} should fit {limit}, by the allocator's "
+            "bytes without XLA and a straight line alone."
+        )
+    claim = "at least" if record.largest_is_lower_bound else "about"
     return (
-        f"A training step at batch size {record.module_batch_size} {needs}. {_prediction(record)}"
+        f"Batches up to {claim} {record.largest_batch_size:,} fit {limit}, trained "
+        f"{_PLANS[record.trained_plan]}: {record.largest_remark}."
     )
 
 
-def _prediction(record: ProfileRecord) -> str:
+def _growth_note(record: ProfileRecord) -> str:
     line = record.prediction
     if line is None:
-        return f"The largest batch that fits is not predicted: {record.reason}."
+        return f"The growth is not known: {record.reason}."
     return (
-        "Predicted by a straight line through batches of up to "
-        f"{max(step.batch_size for step in record.steps)}, without XLA: each further example takes "
-        f"{formatting.format_bytes(line.bytes_per_example)}, and batches up to "
-        f"{record.largest_batch_size:,} fit {formatting.format_bytes(record.memory_limit_bytes)} "
-        f"({record.limit_source}). The line misses a measured peak by {line.deviation_ratio:.1%} "
-        "at most."
+        "Without XLA, each further example takes "
+        f"{formatting.format_bytes(line.bytes_per_example)} of the allocator; the line misses a "
+        f"measured peak by {line.deviation_ratio:.1%} at most."
     )
 
 
@@ -129,12 +172,17 @@ def _growth(
 def _row(step: StepMemory) -> tuple[str, ...]:
     return (
         _name(step),
+        step.status,
         _bytes(step.peak_bytes),
         _bytes(step.scatter_bytes),
         _bytes(step.input_batch_bytes),
         _bytes(step.temp_bytes),
         step.reason,
     )
+
+
+def _footprint_row(item: Footprint) -> tuple[str, ...]:
+    return f"{item.batch_size:,}", item.status, _bytes(item.taken_bytes), item.reason
 
 
 def _name(step: StepMemory) -> str:

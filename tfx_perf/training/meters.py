@@ -2,8 +2,6 @@
 
 import contextlib
 import dataclasses
-import pathlib
-import re
 from typing import Any
 
 import tensorflow as tf
@@ -11,11 +9,8 @@ import tensorflow as tf
 from tfx_perf import formatting, hlo, hlo_products
 from tfx_perf.hardware import devices, host, peak
 
-_CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
-_STATUS = pathlib.Path("/proc/self/status")
 _EARLIER_PEAKS: dict[str, int] = {}  # of allocators that were restarted, in bytes
 _HIGHEST_PEAKS: dict[str, int] = {}  # likewise, of all trainings of this process
-_PEAK_RSS = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
 
 
 def _allocators() -> list[str]:
@@ -34,8 +29,7 @@ def reset_peak_memory() -> None:
         with contextlib.suppress(ValueError):  # an allocator without statistics
             _HIGHEST_PEAKS[allocator] = max(_peak(allocator), highest_peak_bytes(allocator))
             tf.config.experimental.reset_memory_stats(allocator)
-    with contextlib.suppress(OSError):  # Linux only; 5 resets the peak, see proc(5)
-        _CLEAR_REFS.write_text("5")
+    host.reset_resident_peak()
 
 
 def restart_peak(allocator: str) -> None:
@@ -74,9 +68,7 @@ def peak_memory_bytes() -> int | None:
 
 def peak_rss_bytes() -> int | None:
     """Returns the peak of the resident set since `reset_peak_memory`, None if not on Linux."""
-    with contextlib.suppress(OSError, AttributeError):
-        return int(_PEAK_RSS.search(_STATUS.read_text())[1]) * 1024  # written in KiB
-    return None
+    return host.resident_peak_bytes()
 
 
 def has_memory_for_as_much_again() -> bool:

@@ -5,14 +5,13 @@ import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-from tfx_perf import fingerprint
+from tfx_perf import errors, fingerprint
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.trials import choice, families
-from tfx_perf.training.trials.equivalence import in_one_line
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.trial_record import TrialRecord
@@ -64,7 +63,7 @@ def by_trials(
         ).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
-        return choice.plain(f"the trials failed: {in_one_line(error)}")
+        return choice.plain(f"the trials failed: {errors.in_one_line(error)}")
     seconds = time.perf_counter() - began
     return found.model_copy(
         update={
@@ -96,7 +95,7 @@ def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.Plan
             found = fit_key(call, loop)
             reason = _mismatch(given.fit, found)
     except Exception as error:  # as above
-        reason = in_one_line(error)
+        reason = errors.in_one_line(error)
     if not reason:
         is_same = _ratio(given.fit, found) <= _SAME_RATIO
         return given.model_copy(update={"is_settled": given.is_settled and is_same})

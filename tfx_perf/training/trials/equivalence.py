@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf import errors
 from tfx_perf.training.lines.variables import inner
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.contender import Contender
@@ -114,7 +115,7 @@ class EquivalenceCheck:
         try:
             return self._check(plan)
         except Exception as error:  # whatever a plan raises, fit goes on
-            return TrialRecord(plan=plan, status="failed", reason=in_one_line(error))
+            return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # XLA goes step by step, because it may be so slow that it must be stopped.
@@ -235,14 +236,6 @@ class EquivalenceCheck:
         # Not max(): it would pass NaN over.
         difference = float(np.max([relative_difference(*pair) for pair in pairs]))
         return difference, self._trainings.step_count
-
-
-def in_one_line(error: Exception) -> str:
-    """Returns the kind of the error and the line of its message that tells most."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback; the cause is last
-        return lines[-1]
-    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def relative_difference(value: float, reference: float) -> float:

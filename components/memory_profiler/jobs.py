@@ -1,0 +1,108 @@
+"""The child's side of MemoryProfiler: the user's code up to its `fit`, and the measurements."""
+
+import functools
+import os
+import pathlib
+import tempfile
+import traceback
+from typing import Any
+
+from tfx.utils import json_utils
+
+from tfx_perf import config, errors, interception, unmeasured
+from tfx_perf.components import trainer_args
+from tfx_perf.memory import footprint, profile, progress, record
+from tfx_perf.training import precision
+
+
+def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
+    """Runs the user's `run_fn` up to its `fit` and profiles that.
+
+    Args:
+        inputs: Trainer's input artifacts, by `tfx.utils.json_utils`.
+        exec_properties: see `Executor.Do`.
+        folder: where `profile.json` and whatever the module writes go; `unmeasured.json` in its
+            place if there is nothing to profile. How far it has come stands in
+            `profile_progress.json`; what is there already is not done again.
+    """
+    settings = config.PerfConfig.from_json(exec_properties["config"])
+    place = pathlib.Path(folder, progress.FILE_NAME)
+    known = progress.ProfileProgress.read(place) if place.exists() else None
+    with precision.policy(precision.fixed(settings.training.precision)):
+        call = _captured(inputs, exec_properties, folder)
+        if call is None:
+            return
+        try:
+            found = profile.profile(
+                call,
+                config=settings.memory,
+                known=known,
+                watch=lambda reached: reached.replace(place),
+            )
+        except (errors.UserError, errors.MeasurementError) as error:
+            _note_unmeasured(folder, str(error))
+            return
+    found.replace(pathlib.Path(folder, record.FILE_NAME))
+
+
+def measure_footprint(
+    *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int
+) -> None:
+    """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
+
+    Args:
+        inputs: see `profile_module`.
+        exec_properties: likewise.
+        folder: where `footprint_file` of the batch size goes.
+        batch_size: examples in the batch.
+
+    Raises:
+        MeasurementError: the module does not come to its `fit` this time.
+    """
+    settings = config.PerfConfig.from_json(exec_properties["config"])
+    place = pathlib.Path(folder, footprint_file(batch_size))
+
+    def stop(ended: record.Footprint) -> None:
+        ended.replace(place)
+        os._exit(0)
+
+    with precision.policy(precision.fixed(settings.training.precision)):
+        call = _captured(inputs, exec_properties, folder)
+        if call is None:
+            raise errors.MeasurementError(unmeasured.reason_in(folder))
+        found = footprint.footprint(
+            call,
+            batch_size=batch_size,
+            max_utilization=settings.memory.max_device_utilization,
+            stop=stop,
+        )
+    found.replace(place)
+
+
+def footprint_file(batch_size: int) -> str:
+    """Returns the name of the file for a batch size's `Footprint`."""
+    return f"footprint-{batch_size}.json"
+
+
+def _captured(
+    inputs: str, exec_properties: dict[str, Any], folder: str
+) -> interception.FitCall | None:
+    """Returns the module's `fit`; None if it does not come to it, which is then noted."""
+    outputs = trainer_args.outputs_in(tempfile.mkdtemp(dir=folder))
+    arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
+    run_fn = trainer_args.load_run_fn(exec_properties)
+    try:
+        return interception.capture_fit(functools.partial(run_fn, arguments))
+    except errors.NoFitError:
+        _note_unmeasured(folder, unmeasured.NO_FIT)
+    except errors.UserError:
+        raise
+    except (Exception, SystemExit) as error:  # the training meets it again, and fails by it
+        traceback.print_exc()
+        reason = f"run_fn raised {errors.in_one_line(error)} before it called Model.fit"
+        _note_unmeasured(folder, reason)
+    return None
+
+
+def _note_unmeasured(folder: str, reason: str) -> None:
+    unmeasured.Unmeasured(reason=reason).replace(pathlib.Path(folder, unmeasured.FILE_NAME))

@@ -1,0 +1,184 @@
+"""MemoryProfiler on steps that are killed, hang or raise: it publishes what it has, and why."""
+
+import html
+import pathlib
+
+import pytest
+import training_cases
+
+from tfx_perf import config, errors, unmeasured
+from tfx_perf.components import types
+from tfx_perf.components.memory_profiler import executor
+from tfx_perf.memory.record import ProfileRecord
+
+# The module's batch size is 10, so that 5, 10 and 20 are profiled.
+_STRIKING = """
+import os, signal, time
+
+def kill(*_):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def strike(x):
+    if x.shape[0] >= {size}:
+        {deed}
+    return x
+
+class Strike(keras.layers.Layer):
+    def call(self, x):
+        y = tf.py_function(strike, [x], x.dtype)
+        y.set_shape(x.shape)
+        return y
+"""
+_STRIKING_XLA = """
+import os, signal
+
+class Strike(keras.layers.Layer):
+    def call(self, x):
+        graph = tf.compat.v1.get_default_graph()
+        while graph is not None:
+            if getattr(graph, "name", "") == "on_flat":  # what only XLA gets to see
+                os.kill(os.getpid(), signal.SIGKILL)
+            graph = getattr(graph, "outer_graph", None)
+        return x
+"""
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    return training_cases.Trainer(tmp_path)
+
+
+def profiled(trainer, *, memory=None, **module):
+    """Runs the executor; returns the artifact."""
+    profile = types.MemoryProfile()
+    profile.uri = str(trainer.folder / "profile")
+    inputs, _, properties = trainer.given(trainer.write_module(**module))
+    settings = config.PerfConfig.from_dict({"memory": memory or {}}).to_json()
+    executor.Executor().Do(
+        inputs, {"memory_profile": [profile]}, {**properties, "config": settings}
+    )
+    return profile
+
+
+def striking(trainer, size, deed="kill()", *, memory=None, line="keras"):
+    beginning = _STRIKING.format(size=size, deed=deed)
+    return profiled(trainer, memory=memory, line=line, beginning=beginning, layer="Strike()")
+
+
+def record_of(profile):
+    return ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
+
+
+def page_of(profile):
+    return html.unescape((pathlib.Path(profile.uri) / "report.html").read_text())
+
+
+def test_what_was_measured_before_a_kill_is_published(trainer):
+    profile = striking(trainer, 20)
+    record = record_of(profile)
+    # Half-way to what was killed, once more is trained on.
+    assert record.endings == {5: "measured", 10: "measured", 15: "measured", 20: "killed"}
+    assert (record.largest_batch_size, record.largest_is_lower_bound) == (15, True)
+    assert record.step("plain", 10).peak_bytes > 0
+    killed = record.step("plain", 20)
+    assert "SIGKILL" in killed.reason
+    assert killed.reason in page_of(profile)
+    assert profile.get_string_custom_property("batch_sizes") == (
+        "5: measured; 10: measured; 15: measured; 20: killed"
+    )
+    assert profile.get_float_custom_property("step_peak_bytes") > 0
+
+
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_a_kill_at_the_modules_own_batch_size(line, trainer):
+    profile = striking(trainer, 10, line=line)
+    record = record_of(profile)
+    assert record.module_batch_size == 10
+    assert record.endings == {5: "measured", 7: "measured", 10: "killed", 20: "not run"}
+    assert record.step("plain", 5).peak_bytes > 0
+    assert "10" in record.step("plain", 20).reason
+    assert record.figures()["step_peak_bytes"] is None
+    assert record.state.weights_bytes > 0
+    assert "was killed" in page_of(profile)
+
+
+def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
+    profile = striking(trainer, 1)
+    reason = unmeasured.reason_in(profile.uri)
+    assert "batch size 5" in reason
+    assert "SIGKILL" in reason
+    assert profile.get_string_custom_property("not_measured") == reason
+    assert list(pathlib.Path(profile.uri).glob("profile*.log"))
+
+
+def test_a_step_that_raises_costs_its_own_figures(trainer):
+    record = record_of(striking(trainer, 20, "raise ValueError('too many rows')"))
+    assert (record.endings[10], record.endings[20]) == ("measured", "failed")
+    assert "too many rows" in record.step("plain", 20).reason
+
+
+@pytest.mark.slow
+def test_a_step_that_hangs_ends_with_the_time_that_there_is(trainer):
+    profile = striking(trainer, 20, "time.sleep(10**6)", memory={"timeout_seconds": 90})
+    record = record_of(profile)
+    assert record.endings[20] == "timed out"
+    assert record.step("plain", 10).peak_bytes > 0
+    assert "did not end within" in record.step("plain", 20).reason
+
+
+def test_a_compiler_that_is_killed_costs_its_own_figures(trainer):
+    record = record_of(profiled(trainer, beginning=_STRIKING_XLA, layer="Strike()"))
+    assert record.endings == dict.fromkeys(record.endings, "measured")
+    assert {5, 10, 20} <= {*record.endings}
+    assert record.step("xla", 5).status == "killed"
+    assert record.step("xla", 10).status == "not run"
+
+
+def test_a_size_predicted_over_the_limit_is_not_run(trainer):
+    record = record_of(
+        striking(trainer, 10, memory={"max_device_utilization": 1e-8, "timeout_seconds": 300})
+    )
+    assert {size: record.endings[size] for size in (10, 20)} == dict.fromkeys((10, 20), "not run")
+    assert "over the limit" in record.step("plain", 10).reason
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        unmeasured.NO_FIT,
+        "raised ZeroDivisionError: division by zero",
+        "raised SystemExit",
+        "SIGKILL",
+        "exit code 3",
+    ],
+    ids=["loop", "raises", "exits", "killed", "ends"],
+)
+def test_a_module_that_does_not_come_to_fit(reason, trainer):
+    deeds = {
+        unmeasured.NO_FIT: "pass",
+        "SIGKILL": "import os; os.kill(os.getpid(), 9)",
+        "exit code 3": "import os; os._exit(3)",
+        "raised SystemExit": "raise SystemExit(4)",
+    }
+    deed = deeds.get(reason, "1 / 0")
+    profile = profiled(trainer, train=deed)
+    found = unmeasured.reason_in(profile.uri)
+    assert reason in found
+    assert "\n" not in found
+    assert profile.get_string_custom_property("not_measured") == found
+    assert list(pathlib.Path(profile.uri).glob("profile*.log"))
+
+
+def test_data_that_cannot_be_cut_into_batches(trainer):
+    train = "model.fit(iter(train), steps_per_epoch=2)"
+    reason = unmeasured.reason_in(profiled(trainer, train=train).uri)
+    assert "Dataset or arrays" in reason
+
+
+def test_a_wrong_split_is_still_the_users_to_mend(trainer):
+    inputs, _, properties = trainer.given(trainer.write_module())
+    profile = types.MemoryProfile()
+    profile.uri = str(trainer.folder / "profile")
+    properties["train_args"] = '{"splits": ["training"]}'
+    with pytest.raises(errors.UserError, match="Received: split=training"):
+        executor.Executor().Do(inputs, {"memory_profile": [profile]}, properties)

@@ -1,0 +1,87 @@
+"""What training takes at a batch size, with the plan that the module trains with.
+
+On a CPU the allocator counts a part of it only: the kernels' scratch, XLA's compiler, what is lost
+between tensors of different sizes and what `malloc` keeps come on top. So there it is the growth of
+the process that counts, which must be one of its own, with the allocator that training has.
+"""
+
+import gc
+import time
+from collections.abc import Callable
+
+import tensorflow as tf
+
+from tfx_perf import errors, formatting, interception, periodic
+from tfx_perf.hardware import host
+from tfx_perf.memory import batches, limit, peak
+from tfx_perf.memory.record import Footprint
+
+_STEPS = 3
+_SAMPLING_SECONDS = 0.01
+
+
+def footprint(
+    call: interception.FitCall,
+    *,
+    batch_size: int,
+    max_utilization: float,
+    stop: Callable[[Footprint], None],
+) -> Footprint:
+    """Trains the first steps on one batch and returns what that took.
+
+    The model trains as it was compiled, with XLA or without. Its weights change.
+
+    Args:
+        call: the module's `fit`, captured before it ran.
+        batch_size: examples in the batch.
+        max_utilization: share of the available memory that may be taken, 0-1.
+        stop: called on a CPU, in a thread, with how it ended, when the process has taken clearly
+            more than that; has to end the process, before the system ends another one.
+
+    Raises:
+        UserError: `fit` was given data that cannot be rebatched, or none.
+    """
+    began = time.perf_counter()
+    dataset = batches.dataset_of(call)
+    device = peak.device_name()
+    on_cpu = device.startswith("CPU")
+    gc.collect()
+    host.return_freed_memory()
+    found = limit.memory_limit(max_utilization=max_utilization)
+    before_bytes = sum(host.resident_memory_bytes())
+    # Half of what the share leaves: a process that is let go on takes memory from others.
+    ceiling_bytes = (found.bytes + found.bytes / max_utilization) / 2
+    result = Footprint(batch_size=batch_size, limit_bytes=found.bytes)
+    sampled_bytes = 0
+
+    def look() -> None:
+        nonlocal sampled_bytes
+        sampled_bytes = max(sampled_bytes, sum(host.resident_memory_bytes()) - before_bytes)
+        if on_cpu and sampled_bytes > ceiling_bytes:
+            reason = (
+                f"stopped at {formatting.format_bytes(sampled_bytes)}, over the limit of "
+                f"{formatting.format_bytes(found.bytes)}"
+            )
+            ended = {"status": "out of memory", "taken_bytes": sampled_bytes, "reason": reason}
+            stop(result.model_copy(update=ended))
+
+    host.reset_resident_peak()
+    if not on_cpu:
+        tf.config.experimental.reset_memory_stats(device)
+    try:
+        with periodic.calling(look, seconds=_SAMPLING_SECONDS):
+            peak.run_steps(call, batches.batch_of(dataset, batch_size), steps=_STEPS)
+        look()
+    except (tf.errors.ResourceExhaustedError, MemoryError):
+        ended = {"status": "out of memory", "reason": "out of device memory"}
+        return result.model_copy(update=ended)
+    except Exception as error:  # of the user's code, perhaps at this batch size only
+        reason = f"the step raised {errors.in_one_line(error)}"
+        return result.model_copy(update={"status": "failed", "reason": reason})
+    if on_cpu:
+        kernel_bytes = (host.resident_peak_bytes() or 0) - before_bytes
+        taken_bytes = max(sampled_bytes, kernel_bytes)
+    else:
+        taken_bytes = tf.config.experimental.get_memory_info(device)["peak"]
+    seconds = time.perf_counter() - began
+    return result.model_copy(update={"taken_bytes": taken_bytes, "seconds": seconds})
