@@ -37,13 +37,20 @@ class MemoryProfiler(base_component.BaseComponent):
     Takes what Trainer takes. The module's `run_fn` is run, unmodified, up to its `Model.fit`;
     the step is then profiled at several batch sizes in a process of its own: the allocator's
     peak over a few real steps without XLA, and the buffer assignment that XLA makes for the step,
-    which is only compiled. Weights, optimizer state, gradients and inputs are told apart,
-    and the largest batch that should fit is predicted.
+    which is only compiled. Weights, optimizer state, gradients and inputs are told apart.
+    Then the first steps are trained as the module would, in a process for each of up to three
+    batch sizes, and what that took says how large a batch may be.
+
+    What happens in these processes never fails the pipeline: a batch size that is killed, hangs
+    or raises has a row with the reason, and if there is no figure at all (`run_fn` does not come
+    to `fit`, the smallest batch does not fit), the artifact has `unmeasured.json` in the place of
+    the profile.
 
     Outputs:
-        memory_profile: `MemoryProfile` with `profile.json`, `report.html`, `profile.log`,
-            the figures at the module's batch size as custom properties, and the custom
-            properties `keras` and `device`.
+        memory_profile: `MemoryProfile` with `profile.json`, `report.html`, logs, the figures at
+            the module's batch size as custom properties, and the custom properties `keras`,
+            `device` and `batch_sizes` (how each ended, e.g. `16: measured; 32: killed`); or with
+            `unmeasured.json` and the custom property `not_measured`.
 
     Example:
         ```python

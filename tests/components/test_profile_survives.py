@@ -140,6 +140,10 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
     )
     assert {size: record.endings[size] for size in (10, 20)} == dict.fromkeys((10, 20), "not run")
     assert "over the limit" in record.step("plain", 10).reason
+    (smallest,) = record.footprints
+    assert (smallest.batch_size, smallest.status) == (5, "out of memory")
+    assert "stopped at" in smallest.reason
+    assert record.largest_batch_size is None
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tfx_perf.memory.record import Footprint
 
 _STEPS = 3
 _SAMPLING_SECONDS = 0.01
+_CLEARLY = 1.5  # times the limit, is more than that
 
 
 def footprint(
@@ -49,8 +50,9 @@ def footprint(
     host.return_freed_memory()
     found = limit.memory_limit(max_utilization=max_utilization)
     before_bytes = sum(host.resident_memory_bytes())
-    # Half of what the share leaves: a process that is let go on takes memory from others.
-    ceiling_bytes = (found.bytes + found.bytes / max_utilization) / 2
+    # A process that is let go on takes memory from others.
+    available_bytes = found.bytes / max_utilization
+    ceiling_bytes = min(_CLEARLY * found.bytes, (found.bytes + available_bytes) / 2)
     result = Footprint(batch_size=batch_size, limit_bytes=found.bytes)
     sampled_bytes = 0
 
