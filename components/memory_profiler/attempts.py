@@ -15,8 +15,8 @@ from tfx_perf.memory import progress as progress_lib
 from tfx_perf.memory.progress import ProfileProgress
 from tfx_perf.memory.record import Footprint, ProfileRecord, Status
 
-# The compiler may be killed, and so may the look at fragmentation; the steps are then gone on with.
-_LOG_FILES = "profile.log", "profile-2.log", "profile-3.log"
+# A step, the look at fragmentation and the compiler may be killed; the others are gone on with.
+_LOG_FILES = "profile.log", "profile-2.log", "profile-3.log", "profile-4.log"
 _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
 _FURTHER_FOOTPRINTS = 2  # beside the one at the module's batch size
 _FOOTPRINT_SHARE = 0.25  # of the time, that one of these may take
@@ -76,8 +76,7 @@ class Attempts:
                     return unmeasured.Unmeasured(reason=reason)
                 reached = ProfileProgress.read(place)
                 reached.cut_off(_status_of(error), _cause_of(error)).replace(place)
-                is_aside = reached.running is not None and reached.running.work != "plain"
-                if is_aside and time.monotonic() < deadline:
+                if reached.running is not None and time.monotonic() < deadline:
                     continue
             break
         found = self._found(place)

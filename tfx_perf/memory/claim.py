@@ -65,7 +65,7 @@ def claim(
         # The largest of those that did fit; the line is refuted.
         fits = max((size for size in taken if size < over), default=0)
         is_lower_bound = True
-    return Claim(fits, is_lower_bound, line, _remark(tried, taken, fits))
+    return Claim(fits, is_lower_bound, line, _remark(tried, taken, fits, line))
 
 
 def next_size(
@@ -125,12 +125,16 @@ def _line(taken: dict[int, int]) -> Prediction | None:
 
 
 def _remark(
-    tried: Sequence[Footprint | StepMemory], taken: dict[int, int], fits: int
+    tried: Sequence[Footprint | StepMemory],
+    taken: dict[int, int],
+    fits: int,
+    line: Prediction | None,
 ) -> str:
     base = max(taken)
     parts = [f"a batch of {base:,} was trained on and took {formatting.format_bytes(taken[base])}"]
     if fits > base / _NEAR:
-        parts.append(f"the rest, to {fits / base:.1f} times that, is predicted by a straight line")
+        way = "predicted by a straight line" if line else "what fits if all of it grows so"
+        parts.append(f"the rest, to {fits / base:.1f} times that, is {way}")
     endings = _endings(tried)
     return "; ".join([*parts, endings] if endings else parts)
 

@@ -1,5 +1,6 @@
 """Profiles a captured training step at several batch sizes."""
 
+import contextlib
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -89,6 +90,7 @@ class _Profiling:
         self._progress = known
         self._watch = watch
         self._trained_plan: Plan = "xla" if call.model.jit_compile else "plain"
+        self._has_trained = False
         self._dataset = batches.dataset_of(call)
         self._own = batches.batch_size_of(batches.first_batch(self._dataset))
         self._limit = limit.memory_limit(max_utilization=config.max_device_utilization)
@@ -108,6 +110,7 @@ class _Profiling:
             size = largest * _SEARCH_FACTOR**exponent
             self._plan([size])
             self._measure(size)
+        self._compile()  # last, because it takes longest
         return completed(self._progress)
 
     def _plan(self, sizes: Iterable[int]) -> None:
@@ -130,14 +133,29 @@ class _Profiling:
             row = self._plain_row(size)
             self._note(self._progress.with_step(row))
         measured = size in _peaks(self._progress.steps)
-        compiler_ended = any(step.status == "killed" for step in self._progress.steps)
-        if not compiler_ended and not self._progress.has("xla", size):
-            self._note(self._progress.begun("xla", size))
-            self._note(self._progress.with_step(_xla_row(self._call, self._batch(size))))
         if measured and size == self._own and not self._progress.has("fragmentation", size):
             self._note(self._progress.begun("fragmentation", size))
             found = _fragmentation(self._call, self._batch(size))
             self._note(self._progress.with_fields(**found))
+
+    def _compile(self) -> None:
+        """Adds what XLA plans for every size that has trained, unless it ended a process."""
+        for step in self._progress.steps:
+            size = step.batch_size
+            if any(done.plan == "xla" and done.status == "killed" for done in self._progress.steps):
+                return
+            if step.plan != "plain" or step.status in _TOO_LARGE or self._progress.has("xla", size):
+                continue
+            self._note(self._progress.begun("xla", size))
+            if not self._has_trained:  # in a process that goes on for another
+                self._train(self._batch(size))
+            self._note(self._progress.with_step(_xla_row(self._call, self._batch(size))))
+
+    def _train(self, batch: Any) -> None:
+        """Makes the variables."""
+        with contextlib.suppress(Exception):  # the row says it, too
+            peak.run_steps(self._call, batch)
+        self._has_trained = True
 
     def _batch(self, size: int) -> Any:
         return batches.batch_of(self._dataset, size)
@@ -153,6 +171,7 @@ class _Profiling:
                 draft = self._draft(breakdown.state_sizes(self._call.model))
                 self._note(self._progress.model_copy(update={"draft": draft}))
             state = self._progress.draft.state
+            self._has_trained = True
             resident = state.weights_bytes + state.optimizer_state_bytes + batch_bytes
             rounds = peak.step_peak(self._call, batch, resident_bytes=resident)
         except tf.errors.OperatorNotAllowedInGraphError:
