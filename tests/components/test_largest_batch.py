@@ -31,7 +31,7 @@ def training(batch_size):
     return model, tf.data.Dataset.from_tensors(example).repeat().batch(batch_size)
 
 def run_fn(fn_args):
-    model, data = training(32)
+    model, data = training(1024)
     model.fit(data, steps_per_epoch=5)
 """
 _EAGER = """
@@ -96,8 +96,8 @@ def test_the_footprint_is_that_of_the_plan_that_trains(tmp_path):
         tmp_path, line="keras", beginning=_EAGER, layer="Eager()", train="jit_compile=True"
     )
     assert record.trained_plan == "xla"
-    assert record.step("plain", 32).status == "measured"
+    assert record.step("plain", 1024).status == "measured"
     (footprint,) = record.footprints  # which XLA cannot compile
-    assert (footprint.batch_size, footprint.status) == (32, "failed")
+    assert (footprint.batch_size, footprint.status) == (1024, "failed")
     assert record.largest_batch_size is None
     assert footprint.reason in record.largest_remark
