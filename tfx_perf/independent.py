@@ -7,7 +7,6 @@ fills. Whoever only wants to look must not do it on the one that will be trained
 from collections.abc import Iterator
 
 import tensorflow as tf
-from tensorflow.python.data.ops import dataset_ops
 
 # Operations with a state of their own, the input where they get it, and what makes a new one.
 _STATES = {
@@ -47,7 +46,7 @@ def independent(
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     except (tf.errors.OpError, ValueError, AttributeError):
         return None
-    return dataset_ops._VariantDataset(variant, dataset.element_spec)
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 UNORDERED = frozenset(

@@ -5,7 +5,7 @@ import os
 from collections.abc import Sequence
 
 from tfx_perf.components.input_tuner import copying, parsers, sources, statistics
-from tfx_perf.input import apply, record
+from tfx_perf.input import apply, file_state, record
 from tfx_perf.input import source as source_lib
 
 _COPY_FOLDER = "copy"
@@ -67,6 +67,7 @@ def with_copy(
     if trial is None or not trial.worthwhile(epochs):
         return plan
     target = os.path.join(folder, _COPY_FOLDER)
+    copied_state = file_state.digest(source.file_states)
     try:
         copying.write_copy(
             source.files,
@@ -78,7 +79,11 @@ def with_copy(
         _LOGGER.warning("The copy could not be written.", exc_info=True)
         return plan
     parameters = plan.parameters.model_copy(
-        update={"copy_folder": target, "copied_files": source.files}
+        update={
+            "copy_folder": target,
+            "copied_files": source.files,
+            "copied_state": copied_state,
+        }
     )
     name = f"{plan.chosen}+copy"
     outcomes = tuple(

@@ -1,7 +1,6 @@
 """Plans of runs before, used again where measuring would find the same."""
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 
 from tfx.types import artifact
@@ -11,6 +10,7 @@ from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
 from tfx_perf.input import measure, recheck, record
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import copy
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
@@ -76,9 +76,7 @@ def _obstacle(
     changes = fingerprint.differences(plan.key, key)
     if changes.keys() - {_DATA}:
         return fingerprint.describe(changes)
-    copy = plan.parameters
-    if copy.copy_folder and (
-        copy.copied_files != source.files or not os.path.isdir(copy.copy_folder)
-    ):
-        return "its copy of the data is of other files, or gone"
+    copy_obstacle = plan.parameters.copy_folder and copy.obstacle(source, plan.parameters)
+    if copy_obstacle:
+        return f"its copy of the data does not serve: {copy_obstacle}"
     return recheck.obstacle(plan, source, config=config) if changes else None

@@ -10,7 +10,7 @@ from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
 from tfx_perf.components.input_tuner import parsers, sources
-from tfx_perf.input import apply, candidates
+from tfx_perf.input import apply, candidates, file_state
 from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input.candidates import copy
 
@@ -90,7 +90,7 @@ def _copied(case: Case, split: Split) -> dict[str, Any]:
     above = split.folder.parent
     paths = split.paths(case.calls[0].patterns)
     patterns = [str(pathlib.Path(path).relative_to(above)) for path in paths]
-    files = tuple(sorted({str(file) for pattern in patterns for file in above.glob(pattern)}))
+    files = tuple(sorted(str(file) for pattern in patterns for file in above.glob(pattern)))
     folder = above / "copy"
     folder.mkdir()
     shards = copy.shard_paths(str(folder), 2)
@@ -98,4 +98,5 @@ def _copied(case: Case, split: Split) -> dict[str, Any]:
         copy.write_shards((chunk for file in files for chunk in copy.read_chunks(file)), shards)
     except Exception:  # damaged: InputTuner would have written none
         return {}
-    return {"copy_folder": str(folder), "copied_files": files}
+    state = file_state.digest(file_state.of_files(files))
+    return {"copy_folder": str(folder), "copied_files": files, "copied_state": state}

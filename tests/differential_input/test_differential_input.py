@@ -1,10 +1,5 @@
-"""Drawn cases are served as TFXIO serves them; what once were not is kept in `examples.jsonl`.
+"""Drawn cases are served as TFXIO serves them; what once were not is kept in `examples.jsonl`."""
 
-`known_failures.jsonl` has what is not mended: each line with the signature of its failure and a
-note. When a test says that one passes, move its case to `examples.jsonl`.
-"""
-
-import json
 import os
 import pathlib
 import random
@@ -20,7 +15,6 @@ from .strategies import cases
 
 _FOLDER = pathlib.Path(__file__).parent
 _EXAMPLES = (_FOLDER / "examples.jsonl").read_text().splitlines()
-_KNOWN = [json.loads(line) for line in (_FOLDER / "known_failures.jsonl").read_text().splitlines()]
 _SEED = 17  # of the few that are drawn every time
 _FEW, _MANY = 8, 1000
 
@@ -32,12 +26,10 @@ def checker():
     made.close()
 
 
-def _unknown_failures(checker, *, count, seed, wide=False):
+def _failures(checker, *, count, seed, wide=False):
     failures = Failures(checker, title=f"seed {seed}")
     several = cases(wide=wide)
     drawn(several, count=count, seed=seed, act=lambda several: [*map(failures.add, several)])
-    for known in _KNOWN:
-        failures.groups.pop(known["signature"], None)
     return failures
 
 
@@ -46,14 +38,8 @@ def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
     assert checker.check(Case.from_json(example)) is None
 
 
-@pytest.mark.xfail(strict=True, reason="not mended")
-@pytest.mark.parametrize("known", _KNOWN, ids=lambda known: known["signature"])
-def test_what_is_known_to_fail_is_as_tfxio_serves_it(checker, known):
-    assert checker.check(Case.from_json(json.dumps(known["case"]))) is None
-
-
 def test_a_few_drawn_cases_are_as_tfxio_serves_them(checker):
-    failures = _unknown_failures(checker, count=_FEW, seed=_SEED)
+    failures = _failures(checker, count=_FEW, seed=_SEED)
     assert not failures.groups, failures.table()
 
 
@@ -64,5 +50,5 @@ def test_many_drawn_cases_are_as_tfxio_serves_them(checker):
     seed = int(os.environ.get("DIFFERENTIAL_INPUT_SEED", random.randrange(10**6)))
     count = int(os.environ.get("DIFFERENTIAL_INPUT_CASES", _MANY))
     print(f"DIFFERENTIAL_INPUT_SEED={seed}")
-    failures = _unknown_failures(checker, count=count, seed=seed, wide=True)
+    failures = _failures(checker, count=count, seed=seed, wide=True)
     assert not failures.groups, failures.table()

@@ -32,7 +32,6 @@ def test_streamed_rows_stay_within_the_budget(checker):
 
 @pytest.mark.slow
 @pytest.mark.timeout(0)
-@pytest.mark.xfail(reason="not mended", strict=False)
 def test_no_drawn_case_takes_more_than_its_budget(checker):
     """How many: `DIFFERENTIAL_INPUT_CASES`; again the same: `DIFFERENTIAL_INPUT_SEED`."""
     seed = int(os.environ.get("DIFFERENTIAL_INPUT_SEED", random.randrange(10**6)))

@@ -3,10 +3,12 @@
 import logging
 
 import pytest
+import tensorflow as tf
 from record_data import PLACED_SCHEMA, write_records
 
-from tfx_perf.input import apply, fingerprint
+from tfx_perf.input import apply, candidates, file_state, fingerprint
 from tfx_perf.input.candidates import CANDIDATES
+from tfx_perf.input.limits import Limits
 from tfx_perf.input.record import TuningRecord
 
 
@@ -59,9 +61,73 @@ def test_reads_a_split_once(make_source):
         return source.default_factory(patterns, options, schema)
 
     factory = apply.tuned_factory(counting, plan("columns"))
+    next(iter(call(factory, source)))
+    loading = len(reads)  # and looking at files that the plan was not made for
     for _ in range(3):
         next(iter(call(factory, source)))
-    assert len(reads) == 1
+    assert len(reads) == loading > 0
+
+
+def test_files_that_were_written_anew_are_read_anew(make_source, tmp_path):
+    write_records(tmp_path, count=40, files=1)
+    source = make_source(folder=tmp_path, num_epochs=1)
+    factory = tuned(source, plan("columns"))
+    assert fingerprint.digest(call(factory, source)).count == 40
+    write_records(tmp_path, count=50, files=1)
+    assert fingerprint.digest(call(factory, source)).count == 50
+
+
+class Wrong(candidates.ParallelReader):
+    """Swaps features in all files but those it was examined on."""
+
+    def build(self, source, *, limits):
+        def swapped(features, label):
+            return {**features, "pair": features["pair"][:, ::-1]}, label
+
+        return super().build(source, limits=limits).map(swapped)
+
+
+@pytest.mark.parametrize("is_examined", [True, False])
+def test_files_that_it_was_not_examined_on_are_looked_at(is_examined, make_source, caplog):
+    source = make_source(num_epochs=1)
+    state = file_state.digest(source.file_states)
+    factory = apply.serving(
+        Wrong(), source.default_factory, memory_budget_bytes=2**30,
+        parser_for=lambda schema, options: source.parser,
+        examined_state=state if is_examined else "of others",
+    )  # fmt: skip
+    same = fingerprint.digest(call(factory, source)) == fingerprint.digest(source.default())
+    assert same != is_examined
+    assert ("examples are not those of the default" in caplog.text) != is_examined
+
+
+@pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "default"])
+def test_serves_inside_of_a_function(name, make_source, caplog):
+    source = make_source(num_epochs=1)
+    factory = tuned(source, plan(name))
+
+    @tf.function
+    def total():
+        numbers = call(factory, source).map(lambda features, label: features["number"])
+        return numbers.reduce(tf.constant(0, tf.int64), lambda sum, n: sum + tf.reduce_sum(n))
+
+    assert int(total()) == sum(range(230))
+    assert "default reads" not in caplog.text
+
+
+def test_all_calls_share_one_budget(make_source, tmp_path, caplog):
+    write_records(tmp_path, count=400, files=1)
+    train, other = make_source(num_epochs=1), make_source(folder=tmp_path, num_epochs=1)
+    candidate = candidates.make("columns")
+    candidate.build(train, limits=Limits(memory_bytes=2**30))
+    factory = apply.serving(
+        candidates.make("columns"), train.default_factory,
+        memory_budget_bytes=int(1.5 * candidate.held_bytes),
+        parser_for=lambda schema, options: train.parser,
+    )  # fmt: skip
+    for source in (train, other):
+        assert fingerprint.digest(call(factory, source)) == fingerprint.digest(source.default())
+    assert "the budget is" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 from record_data import write_records
 
-from tfx_perf.input import candidate, candidates, copy_trial, fingerprint, measure
+from tfx_perf.input import candidate, candidates, copy_trial, file_state, fingerprint, measure
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
@@ -140,10 +140,15 @@ def copied(make_source, tmp_path):
     """The plan's parameters with a copy of the split, and that copy's folder."""
     folder = tmp_path / "copy"
     folder.mkdir()
-    files = make_source().files
+    source = make_source()
+    files = source.files
     chunks = (chunk for name in files for chunk in copy.read_chunks(name))
     copy.write_shards(chunks, copy.shard_paths(str(folder), 5))
-    return Parameters(copy_folder=str(folder), copied_files=files)
+    return Parameters(
+        copy_folder=str(folder),
+        copied_files=files,
+        copied_state=file_state.digest(source.file_states),
+    )
 
 
 class Reader(candidates.BlockReader):
@@ -194,7 +199,7 @@ def test_reads_the_files_where_the_copy_does_not_serve(
     assert not caplog.records
     pathlib.Path(copy.shard_paths(copied.copy_folder, 5)[4]).unlink()
     assert read_by(make_source(num_epochs=1), copied) == here
-    assert "no complete copy" in caplog.text
+    assert "it is not complete" in caplog.text
     gone = copied.model_copy(update={"copy_folder": "/gone"})
     assert read_by(make_source(num_epochs=1), gone) == here
 
@@ -203,3 +208,21 @@ def test_shards_are_equally_long(tmp_path):
     paths = copy.shard_paths(str(tmp_path), 3)
     copy.write_shards([[b"1", b"2"], [], [b"3", b"4", b"5", b"6", b"7"]], paths)
     assert [sum(map(len, copy.read_chunks(path))) for path in paths] == [3, 2, 2]
+
+
+def test_a_copy_of_files_that_were_written_anew_is_not_read(make_source, tmp_path, caplog):
+    data, folder = tmp_path / "data", tmp_path / "copy"
+    data.mkdir()
+    folder.mkdir()
+    write_records(data, count=20, files=1)
+    before = make_source(folder=data, num_epochs=1)
+    chunks = (chunk for name in before.files for chunk in copy.read_chunks(name))
+    copy.write_shards(chunks, copy.shard_paths(str(folder), 2))
+    parameters = Parameters(
+        copy_folder=str(folder), copied_files=before.files,
+        copied_state=file_state.digest(before.file_states),
+    )  # fmt: skip
+    assert copy.obstacle(before, parameters) is None
+    write_records(data, count=30, files=1)
+    assert read_by(make_source(folder=data, num_epochs=1), parameters) == {str(data)}
+    assert "written anew" in caplog.text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input import dictionary, packing
+from tfx_perf.input import assembling, column, packing
 
 
 def spec(dtype, *shape):
@@ -39,19 +39,51 @@ def test_columns_come_back(dtype):
         tf.cast(np.random.default_rng(0).integers(0, 2, [5, *kind.shape[1:]]), dtype)
         for kind in specs
     ]
-    taken = packing.split(packing.join(columns), specs)
+    pieces = [[column[:2], column[2:2], column[2:]] for column in columns]
+    joined = assembling.side_by_side(pieces)
+    assert not any(pieces)
+    taken = packing.split(joined, specs)
     for one, other in zip(taken, columns, strict=True):
         np.testing.assert_array_equal(one, other)
 
 
+def test_nothing_is_held_twice_but_strings():
+    numbers, strings = [tf.range(3), tf.range(2)], [tf.constant(["a"]), tf.constant(["b", "c"])]
+    assert not assembling.is_held_twice(numbers[0].dtype)
+    assert assembling.is_held_twice(strings[0].dtype)
+    assert assembling.joined(numbers).numpy().tolist() == [0, 1, 2, 0, 1]
+    assert assembling.joined(strings).numpy().tolist() == [b"a", b"b", b"c"]
+    assert assembling.joined([tf.zeros([0, 3]), tf.zeros([0, 3])]).shape == [0, 3]
+
+
+def column_of(*chunks):
+    found = column.of_spec(spec(tf.string, 1))
+    for chunk in chunks:
+        found.add(tf.constant(chunk, shape=[len(chunk), 1]))
+    found.end()
+    return found
+
+
 def test_strings_that_repeat_themselves_are_coded():
-    column = tf.constant([["a"], ["b"], ["a"], [""], ["b"], ["a"], ["a"], ["b"]] * 4)
-    places, distinct = dictionary.encode(column)
-    assert places.dtype == tf.int32
-    assert places.shape == column.shape
+    values = ["a", "b", "a", "", "b", "a", "a", "b"] * 4
+    found = column_of(values[:5], values[5:])
+    distinct = found.distinct
+    (places,) = found.tensors()
+    assert (places.dtype, places.shape) == (tf.int32, [32, 1])
     assert sorted(distinct.numpy()) == [b"", b"a", b"b"]
-    np.testing.assert_array_equal(tf.gather(distinct, places), column)
+    assert tf.gather(distinct, places).numpy().ravel().tolist() == [v.encode() for v in values]
 
 
-def test_strings_that_differ_are_not_coded():
-    assert dictionary.encode(tf.constant([str(number) for number in range(8)])) is None
+def test_large_strings_are_held_once_each():
+    large = ["x" * 40_000, "y" * 40_000]
+    found = column_of(*([large * 8] * 10))
+    assert found.size_bytes < 100_000
+
+
+@pytest.mark.parametrize("count", [8, 40_000])
+def test_strings_that_differ_are_not_coded(count):
+    values = [str(number) for number in range(count)]
+    found = column_of(values[: count // 2], values[count // 2 :])
+    assert found.distinct is None
+    (strings,) = found.tensors()
+    assert strings.numpy().ravel().tolist() == [value.encode() for value in values]

@@ -7,16 +7,42 @@ import tensorflow as tf
 
 from tfx_perf import datasets
 from tfx_perf.hardware import host
-from tfx_perf.input import sharding
+from tfx_perf.input import blocks, sharding
+from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 
 _ROWS_PER_BLOCK = 16384
 _BYTES_PER_BLOCK = 32 * 2**20
+_BLOCK_SHARE = 1 / 64  # of the memory; a few blocks are under way at a time
 
 
 def rows_per_block(row_bytes: float) -> int:
     """Returns how many rows of `row_bytes` to handle at once: 16384, fewer if they are large."""
     return max(1, min(_ROWS_PER_BLOCK, int(_BYTES_PER_BLOCK / max(row_bytes, 1))))
+
+
+def chunks(
+    source: source_lib.RecordSource, *, limits: limits_lib.Limits, row_size: blocks.RowSize
+) -> tf.data.Dataset:
+    """Returns all records in their unshuffled order, in vectors to handle at once.
+
+    Args:
+        source: of the records.
+        limits: of which a vector's rows take a small part.
+        row_size: of what will be made of them.
+    """
+    row_bytes = row_size.padding_bytes + row_size.ratio * source.record_bytes
+    return blocks.joined(
+        source.records().batch(min(blocks.TURN, rows_per_block(row_bytes))),
+        rows=rows_per_block(row_bytes),
+        limit_bytes=bytes_per_block(limits),
+        row_size=row_size,
+    )
+
+
+def bytes_per_block(limits: limits_lib.Limits) -> float:
+    """Returns how large what is handled at once may become: 32 MiB, less if memory is scarce."""
+    return max(1.0, min(_BYTES_PER_BLOCK, _BLOCK_SHARE * limits.memory_bytes))
 
 
 def epochs(options: Any) -> tf.data.Dataset:
@@ -58,6 +84,7 @@ def to_batches(
     finish: Callable[..., Any],
     source: source_lib.RecordSource,
     row_bytes: float,
+    cut: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     beside: tf.data.Dataset | None = None,
 ) -> tf.data.Dataset:
     """Cuts vectors of rows into batches of finished examples.
@@ -71,6 +98,8 @@ def to_batches(
         finish: turns a 1-D tensor of rows into a structure of that many examples.
         source: the batch size, and whether the last partial batch is dropped.
         row_bytes: mean size of a finished row.
+        cut: makes the tensors as long as `finish` should have them, where the size of a row
+            is not known before; None: by `row_bytes`.
         beside: one element, the second argument of each call of `finish`. A tensor that
             `finish` captures would be copied into the graph whenever tf.data rewrites it;
             a dataset's element is not.
@@ -81,17 +110,21 @@ def to_batches(
     spec = source.element_spec
     is_dense = all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec))
     block = max(1, rows_per_block(row_bytes) // batch_size) * batch_size
-    cut = {"batch_size": block} if is_dense else final
 
     def vectors(worker: sharding.Worker) -> tf.data.Dataset:
-        cut_rows = rows(worker).rebatch(**cut)
+        if not is_dense:
+            cut_rows = rows(worker).rebatch(**final)
+        elif cut:
+            cut_rows = cut(rows(worker))
+        else:
+            cut_rows = rows(worker).rebatch(block)
         return tf.data.Dataset.zip((cut_rows, beside.repeat())) if beside else cut_rows
 
-    blocks = sharding.split(vectors)
+    pieces = sharding.split(vectors)
     if is_dense:
-        return finished(blocks.map(finish, **parallel()).rebatch(**final), source)
+        return finished(pieces.map(finish, **parallel()).rebatch(**final), source)
     return finished(
-        blocks.map(lambda *rows: with_row_count(finish(*rows), spec), **parallel()), source
+        pieces.map(lambda *rows: with_row_count(finish(*rows), spec), **parallel()), source
     )
 
 
@@ -107,7 +140,7 @@ def with_row_count(batch: Any, spec: Any) -> Any:
 
 def finished(batches: tf.data.Dataset, source: source_lib.RecordSource) -> tf.data.Dataset:
     """Returns the batches with what every pipeline of ours ends with: options, cardinality."""
-    if source.options.num_epochs is None:  # nested datasets forget it, and Keras asks for it
+    if source.is_endless:  # nested datasets forget it, and Keras asks for it
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
         batches = batches.apply(endless)
     options = tf.data.Options()

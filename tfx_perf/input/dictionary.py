@@ -6,24 +6,46 @@ memory; a number takes 4, and lies with those of other columns (see `packing`).
 
 import tensorflow as tf
 
-_SAMPLED_VALUES = 16384
+_TELLING_COUNT = 16384  # values, of which one can tell whether they repeat themselves
 # Of more distinct values than this share of all, the list does not stay in the CPU's cache.
 _MAX_DISTINCT_SHARE = 0.25
 
 
-def encode(column: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor] | None:
-    """Returns what a column's values are in a list of the distinct ones, and the list.
+class Dictionary:
+    """The distinct strings of a column, whose pieces come one after another."""
 
-    Args:
-        column: strings of any shape.
+    def __init__(self) -> None:
+        """Makes an empty one."""
+        self._numbers: dict[bytes, int] = {}
+        self._count = 0
+        self.size_bytes = 0
 
-    Returns:
-        The places in the list (int32, shape of the column) and the list (shape [distinct]): what
-        `tf.gather` makes the column of. None if most values are distinct.
-    """
-    values = tf.reshape(column, [-1])
-    for part in (values[:_SAMPLED_VALUES], values):  # to find out soon if it is not worth it
-        distinct, places = tf.unique(part)
-        if int(tf.size(distinct)) > _MAX_DISTINCT_SHARE * int(tf.size(part)):
-            return None
-    return tf.reshape(places, tf.shape(column)), distinct
+    def encode(self, piece: tf.Tensor) -> tf.Tensor:
+        """Returns what `decode` makes `piece` of: int32, of its shape."""
+        distinct, places = tf.unique(tf.reshape(piece, [-1]))
+        numbers = []
+        for value in distinct.numpy().tolist():
+            if value not in self._numbers:
+                self._numbers[value] = len(self._numbers)
+                self.size_bytes += len(value)
+            numbers.append(self._numbers[value])
+        self._count += int(tf.size(places))
+        return tf.reshape(tf.gather(tf.constant(numbers, tf.int32), places), tf.shape(piece))
+
+    def pays(self, *, is_whole: bool) -> bool:
+        """Returns whether the values repeat themselves often enough.
+
+        Args:
+            is_whole: whether all pieces have come; before, a few say nothing.
+        """
+        if not is_whole and self._count < _TELLING_COUNT:
+            return True
+        return len(self._numbers) <= _MAX_DISTINCT_SHARE * self._count
+
+    def values(self) -> tf.Tensor:
+        """Returns the distinct strings, shape [distinct], which the numbers point into."""
+        return tf.constant(list(self._numbers), tf.string)
+
+    def decode(self, piece: tf.Tensor) -> tf.Tensor:
+        """Returns the strings that `encode` was given."""
+        return tf.gather(self.values(), piece)

@@ -20,6 +20,34 @@ _SAMPLE_SHARE = 1.0  # for finding files that can be read completely
 _EPOCHS_SHARE = 0.25  # for shuffled epochs; the first is read in any case
 _MAX_EPOCHS = 8
 
+_BEGINNING = 64  # examples of files that a candidate was not examined on
+
+
+def check_beginning(
+    source: source_lib.RecordSource,
+    build: Build,
+    *,
+    ignored_features: frozenset[str] = frozenset(),
+) -> None:
+    """Compares the first batch of the unshuffled order with the default's.
+
+    Args:
+        source: of which files and features.
+        build: of the candidate.
+        ignored_features: features that are not compared.
+
+    Raises:
+        NotApplicable: they hold other examples.
+    """
+    in_order = source.replace_options(
+        num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
+    )
+    found, expected = (
+        fingerprint.read(fingerprint.of_batches(_compared(dataset, ignored_features).take(1)))
+        for dataset in (build(in_order), in_order.default())
+    )
+    _check_same(found, expected.digest)
+
 
 @dataclasses.dataclass(frozen=True)
 class _Sample:
@@ -169,8 +197,7 @@ class Equivalence:
         return fingerprint.prefix(self._compared(source.default()), seconds=seconds)
 
     def _compared(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        ignored = self._ignored_features
-        return dataset.map(functools.partial(_without, ignored)) if ignored else dataset
+        return _compared(dataset, self._ignored_features)
 
 
 def _sample(in_order: source_lib.RecordSource, found: fingerprint.Prefix) -> _Sample:
@@ -191,6 +218,10 @@ def _check_same(found: fingerprint.Prefix, expected: fingerprint.Digest) -> None
             f"{count} examples against {expected.count}"
             + (", with other values" if count == expected.count else "")
         )
+
+
+def _compared(dataset: tf.data.Dataset, ignored: frozenset[str]) -> tf.data.Dataset:
+    return dataset.map(functools.partial(_without, ignored)) if ignored else dataset
 
 
 def _without(ignored: frozenset[str], features: dict[str, Any], *label: Any) -> Any:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfx_perf.input import apply, choice, measure
+from tfx_perf.input import apply, choice, file_state, measure
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
 from tfx_perf.input import final as final_lib
@@ -106,4 +106,5 @@ class InTraining:
             source.default_factory,
             memory_budget_bytes=self._memory_budget_bytes,
             parser_for=parser_for,
+            examined_state=file_state.digest(source.file_states),
         )

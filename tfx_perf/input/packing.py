@@ -37,18 +37,11 @@ def packs(specs: Sequence[tf.TypeSpec]) -> tuple[Pack, ...]:
     return tuple(map(tuple, found))
 
 
-def join(columns: Sequence[tf.Tensor]) -> tf.Tensor:
-    """Returns the columns of a pack as one tensor; a column that is alone stays as it is."""
-    if len(columns) == 1:
-        return columns[0]
-    return tf.concat([tf.reshape(column, [tf.shape(column)[0], -1]) for column in columns], axis=1)
-
-
 def split(rows: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
-    """Returns the columns that `join` put together, of however many rows.
+    """Returns the columns that were put side by side, of however many rows.
 
     Args:
-        rows: as `join` returned them, shape [n, ...].
+        rows: as `assembling.side_by_side` returned them, shape [n, ...].
         specs: of the columns.
     """
     if len(specs) == 1:

@@ -11,9 +11,12 @@ class Parameters(records.Record):
         unused_features: features that the model does not read.
         copy_folder: folder with an uncompressed copy of the split.
         copied_files: the files that were copied; the copy serves no others.
+        copied_state: `file_state.digest` of what they were then. Empty in plans of versions
+            that did not know it; a copy of theirs serves no more.
     """
 
     service_address: str | None = None
     unused_features: tuple[str, ...] = ()
     copy_folder: str | None = None
     copied_files: tuple[str, ...] = ()
+    copied_state: str = ""

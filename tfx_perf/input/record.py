@@ -70,6 +70,8 @@ class TuningRecord(records.Record):
         file_count: record files.
         file_bytes: their size on disk.
         compression: `GZIP` or the empty string.
+        examined_state: `file_state.digest` of the files that the choice was examined on; empty in
+            plans of versions that did not know it.
         tuning_time_seconds: wall time of the search.
         diagnosis: what holds training up, with the default; None if the search failed.
         advice: warnings, each backed by a measurement.
@@ -101,6 +103,7 @@ class TuningRecord(records.Record):
     file_count: int
     file_bytes: int
     compression: str
+    examined_state: str = ""
     tuning_time_seconds: float
     diagnosis: diagnosis_lib.Diagnosis | None = None
     advice: tuple[Advice, ...] = ()

@@ -1,62 +1,50 @@
 """A whole split in RAM."""
 
 import time
-from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf import datasets
-from tfx_perf.input import candidate, table
+from tfx_perf.input import candidate, column, table
 from tfx_perf.input import limits as limits_lib
 
 
 def load(
-    chunks: tf.data.Dataset, *, limits: limits_lib.Limits, expected_count: float
+    chunks: tf.data.Dataset, *, limits: limits_lib.Limits, expected_bytes: float
 ) -> table.Table:
     """Reads a finite dataset of batches into memory.
 
     Args:
-        chunks: structures of dense, ragged or sparse tensors of shape [n, ...].
+        chunks: pairs of a structure of dense, ragged or sparse tensors of shape [n, ...] and
+            the bytes that were read for it, int64 scalar.
         limits: checked after every chunk, for what is held and for what is to come, so that
             data too large is given up early.
-        expected_count: about how many rows there are.
+        expected_bytes: about how many bytes there are to be read.
 
     Raises:
         NotApplicable: over the limits, sparse tensors that are not lists of values, or no
             rows.
     """
-    columns: list[list[Any]] = [[] for _ in tf.nest.flatten(chunks.element_spec)]
-    held_bytes, row_count, started = 0, 0, time.monotonic()
+    spec, _ = chunks.element_spec
+    columns = [column.of_spec(part) for part in tf.nest.flatten(spec)]
+    read_bytes, started = 0, time.monotonic()
     # Host memory even where a GPU is the default device, and outside of any graph.
     with tf.init_scope(), tf.device("/CPU:0"):
-        for structure in datasets.without_autotune(chunks):
-            for column, value in zip(columns, tf.nest.flatten(structure), strict=True):
-                column.append(_as_ragged(value) if isinstance(value, tf.SparseTensor) else value)
-                held_bytes += sum(map(table.size_bytes, table.parts_of(column[-1])))
+        for structure, chunk_bytes in datasets.without_autotune(chunks):
+            for each, value in zip(columns, tf.nest.flatten(structure), strict=True):
+                each.add(value)
+            held_bytes = sum(each.size_bytes for each in columns)
             limits.check(held_bytes)
-            row_count += int(columns[0][-1].shape[0])
+            read_bytes += int(chunk_bytes)
             limits.check_forecast(
                 held_bytes,
-                progress=row_count / max(expected_count, row_count),
+                progress=min(1.0, read_bytes / expected_bytes),
                 seconds=time.monotonic() - started,
             )
-        if not columns[0]:
+        if not read_bytes:
             raise candidate.NotApplicable("there are no examples")
-        whole = []
-        while columns:  # popped one by one, so that only one is held twice
-            whole.append(tf.concat(columns.pop(0), axis=0))
-        return table.Table.of_columns(whole, element_spec=chunks.element_spec)
-
-
-def _as_ragged(value: tf.SparseTensor) -> tf.RaggedTensor:
-    """Returns the rows of a sparse tensor as lists of values."""
-    if value.shape.rank == 2:
-        rows = tf.RaggedTensor.from_value_rowids(
-            value.values, value.indices[:, 0], nrows=value.dense_shape[0]
-        )
-        lists = rows.to_sparse()
-        if bool(tf.reduce_all(lists.dense_shape == value.dense_shape)) and bool(
-            tf.reduce_all(lists.indices == value.indices)
-        ):
-            return rows
-    raise candidate.NotApplicable("a sparse feature has values at places of its own")
+        for each in columns:
+            each.end()
+        held_bytes = sum(each.size_bytes for each in columns)
+        limits.check(held_bytes + max(each.doubled_bytes for each in columns))
+        return table.Table.of_columns(columns, element_spec=spec)

@@ -8,16 +8,18 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import candidate
+from tfx_perf.input import blocks, candidate, file_state, record_sizes
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]
 Parser = Callable[[frozenset[str]], Parse]
 
-_SAMPLED_RECORDS = 256
 READER_BUFFER_BYTES = 2**20
 _EXPANSION_SAMPLE_BYTES = 2**20
-_FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
+STRING_HEADER_BYTES = 24  # sizeof(tensorflow::tstring)
+RECORD_SIZE = blocks.RowSize(padding_bytes=STRING_HEADER_BYTES, ratio=1)  # of a serialised one
+_LIST_RATIO = 24
+FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
 _GZIP_WINDOW_BITS = 31  # zlib's number for a gzip header
 _TRIED_FILES = 256  # more than tf.data reads in turns
 
@@ -65,13 +67,24 @@ class RecordSource:
 
     @functools.cached_property
     def files(self) -> tuple[str, ...]:
-        """The files that the patterns match, sorted."""
-        return tuple(sorted({f for p in self.file_patterns for f in tf.io.gfile.glob(p)}))
+        """The files that the patterns match, as `list_files` has them.
+
+        They are sorted, and one that two patterns match comes twice: so a rare class is
+        oversampled.
+        """
+        with tf.init_scope():
+            names = tf.io.matching_files(list(self.file_patterns)).numpy()
+        return tuple(name.decode() for name in names)
+
+    @functools.cached_property
+    def file_states(self) -> tuple[file_state.FileState, ...]:
+        """The files as they are now."""
+        return file_state.of_files(self.files)
 
     @functools.cached_property
     def total_bytes(self) -> int:
         """Size of the files on disk."""
-        return sum(tf.io.gfile.stat(name).length for name in self.files)
+        return sum(state.size_bytes for state in self.file_states)
 
     @functools.cached_property
     def compression(self) -> str:
@@ -89,23 +102,47 @@ class RecordSource:
 
     @functools.cached_property
     def record_bytes(self) -> float:
-        """Mean size of a serialised record, over the first 256.
+        """Mean size of a serialised record, by a sample of the files.
 
         Raises:
             NotApplicable: there are no examples.
         """
-        lengths = [
-            len(record)
-            for record in self.records().take(_SAMPLED_RECORDS).as_numpy_iterator()
-        ]
-        if not lengths:
+        with tf.init_scope():
+            found = record_sizes.mean_bytes(self.files, compression=self.compression)
+        if found is None:
             raise candidate.NotApplicable("there are no examples")
-        return sum(lengths) / len(lengths)
+        return found
+
+    @functools.cached_property
+    def example_size(self) -> blocks.RowSize:
+        """How large a parsed example is at the most.
+
+        Dense features are as large as the spec says, whatever is in the record: small numbers
+        take a byte there, and missing ones nothing. A value of a list takes a byte or more
+        there, and parsed a value of 8 bytes and its place of 16.
+        """
+        parts = tf.nest.flatten(self.element_spec)
+        dense = [part for part in parts if isinstance(part, tf.TensorSpec)]
+        return blocks.RowSize(
+            padding_bytes=sum(map(_dense_bytes, dense)),
+            ratio=1 if len(dense) == len(parts) else _LIST_RATIO,
+        )
+
+    @property
+    def example_bytes(self) -> float:
+        """Mean size of a parsed example, at the most."""
+        padding_bytes, ratio = self.example_size
+        return padding_bytes + ratio * self.record_bytes
+
+    @property
+    def expected_bytes(self) -> float:
+        """About what the records of all files are together, with their frames."""
+        return self.estimated_count * (self.record_bytes + FRAME_BYTES)
 
     @functools.cached_property
     def stored_record_bytes(self) -> float:
         """Mean size of an example in its file, by the beginning of the largest file."""
-        framed_bytes = self.record_bytes + _FRAME_BYTES
+        framed_bytes = self.record_bytes + FRAME_BYTES
         if not self.compression:
             return framed_bytes
         largest = max(self.files, key=lambda name: tf.io.gfile.stat(name).length)
@@ -132,13 +169,18 @@ class RecordSource:
         return (used, *label) if label else used
 
     @property
+    def is_endless(self) -> bool:
+        """Whether the epochs never end; `repeat` takes -1 for that, too."""
+        return self.options.num_epochs in (None, -1)
+
+    @property
     def drops_remainder(self) -> bool:
         """Whether TFXIO batches with `drop_remainder`: asked for, or endless."""
         return self.options.drop_final_batch or self.options.num_epochs is None
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What decides on the content of the examples; batching and shuffling do not."""
+        """What decides on the examples, as long as no file changes; batching does not."""
         return (self.files, str(self.schema), self.options.label_key, self.unused_features)
 
     def default(self) -> tf.data.Dataset:
@@ -164,6 +206,18 @@ class RecordSource:
             ),
             cycle_length=_files_in_turns(self.options.reader_num_threads),
         )
+
+
+def read_bytes(records: tf.Tensor) -> tf.Tensor:
+    """Returns what serialised records take in uncompressed files, int64 scalar."""
+    lengths = tf.cast(tf.strings.length(records), tf.int64)
+    return tf.reduce_sum(lengths + FRAME_BYTES)
+
+
+def _dense_bytes(spec: tf.TensorSpec) -> int:
+    """Returns the size of a row without the content of strings."""
+    width = spec.shape[1:].num_elements() or 1
+    return width * (STRING_HEADER_BYTES if spec.dtype == tf.string else spec.dtype.size)
 
 
 @functools.cache

@@ -6,9 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import dictionary, packing
-
-_STRING_HEADER_BYTES = 24  # sizeof(tensorflow::tstring)
+from tfx_perf.input import assembling, column, packing
 
 # One tuple of tensors a pack, and the lists of distinct strings.
 Held = tuple[tuple[tuple[tf.Tensor, ...], ...], tuple[tf.Tensor, ...]]
@@ -37,41 +35,28 @@ class Table:
     held_bytes: int
 
     @classmethod
-    def of_columns(
-        cls, columns: list[tf.Tensor | tf.RaggedTensor], *, element_spec: Any
-    ) -> "Table":
+    def of_columns(cls, columns: Sequence[column.Column], *, element_spec: Any) -> "Table":
         """Makes a table.
 
         Args:
-            columns: all rows of each; the list is emptied on the way, so that little is held
-                twice.
-            element_spec: what the rows are taken as; sparse columns are given as ragged ones.
+            columns: with all rows; they are emptied on the way, so that little is held twice.
+            element_spec: what the rows are taken as.
         """
-        count = int(columns[0].shape[0])
         specs = tf.nest.flatten(element_spec)
-        dictionaries = {}
-        for number, spec in enumerate(specs):
-            is_dense = isinstance(spec, tf.TensorSpec) and spec.dtype == tf.string
-            encoded = dictionary.encode(columns[number]) if is_dense else None
-            if encoded:
-                columns[number], dictionaries[number] = encoded
-        coded = tuple(dictionaries)
+        distinct = {number: each.distinct for number, each in enumerate(columns)}
+        lists = tuple(strings for strings in distinct.values() if strings is not None)
+        coded = tuple(number for number, strings in distinct.items() if strings is not None)
         packs = packing.packs(_held_specs(specs, coded))
-        held: list[tuple[tf.Tensor, ...]] = []
-        for pack in packs:
-            joined = packing.join([columns[number] for number in pack])
-            for number in pack:
-                columns[number] = None
-            held.append(parts_of(joined))
-        columns.clear()
-        lists = tuple(dictionaries.values())
+        held = tuple(_tensors([columns[number] for number in pack]) for pack in packs)
+        splits_or_values = held[0][0]
+        is_splits = len(held[0]) > 1
         return cls(
-            held=tf.data.Dataset.from_tensors((tuple(held), lists)),
+            held=tf.data.Dataset.from_tensors((held, lists)),
             packs=packs,
             coded=coded,
             element_spec=element_spec,
-            count=count,
-            held_bytes=sum(map(size_bytes, tf.nest.flatten((held, lists)))),
+            count=int(splits_or_values.shape[0]) - is_splits,
+            held_bytes=sum(map(column.size_bytes, tf.nest.flatten((held, lists)))),
         )
 
     def take(self, rows: tf.Tensor, held: Held) -> Any:
@@ -94,20 +79,11 @@ class Table:
         return tf.nest.pack_sequence_as(self.element_spec, in_order)
 
 
-def parts_of(value: tf.Tensor | tf.RaggedTensor) -> tuple[tf.Tensor, ...]:
-    """Returns the row splits of a column, int64 and outermost first, and its values."""
-    if not isinstance(value, tf.RaggedTensor):
-        return (value,)
-    value = value.with_row_splits_dtype(tf.int64)
-    return (*value.nested_row_splits, value.flat_values)
-
-
-def size_bytes(value: tf.Tensor) -> int:
-    """Returns the memory of a tensor, strings by their length."""
-    if value.dtype == tf.string:
-        content = int(tf.reduce_sum(tf.strings.length(value)))
-        return content + _STRING_HEADER_BYTES * int(tf.size(value))
-    return int(tf.size(value)) * value.dtype.size
+def _tensors(pack: Sequence[column.Column]) -> tuple[tf.Tensor, ...]:
+    """Returns the tensors of the columns of a pack, which are emptied."""
+    if len(pack) == 1:
+        return pack[0].tensors()
+    return (assembling.side_by_side([each.parts[0] for each in pack]),)
 
 
 def _held_specs(

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_perf import config as perf_config
 from tfx_perf.advice import Advice
-from tfx_perf.input import advice, copy_trial, diagnose, page_cache
+from tfx_perf.input import advice, copy_trial, diagnose, file_state, page_cache
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
 from tfx_perf.input import choice as choice_lib
@@ -89,6 +89,7 @@ def tune(
         file_count=len(source.files),
         file_bytes=source.total_bytes,
         compression=source.compression,
+        examined_state=file_state.digest(endless.file_states),
         diagnosis=diagnosis,
         advice=_advice(source, search, diagnosis, example_count=count),
         final=found.final,

@@ -1,15 +1,19 @@
 """Streams from disk in big blocks."""
 
+import functools
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import batching, candidate, sharding
+from tfx_perf.input import batching, blocks, candidate, sharding
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 
 _FILES_AT_ONCE = 16
-_RECORDS_PER_TURN = 256
 _WINDOWS = 3  # of the default's shuffle buffer, in a block
+# At a time: one is being filled, one joined, one shuffled, one waits, one is parsed.
+_BLOCKS = 5
 
 
 class BlockReader(candidate.Candidate):
@@ -30,23 +34,40 @@ class BlockReader(candidate.Candidate):
         """Returns a dataset that holds a few blocks of records at a time."""
         parse = source.need_parse()
         options = source.options
-        rows = batching.rows_per_block(source.record_bytes)
-        block = max(rows, _WINDOWS * options.shuffle_buffer_size) if options.shuffle else rows
-        # One block is filled while the one before is parsed.
-        limits.check(2 * block * source.record_bytes)
+        rows = batching.rows_per_block(source.example_bytes)
+        block_rows = max(rows, _WINDOWS * options.shuffle_buffer_size) if options.shuffle else rows
+        held_bytes = min(block_rows, source.estimated_count) * (
+            source.record_bytes + source_lib.STRING_HEADER_BYTES
+        )
+        finished_bytes = min(rows, source.estimated_count) * source.example_bytes
+        limits.check(_BLOCKS * held_bytes + (host.cpu_count() + 1) * finished_bytes)
         seeds = batching.epochs(options)
+        turn = min(blocks.TURN, -(-rows // _FILES_AT_ONCE))
+        join = functools.partial(
+            blocks.joined,
+            rows=block_rows,
+            limit_bytes=limits.memory_bytes / (_BLOCKS + 1),
+            row_size=source_lib.RECORD_SIZE,
+        )
 
-        def blocks(worker: sharding.Worker) -> tf.data.Dataset:
+        def vectors(worker: sharding.Worker) -> tf.data.Dataset:
             if not options.shuffle:
                 own = source.records().shard(worker.count, worker.index)
-                return own.batch(block).repeat(options.num_epochs).prefetch(1)
-            turn = min(_RECORDS_PER_TURN, -(-rows // _FILES_AT_ONCE))
+                return join(own.batch(turn)).repeat(options.num_epochs).prefetch(1)
             return seeds.flat_map(
-                lambda seed: _shuffled_epoch(source, worker, seed=seed, turn=turn, block=block)
+                lambda seed: _shuffled_epoch(source, worker, seed=seed, turn=turn, join=join)
             ).prefetch(1)
 
         return batching.to_batches(
-            blocks, finish=parse, source=source, row_bytes=source.record_bytes
+            vectors,
+            finish=parse,
+            source=source,
+            row_bytes=source.example_bytes,
+            cut=functools.partial(
+                blocks.cut,
+                limit_bytes=batching.bytes_per_block(limits),
+                row_size=source.example_size,
+            ),
         )
 
 
@@ -56,7 +77,7 @@ def _shuffled_epoch(
     *,
     seed: tf.Tensor,
     turn: int,
-    block: int,
+    join: Callable[[tf.data.Dataset], tf.data.Dataset],
 ) -> tf.data.Dataset:
     """Returns one epoch of shuffled blocks from files in random order, many at once.
 
@@ -77,7 +98,7 @@ def _shuffled_epoch(
         return tf.random.experimental.stateless_shuffle(rows, own_seed)
 
     names = tf.random.experimental.stateless_shuffle(worker.files(files), seed)
-    blocks = (
+    turns = (
         tf.data.Dataset.from_tensor_slices(names)
         .interleave(
             records,
@@ -85,6 +106,5 @@ def _shuffled_epoch(
             num_parallel_calls=min(len(files), host.cpu_count()),
             deterministic=True,
         )
-        .rebatch(block)
     )
-    return blocks.enumerate().map(shuffled)
+    return join(turns).enumerate().map(shuffled)

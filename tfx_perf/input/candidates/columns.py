@@ -4,8 +4,10 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import datasets
 from tfx_perf.hardware import host
 from tfx_perf.input import batching
+from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import table_candidate
 
@@ -20,19 +22,29 @@ class Columns(table_candidate.TableCandidate):
     name = "columns"
     description = "The whole split parsed once into columns in RAM; row numbers are shuffled."
 
-    def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
+    def chunks(
+        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
+    ) -> tf.data.Dataset:
         """Reads blocks of records, or, if nobody knows how to parse them, through TFXIO."""
-        rows = batching.rows_per_block(source.record_bytes)
         if source.parse is not None:
-            return source.records().batch(rows).map(
-                source.parse, num_parallel_calls=host.cpu_count(), deterministic=True
+            return batching.chunks(source, limits=limits, row_size=source.example_size).map(
+                lambda records: (source.parse(records), source_lib.read_bytes(records)),
+                num_parallel_calls=host.cpu_count(),
+                deterministic=True,
             )
-        return source.replace_options(
-            batch_size=rows,
+        batches = source.replace_options(
+            batch_size=batching.rows_per_block(source.example_bytes),
             num_epochs=1,
             shuffle=False,
             drop_final_batch=False,
         ).default()
+        framed_bytes = int(source.record_bytes) + source_lib.FRAME_BYTES
+        return batches.map(
+            lambda *batch: (
+                batch if len(batch) > 1 else batch[0],
+                framed_bytes * datasets.row_count(batch),
+            )
+        )
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
         """Returns the rows as they are: they were parsed when they were loaded."""

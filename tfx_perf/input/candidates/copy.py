@@ -9,9 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
 
+from tfx_perf.input import file_state, wrapper
 from tfx_perf.input import limits as limits_lib
+from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input import source as source_lib
-from tfx_perf.input import wrapper
 
 _LOGGER = logging.getLogger(__name__)
 _READER_BUFFER_BYTES = 2**20
@@ -47,12 +48,23 @@ class Copy(wrapper.Wrapper):
         folder = self.parameters.copy_folder
         if not folder or not source.options.shuffle:
             return False
-        if set(source.files) != set(self.parameters.copied_files):
+        if source.files != self.parameters.copied_files:
             return False
-        if _is_complete(folder):
-            return True
-        _LOGGER.warning("There is no complete copy in %s; the files themselves are read.", folder)
-        return False
+        reason = obstacle(source, self.parameters)
+        if reason:
+            _LOGGER.warning("The copy in %s is not read: %s.", folder, reason)
+        return reason is None
+
+
+def obstacle(
+    source: source_lib.RecordSource, parameters: parameters_lib.Parameters
+) -> str | None:
+    """Returns why a plan's copy does not hold what the files hold; None if it does."""
+    if source.files != parameters.copied_files:
+        return "it is of other files"
+    if file_state.digest(source.file_states) != parameters.copied_state:
+        return "its files have been written anew since it was made"
+    return None if _is_complete(parameters.copy_folder) else "it is not complete"
 
 
 def shard_paths(folder: str, count: int) -> list[str]:

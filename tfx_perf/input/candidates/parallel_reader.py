@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from tfx_perf import datasets
 from tfx_perf.hardware import host
 from tfx_perf.input import batching, candidate, sharding
 from tfx_perf.input import limits as limits_lib
@@ -33,7 +34,8 @@ class ParallelReader(candidate.Candidate):
         options, spec = source.options, source.element_spec
         waiting = options.batch_size * (host.cpu_count() + _BATCHES_AHEAD)
         shuffling = options.shuffle_buffer_size if options.shuffle else 0
-        limits.check((waiting + shuffling) * source.record_bytes)
+        held_bytes = min(shuffling, source.estimated_count) * source.record_bytes
+        limits.check(held_bytes + waiting * source.example_bytes)
         seeds = batching.epochs(options)
 
         def records(worker: sharding.Worker) -> tf.data.Dataset:
@@ -48,7 +50,7 @@ class ParallelReader(candidate.Candidate):
                     ),
                     source=source,
                     worker=worker,
-                    seed=seed[0],
+                    seed=seed,
                 )
             )
 
@@ -77,22 +79,26 @@ def shuffled_epoch(
         names: of the files, in the order in which to open them.
         source: the options, and the size of the records.
         worker: reads only its own records; None: all.
-        seed: int64 scalar; None for another order each time.
+        seed: int64, shape [2]; None for another order each time.
     """
     compression, files, record_bytes = source.compression, source.files, source.record_bytes
     buffer_bytes = _between(_BUFFER_BYTES, record_bytes * _RECORDS_PER_BUFFER)
 
     def records(name: tf.Tensor) -> tf.data.Dataset:
-        read = tf.data.TFRecordDataset(name, compression, buffer_size=buffer_bytes)
-        return worker.records(read, files) if worker else read
+        own = tf.data.TFRecordDataset(name, compression, buffer_size=buffer_bytes)
+        return worker.records(own, files) if worker else own
 
-    return names.interleave(
+    read = names.interleave(
         records,
         cycle_length=min(len(files), _FILES_AT_ONCE),
         block_length=_between(_RECORDS_PER_TURN, _BYTES_PER_TURN / max(record_bytes, 1)),
         num_parallel_calls=min(len(files), host.cpu_count()),
         deterministic=True,
-    ).shuffle(source.options.shuffle_buffer_size, seed=seed)
+    )
+    buffer_size = source.options.shuffle_buffer_size
+    if seed is None:
+        return read.shuffle(buffer_size)
+    return datasets.shuffled_once(read, buffer_size, seed=seed)
 
 
 def _between(bounds: tuple[int, int], value: float) -> int:

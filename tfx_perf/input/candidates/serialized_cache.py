@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.input import batching
+from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import table_candidate
 
@@ -19,10 +20,13 @@ class SerializedCache(table_candidate.TableCandidate):
     name = "serialized_cache"
     description = "Uncompressed serialised records in RAM, shuffled, parsed in parallel blocks."
 
-    def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
+    def chunks(
+        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
+    ) -> tf.data.Dataset:
         """Reads the records without parsing them."""
         source.need_parse()
-        return source.records().batch(batching.rows_per_block(source.record_bytes))
+        vectors = batching.chunks(source, limits=limits, row_size=source_lib.RECORD_SIZE)
+        return vectors.map(lambda records: (records, source_lib.read_bytes(records)))
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
         """Parses the records."""

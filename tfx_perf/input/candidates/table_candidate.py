@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import batching, candidate, resident
+from tfx_perf.input import batching, candidate, file_state, resident
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import table as table_lib
@@ -20,11 +20,16 @@ class TableCandidate(candidate.Candidate):
     """
 
     def __init__(self) -> None:
-        self._tables: dict[tuple[Any, ...], table_lib.Table] = {}
+        # By what is read: what the files were then, and what was read.
+        self._tables: dict[
+            tuple[Any, ...], tuple[tuple[file_state.FileState, ...], table_lib.Table]
+        ] = {}
 
     @abc.abstractmethod
-    def chunks(self, source: source_lib.RecordSource) -> tf.data.Dataset:
-        """Returns the split in its unshuffled order, once, in big batches."""
+    def chunks(
+        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
+    ) -> tf.data.Dataset:
+        """Returns the split in its unshuffled order, once, as `resident.load` wants it."""
 
     @abc.abstractmethod
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
@@ -42,17 +47,13 @@ class TableCandidate(candidate.Candidate):
     @property
     def held_bytes(self) -> int:
         """Size of all tables."""
-        return sum(table.held_bytes for table in self._tables.values())
+        return sum(table.held_bytes for _, table in self._tables.values())
 
     def build(
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Loads the split if it is not yet loaded, and returns the dataset over it."""
-        if source.identity not in self._tables:
-            self._tables[source.identity] = resident.load(
-                self.chunks(source), limits=limits, expected_count=source.estimated_count
-            )
-        table = self._tables[source.identity]
+        table = self._table(source, limits=limits)
         return batching.to_batches(
             batching.row_numbers(table.count, source.options),
             finish=lambda rows, held: self.finish(table.take(rows, held), source),
@@ -60,3 +61,17 @@ class TableCandidate(candidate.Candidate):
             row_bytes=table.held_bytes / table.count,
             beside=table.held,
         )
+
+    def _table(
+        self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
+    ) -> table_lib.Table:
+        states, table = self._tables.get(source.identity, (None, None))
+        if states != source.file_states:
+            self._tables.pop(source.identity, None)  # of files that were written anew since
+            table = resident.load(
+                self.chunks(source, limits=limits),
+                limits=limits,
+                expected_bytes=source.expected_bytes,
+            )
+            self._tables[source.identity] = source.file_states, table
+        return table
