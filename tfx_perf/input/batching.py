@@ -31,11 +31,13 @@ def chunks(
         limits: of which a vector's rows take a small part.
         row_size: of what will be made of them.
     """
+    limit_bytes = bytes_per_block(limits)
     row_bytes = row_size.padding_bytes + row_size.ratio * source.record_bytes
+    turn = max(1, min(blocks.TURN, int(limit_bytes / row_bytes)))
     return blocks.joined(
-        source.records().batch(min(blocks.TURN, rows_per_block(row_bytes))),
-        rows=rows_per_block(row_bytes),
-        limit_bytes=bytes_per_block(limits),
+        source.records().batch(turn),
+        rows=_ROWS_PER_BLOCK,
+        limit_bytes=limit_bytes,
         row_size=row_size,
     )
 
