@@ -49,6 +49,7 @@ class AirflowHome:
             "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
             "AIRFLOW__CORE__EXECUTOR": self.executor,
             "AIRFLOW__CORE__PARALLELISM": "2",
+            "AIRFLOW__SCHEDULER__DAG_DIR_LIST_INTERVAL": "5",  # also DAGs that come later
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": self.database
             or f"sqlite:///{self.folder / 'airflow.db'}",
             "AIRFLOW__LOGGING__LOGGING_LEVEL": "INFO",
