@@ -20,6 +20,20 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
+def mapped(
+    dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any
+) -> tf.data.Dataset:
+    """Returns `dataset.map(function)`, traced in half the time.
+
+    Args:
+        dataset: of anything.
+        function: has no Python `if`s and loops over tensors, for which `map` would look, call by
+            call; thousands of features make tens of thousands of calls.
+        **options: of `map`.
+    """
+    return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
+
+
 def shuffled_once(
     records: tf.data.Dataset, buffer_size: int, *, seed: tf.Tensor
 ) -> tf.data.Dataset:

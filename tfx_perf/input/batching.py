@@ -124,9 +124,12 @@ def to_batches(
 
     pieces = sharding.split(vectors)
     if is_dense:
-        return finished(pieces.map(finish, **parallel()).rebatch(**final), source)
+        return finished(datasets.mapped(pieces, finish, **parallel()).rebatch(**final), source)
     return finished(
-        pieces.map(lambda *rows: with_row_count(finish(*rows), spec), **parallel()), source
+        datasets.mapped(
+            pieces, lambda *rows: with_row_count(finish(*rows), spec), **parallel()
+        ),
+        source,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf import datasets
 from tfx_perf.hardware import host
 
 
@@ -57,7 +58,8 @@ def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
 
 def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches."""
-    return dataset.map(
+    return datasets.mapped(
+        dataset,
         lambda *batch: _of_examples(batch),
         num_parallel_calls=host.cpu_count(),
         deterministic=True,

@@ -48,7 +48,7 @@ def split(rows: tf.Tensor, specs: Sequence[tf.TensorSpec]) -> list[tf.Tensor]:
         return [rows]
     columns = tf.split(rows, [spec.shape[1:].num_elements() for spec in specs], axis=1)
     return [
-        tf.reshape(column, [-1, *spec.shape[1:]])
+        column if spec.shape.rank == 2 else tf.reshape(column, [-1, *spec.shape[1:]])
         for column, spec in zip(columns, specs, strict=True)
     ]
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from tfx_perf import datasets
+
 # A strategy with several workers rewrites the dataset of each. With `DATA` every worker would do
 # all the work and throw most of it away, and all would have to shuffle alike: one more
 # iterator on one of them would end that without a sign.
@@ -70,4 +72,4 @@ def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
         first, second = tf.unstack(first_two)
         return pipeline(Worker(index=first, count=second - first))
 
-    return own.map(made).flat_map(lambda dataset: dataset)
+    return datasets.mapped(own, made).flat_map(lambda dataset: dataset)

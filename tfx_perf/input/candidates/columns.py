@@ -27,7 +27,8 @@ class Columns(table_candidate.TableCandidate):
     ) -> tf.data.Dataset:
         """Reads blocks of records, or, if nobody knows how to parse them, through TFXIO."""
         if source.parse is not None:
-            return batching.chunks(source, limits=limits, row_size=source.example_size).map(
+            return datasets.mapped(
+                batching.chunks(source, limits=limits, row_size=source.example_size),
                 lambda records: (source.parse(records), source_lib.read_bytes(records)),
                 num_parallel_calls=host.cpu_count(),
                 deterministic=True,
@@ -39,11 +40,12 @@ class Columns(table_candidate.TableCandidate):
             drop_final_batch=False,
         ).default()
         framed_bytes = int(source.record_bytes) + source_lib.FRAME_BYTES
-        return batches.map(
+        return datasets.mapped(
+            batches,
             lambda *batch: (
                 batch if len(batch) > 1 else batch[0],
                 framed_bytes * datasets.row_count(batch),
-            )
+            ),
         )
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:

@@ -54,15 +54,13 @@ class ParallelReader(candidate.Candidate):
                 )
             )
 
-        batches = (
-            sharding.split(records)
-            .batch(options.batch_size, drop_remainder=source.drops_remainder)
-            .map(
-                lambda records: batching.with_row_count(parse(records), spec),
-                **batching.parallel(),
-            )
-            .prefetch(_BATCHES_AHEAD)
-        )
+        batches = datasets.mapped(
+            sharding.split(records).batch(
+                options.batch_size, drop_remainder=source.drops_remainder
+            ),
+            lambda records: batching.with_row_count(parse(records), spec),
+            **batching.parallel(),
+        ).prefetch(_BATCHES_AHEAD)
         return batching.finished(batches, source)
 
 

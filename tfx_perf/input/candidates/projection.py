@@ -57,7 +57,9 @@ class Projection(wrapper.Wrapper):
             return (whole, *label) if label else whole
 
         batches = self.inner.build(projected, limits=limits)
-        return batches.map(lambda *batch: completed(batch if len(batch) > 1 else batch[0]))
+        return datasets.mapped(
+            batches, lambda *batch: completed(batch if len(batch) > 1 else batch[0])
+        )
 
 
 def stand_in(spec: tf.TypeSpec, rows: tf.Tensor) -> Any:
