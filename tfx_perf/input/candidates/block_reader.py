@@ -14,6 +14,7 @@ _FILES_AT_ONCE = 16
 _WINDOWS = 3  # of the default's shuffle buffer, in a block
 # At a time: one is being filled, one joined, one shuffled, one waits, one is parsed.
 _BLOCKS = 5
+_UNLIMITED_BYTES = 2**62
 
 
 class BlockReader(candidate.Candidate):
@@ -46,7 +47,7 @@ class BlockReader(candidate.Candidate):
         join = functools.partial(
             blocks.joined,
             rows=block_rows,
-            limit_bytes=limits.memory_bytes / (_BLOCKS + 1),
+            limit_bytes=min(limits.memory_bytes, _UNLIMITED_BYTES) / (_BLOCKS + 1),
             row_size=source_lib.RECORD_SIZE,
         )
 
