@@ -51,3 +51,8 @@ def test_prefix_without_time_is_one_batch():
     found = fingerprint.prefix(rows([1, 2, 3, 4, 5]), seconds=0)
     assert not found.complete
     assert found.digest == fingerprint.digest(rows([1, 2, 3, 4]))
+
+
+def test_features_of_no_values_have_one_fingerprint():
+    rows = tf.data.Dataset.from_tensors({"none": tf.zeros([6, 0], tf.string)})
+    assert len({fingerprint.digest(rows) for _ in range(6)}) == 1

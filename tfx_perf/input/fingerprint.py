@@ -89,6 +89,8 @@ def _of_component(value: Any) -> tf.Tensor:
     """Returns one int64 fingerprint a row of a tensor of any kind, shape [batch]."""
     if isinstance(value, tf.RaggedTensor):
         value = value.to_sparse()
+    if isinstance(value, tf.Tensor) and value.shape[1:].num_elements() == 0:
+        return tf.zeros(tf.shape(value)[:1], tf.int64)  # of no strings the op makes random numbers
     if not isinstance(value, tf.SparseTensor):
         return _as_integers(tf.fingerprint(tf.reshape(value, [tf.shape(value)[0], -1])))
     # Each value with its place in the row; padding, which depends on the batch, is left out.
