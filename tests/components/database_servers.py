@@ -12,7 +12,8 @@ import time
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
-from ports import free_port
+
+from tests.ports import free_port
 
 _STARTUP_SECONDS = 60
 # A server refuses to run as root, and cannot look into root's temporary folders.

@@ -1,5 +1,6 @@
 """MemoryProfiler's wiring, and its executor on artifacts in temporary folders."""
 
+import itertools
 import json
 import pathlib
 
@@ -139,11 +140,13 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     assert all(step.peak_bytes for step in record.steps), record.steps
     assert "<svg" in (pathlib.Path(profile.uri) / "report.html").read_text()
     assert profile.get_string_custom_property("keras") == line
-    # Far from the memory that there is, eight times what was known to train, and that again.
-    assert [item.batch_size for item in record.footprints] == [16, 8 * 32, 8 * 8 * 32]
-    assert all(item.taken_bytes > 0 for item in record.footprints)
+    # Far from the memory that there is, eight times what was known to train, and that again; less
+    # where the machine is too busy for it.
+    trained = [item.batch_size for item in record.footprints if item.status == "measured"]
+    assert trained[0] == 16
+    assert all(size <= 8 * max(32, before) for before, size in itertools.pairwise(trained))
     assert record.largest_is_lower_bound
-    assert record.largest_batch_size <= 8 * 8 * 8 * 32
+    assert max(trained) <= record.largest_batch_size <= 8 * max(32, *trained)
     figures = metrics.checked(record.figures())
     assert figures["step_peak_bytes"] > figures["weights_bytes"]
     for key, value in figures.items():

@@ -8,10 +8,10 @@ import types as python_types
 
 import pytest
 import training_cases
-from ports import free_port
 from tfx import types as tfx_types
 from tfx.types import standard_artifacts
 
+from tests.ports import free_port
 from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor

@@ -25,7 +25,7 @@ import os
 from tensorflow.python.ops import control_flow_util
 
 if {IN_CHILD}:
-    import busy_machine
+    from tests import busy_machine
     busy_machine.try_the_same_plans()
 
 class Fragile(keras.layers.Layer):

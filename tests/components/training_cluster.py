@@ -21,7 +21,8 @@ import uuid
 
 import yaml
 from kubernetes_types import problems
-from ports import free_port
+
+from tests.ports import free_port
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")

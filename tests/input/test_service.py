@@ -10,9 +10,9 @@ import time
 
 import pytest
 import tensorflow as tf
-from ports import free_port
 from record_data import SPARSE_SCHEMA
 
+from tests.ports import free_port
 from tfx_perf.input import candidate, candidates, fingerprint
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters

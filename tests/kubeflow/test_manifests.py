@@ -7,8 +7,8 @@ import sys
 
 import pytest
 import yaml
-from ports import free_port
 
+from tests.ports import free_port
 from tfx_perf.components.optimized_trainer.cluster import job_kind
 from tfx_perf.input import dispatcher
 

@@ -11,9 +11,9 @@ import pytest
 import tensorflow as tf
 import yaml
 from kubeflow_pipelines import compiled, four_components
-from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.ports import free_port
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings import gate_defaults

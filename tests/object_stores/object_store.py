@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from ports import free_port
+
+from tests.ports import free_port
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _CREATE = {

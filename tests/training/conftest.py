@@ -1,7 +1,8 @@
 import importlib
 
-import busy_machine
 import pytest
+
+from tests import busy_machine
 
 
 @pytest.fixture(params=["keras", "tf_keras"])

@@ -19,9 +19,9 @@ import prometheus_client
 import pytest
 import tensorflow as tf
 from model_cases import captured
-from ports import free_port
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.ports import free_port
 from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import collector, meters, session
