@@ -1,10 +1,8 @@
 """Whether a candidate yields what the default yields, and how well it shuffles."""
 
 import dataclasses
-import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import tensorflow as tf
 
@@ -43,7 +41,7 @@ def check_beginning(
         num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
     )
     found, expected = (
-        fingerprint.read(fingerprint.of_batches(_compared(dataset, ignored_features).take(1)))
+        fingerprint.of_first_batch(dataset, ignored_features=ignored_features)
         for dataset in (build(in_order), in_order.default())
     )
     _check_same(found, expected.digest)
@@ -109,7 +107,7 @@ class Equivalence:
             NotApplicable: they hold other examples, or could not be read in `seconds`.
         """
         batches = build(self._in_order).take(self.reference.batches)
-        found = fingerprint.prefix(self._compared(batches), seconds=seconds)
+        found = self._prefix(batches, seconds=seconds)
         _check_same(found, self.reference.digest)
 
     def shuffle_quality(
@@ -135,7 +133,7 @@ class Equivalence:
         if sample is None:
             return None
         try:
-            batches = self._compared(build(sample.source))
+            batches = build(sample.source)
         except candidate_lib.NotApplicable:
             if self.reference.complete:
                 raise
@@ -167,7 +165,7 @@ class Equivalence:
     def _epochs(
         self, batches: tf.data.Dataset, *, seconds: float
     ) -> Iterator[fingerprint.Prefix]:
-        fingerprints = fingerprint.of_batches(batches)
+        fingerprints = fingerprint.of_batches(batches, ignored_features=self._ignored_features)
         stop = time.monotonic() + min(seconds, self._epochs_seconds)
         for _ in range(_MAX_EPOCHS):
             started = time.monotonic()
@@ -194,10 +192,12 @@ class Equivalence:
     def _read_default(
         self, source: source_lib.RecordSource, *, seconds: float
     ) -> fingerprint.Prefix:
-        return fingerprint.prefix(self._compared(source.default()), seconds=seconds)
+        return self._prefix(source.default(), seconds=seconds)
 
-    def _compared(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        return _compared(dataset, self._ignored_features)
+    def _prefix(self, batches: tf.data.Dataset, *, seconds: float) -> fingerprint.Prefix:
+        return fingerprint.prefix(
+            batches, seconds=seconds, ignored_features=self._ignored_features
+        )
 
 
 def _sample(in_order: source_lib.RecordSource, found: fingerprint.Prefix) -> _Sample:
@@ -218,12 +218,3 @@ def _check_same(found: fingerprint.Prefix, expected: fingerprint.Digest) -> None
             f"{count} examples against {expected.count}"
             + (", with other values" if count == expected.count else "")
         )
-
-
-def _compared(dataset: tf.data.Dataset, ignored: frozenset[str]) -> tf.data.Dataset:
-    return dataset.map(functools.partial(_without, ignored)) if ignored else dataset
-
-
-def _without(ignored: frozenset[str], features: dict[str, Any], *label: Any) -> Any:
-    compared = {name: value for name, value in features.items() if name not in ignored}
-    return (compared, *label) if label else compared

@@ -188,8 +188,20 @@ class RecordSource:
         return self.default_factory(list(self.file_patterns), self.options, self.schema)
 
     def replace_options(self, **options: Any) -> "RecordSource":
-        """Returns the same source with some options replaced."""
-        return dataclasses.replace(self, options=self.options._replace(**options))
+        """Returns the same source with some options replaced.
+
+        What is known of the files and features it need not find out again: thousands of
+        features take seconds, and so do files far away.
+        """
+        replaced = dataclasses.replace(self, options=self.options._replace(**options))
+        if replaced.options.label_key == self.options.label_key:
+            fields = {field.name for field in dataclasses.fields(self)}
+            known = {name: value for name, value in vars(self).items() if name not in fields}
+            spec = known.pop("element_spec", None)
+            if spec is not None and not replaced.drops_remainder:
+                known["element_spec"] = tf.nest.map_structure(_of_any_batch_size, spec)
+            vars(replaced).update(known)
+        return replaced
 
     def records(self) -> tf.data.Dataset:
         """Returns one epoch of serialised records, in the default's unshuffled order.
@@ -212,6 +224,14 @@ def read_bytes(records: tf.Tensor) -> tf.Tensor:
     """Returns what serialised records take in uncompressed files, int64 scalar."""
     lengths = tf.cast(tf.strings.length(records), tf.int64)
     return tf.reduce_sum(lengths + FRAME_BYTES)
+
+
+def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
+    """Returns the spec of the same rows where the last batch may be a smaller one."""
+    shape = tf.TensorShape([None]).concatenate(spec.shape[1:])
+    if isinstance(spec, tf.RaggedTensorSpec):
+        return tf.RaggedTensorSpec(shape, spec.dtype, spec.ragged_rank, spec.row_splits_dtype)
+    return type(spec)(shape, spec.dtype)
 
 
 def _dense_bytes(spec: tf.TensorSpec) -> int:

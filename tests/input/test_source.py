@@ -1,0 +1,36 @@
+"""What is known of a source stays known where its options are replaced, and is right there."""
+
+import pytest
+from record_data import PLACED_SCHEMA, RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
+
+SCHEMAS = {
+    "dense": SCHEMA,
+    "lists": SPARSE_SCHEMA,
+    "ragged": RAGGED_SCHEMA,
+    "placed": PLACED_SCHEMA,
+}
+
+
+@pytest.mark.parametrize("options", [
+    {"num_epochs": 1},
+    {"num_epochs": 1, "batch_size": 7},
+    {"num_epochs": None, "batch_size": 7},
+    {"label_key": None},
+    {"num_epochs": 1, "label_key": "number"},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("num_epochs", [None, 1])
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_the_spec_under_other_options_is_the_defaults(schema, num_epochs, options, make_source):
+    source = make_source(schema=SCHEMAS[schema], num_epochs=num_epochs)
+    assert source.element_spec  # it is known before
+    replaced = source.replace_options(**options)
+    assert replaced.element_spec == replaced.default().element_spec
+
+
+def test_files_are_looked_at_once(make_source, split_folder):
+    source = make_source(folder=split_folder)
+    known = source.files, source.record_bytes, source.file_states
+    replaced = source.replace_options(batch_size=3)
+    assert all(a is b for a, b in zip(
+        known, (replaced.files, replaced.record_bytes, replaced.file_states), strict=True,
+    ))  # fmt: skip
