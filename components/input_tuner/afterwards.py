@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tfx_perf.components.input_tuner import copying, parsers, sources, statistics
 from tfx_perf.input import apply, file_state, record
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import copy
 
 _COPY_FOLDER = "copy"
 
@@ -79,11 +80,7 @@ def with_copy(
         _LOGGER.warning("The copy could not be written.", exc_info=True)
         return plan
     parameters = plan.parameters.model_copy(
-        update={
-            "copy_folder": target,
-            "copied_files": source.files,
-            "copied_state": copied_state,
-        }
+        update=copy.of_files(source.files, files_state=copied_state, folder=target)
     )
     name = f"{plan.chosen}+copy"
     outcomes = tuple(

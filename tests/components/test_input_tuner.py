@@ -19,7 +19,7 @@ from tfx_perf import config, errors, metrics
 from tfx_perf.components import code_digest, types
 from tfx_perf.components.input_tuner import component, executor, planning, previous, sources
 from tfx_perf.input import file_state, measure
-from tfx_perf.input.candidates.copy import shard_paths
+from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 
@@ -283,21 +283,19 @@ class TestReuse:
 
     def test_a_plan_with_a_copy_needs_it(self, made, source, tmp_path):
         (tmp_path / "copy").mkdir()
-        for path in shard_paths(str(tmp_path / "copy"), 2):
+        for path in copy.shard_paths(str(tmp_path / "copy"), 2):
             pathlib.Path(path).touch()
         state = file_state.digest(source.file_states)
-        cases = [
-            ("copy", source.files, state, True),
-            ("copy", ("other.gz",), state, False),
-            ("copy", source.files, "of before", False),
-            ("gone", source.files, state, False),
+        serves = copy.of_files(source.files, files_state=state, folder=str(tmp_path / "copy"))
+        others = [
+            {"copied_files": ("other.gz",)},
+            {"copied_state": "of before"},
+            {"copy_state": "of before"},
+            {"copy_folder": str(tmp_path / "gone")},
         ]
-        for number, (folder, files, then, is_used) in enumerate(cases):
-            parameters = Parameters(
-                copy_folder=str(tmp_path / folder), copied_files=files, copied_state=then
-            )
-            plan = made(str(number), parameters=parameters)
-            assert (self.find([plan], source) is not None) == is_used
+        for number, other in enumerate(({}, *others)):
+            plan = made(str(number), parameters=Parameters(**{**serves, **other}))
+            assert (self.find([plan], source) is not None) == (not other)
 
     def of_yesterday(self, made, source, name="columns", **fields):
         """Makes a plan that chose `name` for other data of the same amount."""

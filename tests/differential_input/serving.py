@@ -99,4 +99,4 @@ def _copied(case: Case, split: Split) -> dict[str, Any]:
     except Exception:  # damaged: InputTuner would have written none
         return {}
     state = file_state.digest(file_state.of_files(files))
-    return {"copy_folder": str(folder), "copied_files": files, "copied_state": state}
+    return copy.of_files(files, files_state=state, folder=str(folder))

@@ -1,6 +1,9 @@
 """The plan behind the user's dataset factory."""
 
+import dataclasses
 import logging
+import os
+import shutil
 
 import pytest
 import tensorflow as tf
@@ -8,7 +11,6 @@ from record_data import PLACED_SCHEMA, write_records
 
 from tfx_perf.input import apply, candidates, file_state, fingerprint
 from tfx_perf.input.candidates import CANDIDATES
-from tfx_perf.input.limits import Limits
 from tfx_perf.input.record import TuningRecord
 
 
@@ -77,6 +79,29 @@ def test_files_that_were_written_anew_are_read_anew(make_source, tmp_path):
     assert fingerprint.digest(call(factory, source)).count == 50
 
 
+def test_a_file_in_the_place_of_another_is_read_whatever_its_time(make_source, tmp_path):
+    write_records(tmp_path, count=40, files=1)
+    (written,) = tmp_path.iterdir()
+    records = [*tf.data.TFRecordDataset(str(written), "GZIP").as_numpy_iterator()]
+    written.unlink()
+    file, other = tmp_path / "file", tmp_path / "other"
+    for path, content in ((file, records), (other, records[::-1])):  # of one size
+        with tf.io.TFRecordWriter(str(path)) as writer:
+            for record in content:
+                writer.write(record)
+    shutil.copystat(file, other)
+    source = make_source(folder=tmp_path, num_epochs=1, shuffle=False, batch_size=40)
+    source = dataclasses.replace(source, file_patterns=(str(file),))
+    factory = tuned(source, plan("columns"))
+
+    def order():
+        return [batch["number"].numpy().ravel().tolist() for batch, _ in call(factory, source)]
+
+    assert order() == [[*range(40)]]
+    os.replace(other, file)
+    assert order() == [[*reversed(range(40))]]
+
+
 class Wrong(candidates.ParallelReader):
     """Swaps features in all files but those it was examined on."""
 
@@ -113,21 +138,6 @@ def test_serves_inside_of_a_function(name, make_source, caplog):
 
     assert int(total()) == sum(range(230))
     assert "default reads" not in caplog.text
-
-
-def test_all_calls_share_one_budget(make_source, tmp_path, caplog):
-    write_records(tmp_path, count=400, files=1)
-    train, other = make_source(num_epochs=1), make_source(folder=tmp_path, num_epochs=1)
-    candidate = candidates.make("columns")
-    candidate.build(train, limits=Limits(memory_bytes=2**30))
-    factory = apply.serving(
-        candidates.make("columns"), train.default_factory,
-        memory_budget_bytes=int(1.5 * candidate.held_bytes),
-        parser_for=lambda schema, options: train.parser,
-    )  # fmt: skip
-    for source in (train, other):
-        assert fingerprint.digest(call(factory, source)) == fingerprint.digest(source.default())
-    assert "the budget is" in caplog.text
 
 
 @pytest.mark.parametrize(

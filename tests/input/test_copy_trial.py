@@ -144,11 +144,8 @@ def copied(make_source, tmp_path):
     files = source.files
     chunks = (chunk for name in files for chunk in copy.read_chunks(name))
     copy.write_shards(chunks, copy.shard_paths(str(folder), 5))
-    return Parameters(
-        copy_folder=str(folder),
-        copied_files=files,
-        copied_state=file_state.digest(source.file_states),
-    )
+    state = file_state.digest(source.file_states)
+    return Parameters(**copy.of_files(files, files_state=state, folder=str(folder)))
 
 
 class Reader(candidates.BlockReader):
@@ -204,6 +201,16 @@ def test_reads_the_files_where_the_copy_does_not_serve(
     assert read_by(make_source(num_epochs=1), gone) == here
 
 
+@pytest.mark.parametrize("damage", ["cut", "emptied", "of others"])
+def test_a_changed_copy_is_not_read(damage, make_source, copied, caplog):
+    first, second = map(pathlib.Path, copy.shard_paths(copied.copy_folder, 5)[:2])
+    content = {"cut": first.read_bytes()[:-1], "emptied": b"", "of others": second.read_bytes()}
+    first.write_bytes(content[damage])
+    source = make_source(num_epochs=1)
+    assert read_by(source, copied) == {os.path.dirname(source.files[0])}
+    assert "changed since it was made" in caplog.text
+
+
 def test_shards_are_equally_long(tmp_path):
     paths = copy.shard_paths(str(tmp_path), 3)
     copy.write_shards([[b"1", b"2"], [], [b"3", b"4", b"5", b"6", b"7"]], paths)
@@ -218,10 +225,10 @@ def test_a_copy_of_files_that_were_written_anew_is_not_read(make_source, tmp_pat
     before = make_source(folder=data, num_epochs=1)
     chunks = (chunk for name in before.files for chunk in copy.read_chunks(name))
     copy.write_shards(chunks, copy.shard_paths(str(folder), 2))
+    state = file_state.digest(before.file_states)
     parameters = Parameters(
-        copy_folder=str(folder), copied_files=before.files,
-        copied_state=file_state.digest(before.file_states),
-    )  # fmt: skip
+        **copy.of_files(before.files, files_state=state, folder=str(folder))
+    )
     assert copy.obstacle(before, parameters) is None
     write_records(data, count=30, files=1)
     assert read_by(make_source(folder=data, num_epochs=1), parameters) == {str(data)}

@@ -3,6 +3,9 @@
 import pytest
 from record_data import PLACED_SCHEMA, RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 
+from tfx_perf.input import candidates, fingerprint, limits
+from tfx_perf.input import source as source_lib
+
 SCHEMAS = {
     "dense": SCHEMA,
     "lists": SPARSE_SCHEMA,
@@ -34,3 +37,18 @@ def test_files_are_looked_at_once(make_source, split_folder):
     assert all(a is b for a, b in zip(
         known, (replaced.files, replaced.record_bytes, replaced.file_states), strict=True,
     ))  # fmt: skip
+
+
+def test_the_order_of_the_files_is_part_of_what_is_read(make_source, monkeypatch):
+    monkeypatch.setattr(source_lib, "_files_in_turns", lambda calls: calls)  # as with many CPUs
+    source = make_source(num_epochs=1, shuffle=False)
+    in_turns = [source.replace_options(reader_num_threads=calls) for calls in (1, 2)]
+    candidate = candidates.make("columns")
+    digests = [
+        fingerprint.prefix(
+            candidate.build(each, limits=limits.Limits(memory_bytes=2**30))
+        ).fingerprints.tolist()
+        for each in in_turns
+    ]
+    assert digests[0] != digests[1]
+    assert sorted(digests[0]) == sorted(digests[1])

@@ -1,7 +1,9 @@
 """Puts a candidate behind the factory that the user's code calls."""
 
 import contextlib
+import gc
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -71,17 +73,19 @@ def serving(
     """
     examined = {examined_state}
     budget_bytes = memory_budget_bytes
+    lock = threading.RLock()  # what is loaded twice at a time would neither be shared nor counted
 
     def limits(meter: memory_meter.MemoryMeter | None) -> limits_lib.Limits:
         nonlocal budget_bytes
         if budget_bytes is None:
             budget_bytes = host.available_memory_bytes() // 2
-        return limits_lib.Limits(memory_bytes=budget_bytes - candidate.held_bytes, meter=meter)
+        return limits_lib.Limits(memory_bytes=budget_bytes - candidate.claimed_bytes, meter=meter)
 
     @tf.autograph.experimental.do_not_convert  # of a function that calls the factory
     def build(source: source_lib.RecordSource) -> tf.data.Dataset:
         with _metered(candidate) as meter:
-            dataset = candidate.build(source, limits=limits(meter))
+            own_limits = limits(meter)
+            dataset = candidate.build(source, limits=own_limits)
             if dataset.element_spec != source.element_spec:
                 raise candidate_lib.NotApplicable(
                     f"its element spec would be {dataset.element_spec}"
@@ -90,7 +94,7 @@ def serving(
             if state not in examined:
                 equivalence.check_beginning(
                     source,
-                    lambda beginning: candidate.build(beginning, limits=limits(meter)),
+                    lambda beginning: candidate.build(beginning, limits=own_limits),
                     ignored_features=candidate.ignored_features,
                 )
                 examined.add(state)
@@ -98,7 +102,10 @@ def serving(
 
     def factory(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
         try:
-            with tf.init_scope():  # the graph of a tf.function cannot hold what is loaded
+            # The graph of a tf.function cannot hold what is loaded.
+            with lock, tf.init_scope():
+                if not tf.executing_eagerly():
+                    raise candidate_lib.NotApplicable("it is called inside of a tf.Graph")
                 return build(
                     source_lib.RecordSource(
                         file_patterns=_patterns(file_pattern),
@@ -122,7 +129,10 @@ def _metered(
     candidate: candidate_lib.Candidate,
 ) -> contextlib.AbstractContextManager[memory_meter.MemoryMeter | None]:
     """Measures what loading takes, where there is something to load."""
-    return memory_meter.MemoryMeter() if candidate.holds_split else contextlib.nullcontext()
+    if candidate.holds_split:
+        return memory_meter.MemoryMeter()
+    gc.collect()  # datasets that nobody uses any more count until then
+    return contextlib.nullcontext()
 
 
 def _patterns(file_pattern: Any) -> tuple[str, ...]:

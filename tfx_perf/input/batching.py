@@ -33,7 +33,7 @@ def chunks(
     """
     limit_bytes = bytes_per_block(limits)
     row_bytes = row_size.padding_bytes + row_size.ratio * source.record_bytes
-    turn = max(1, min(blocks.TURN, int(limit_bytes / row_bytes)))
+    turn = max(1, min(blocks.TURN, int(limit_bytes / max(row_bytes, 1))))
     return blocks.joined(
         source.records().batch(turn),
         rows=_ROWS_PER_BLOCK,

@@ -64,3 +64,8 @@ class Candidate(abc.ABC):
     def held_bytes(self) -> int:
         """Size of the data that the candidate itself keeps in RAM."""
         return 0
+
+    @property
+    def claimed_bytes(self) -> float:
+        """What is gone of the memory budget: what it keeps, and what its datasets in use take."""
+        return self.held_bytes

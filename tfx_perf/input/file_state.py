@@ -16,11 +16,15 @@ class FileState(NamedTuple):
         path: of the file.
         size_bytes: on disk.
         modified_nanoseconds: when it was written, since the epoch.
+        inode: of a local file: one put in its place has another,
+        changed_nanoseconds: and came there at another time, whatever it says of its writing.
     """
 
     path: str
     size_bytes: int
     modified_nanoseconds: int
+    inode: int = 0
+    changed_nanoseconds: int = 0
 
 
 def of_files(paths: Iterable[str]) -> tuple[FileState, ...]:
@@ -44,4 +48,6 @@ def _of_file(path: str) -> FileState:
         found = tf.io.gfile.stat(path)
         return FileState(path, found.length, found.mtime_nsec)
     local = os.stat(path)  # of which TensorFlow hands on the seconds only
-    return FileState(path, local.st_size, local.st_mtime_ns)
+    return FileState(
+        path, local.st_size, local.st_mtime_ns, local.st_ino, local.st_ctime_ns
+    )

@@ -70,6 +70,12 @@ class Limits:
                 f"{max(0.0, self.remaining_seconds):.0f}"
             )
 
+    def raised(self, freed_bytes: float) -> "Limits":
+        """Returns the limits where so much more may be held, because it was given up before."""
+        if self.meter and freed_bytes:
+            self.meter.restart()
+        return dataclasses.replace(self, memory_bytes=self.memory_bytes + freed_bytes)
+
     @property
     def remaining_seconds(self) -> float:
         """Time until the deadline."""

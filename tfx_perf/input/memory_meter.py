@@ -19,10 +19,7 @@ class MemoryMeter:
     """
 
     def __enter__(self) -> "MemoryMeter":
-        gc.collect()
-        host.return_freed_memory()
-        self._before_bytes = host.anonymous_memory_bytes()
-        self._peak_bytes = self._before_bytes
+        self.restart()
         self._sampling = periodic.calling(self.growth_bytes, seconds=_SAMPLING_SECONDS)
         self._sampling.__enter__()
         return self
@@ -34,6 +31,13 @@ class MemoryMeter:
         traceback: TracebackType | None,
     ) -> None:
         self._sampling.__exit__(kind, error, traceback)
+
+    def restart(self) -> None:
+        """Counts from now on, where memory was freed that would hide growth."""
+        gc.collect()
+        host.return_freed_memory()
+        self._before_bytes = host.anonymous_memory_bytes()
+        self._peak_bytes = self._before_bytes
 
     def growth_bytes(self) -> int:
         """Returns how much more memory the process has now than at the start."""

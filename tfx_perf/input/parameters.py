@@ -13,6 +13,7 @@ class Parameters(records.Record):
         copied_files: the files that were copied; the copy serves no others.
         copied_state: `file_state.digest` of what they were then. Empty in plans of versions
             that did not know it; a copy of theirs serves no more.
+        copy_state: the same of the copy itself.
     """
 
     service_address: str | None = None
@@ -20,3 +21,4 @@ class Parameters(records.Record):
     copy_folder: str | None = None
     copied_files: tuple[str, ...] = ()
     copied_state: str = ""
+    copy_state: str = ""

@@ -170,8 +170,8 @@ class RecordSource:
 
     @property
     def is_endless(self) -> bool:
-        """Whether the epochs never end; `repeat` takes -1 for that, too."""
-        return self.options.num_epochs in (None, -1)
+        """Whether the epochs never end; `repeat` takes any negative number for that, too."""
+        return self.options.num_epochs is None or self.options.num_epochs < 0
 
     @property
     def drops_remainder(self) -> bool:
@@ -180,8 +180,13 @@ class RecordSource:
 
     @property
     def identity(self) -> tuple[Any, ...]:
-        """What decides on the examples, as long as no file changes; batching does not."""
-        return (self.files, str(self.schema), self.options.label_key, self.unused_features)
+        """What decides on the examples and their order, as long as no file changes.
+
+        Batching does not; how many files are read in turns does.
+        """
+        options = self.options
+        order = self.files, _files_in_turns(options.reader_num_threads)
+        return (*order, str(self.schema), options.label_key, self.unused_features)
 
     def default(self) -> tf.data.Dataset:
         """Returns the dataset of TFXIO's own factory, untouched."""

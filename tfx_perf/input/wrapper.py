@@ -42,3 +42,8 @@ class Wrapper(candidate.Candidate):
     def held_bytes(self) -> int:
         """Size of what the inner candidate keeps."""
         return self.inner.held_bytes
+
+    @property
+    def claimed_bytes(self) -> float:
+        """What is gone of the memory budget for the inner candidate."""
+        return self.inner.claimed_bytes

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import batching, blocks, candidate, sharding
+from tfx_perf.input import batching, blocks, sharding
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import streaming
 
 _FILES_AT_ONCE = 16
 _WINDOWS = 3  # of the default's shuffle buffer, in a block
@@ -17,7 +18,7 @@ _BLOCKS = 5
 _UNLIMITED_BYTES = 2**62
 
 
-class BlockReader(candidate.Candidate):
+class BlockReader(streaming.StreamingCandidate):
     """Reads records in big blocks, and shuffles and parses each block in one go.
 
     For data that does not fit into memory: it holds a few blocks. Files are read in random
@@ -29,19 +30,22 @@ class BlockReader(candidate.Candidate):
     name = "block_reader"
     description = "Streams from disk; big blocks are shuffled and parsed in one call each."
 
-    def build(
+    def needed_bytes(self, source: source_lib.RecordSource) -> float:
+        """Returns what a few blocks of records take, and the batches that are made of them."""
+        rows, block_rows = _sizes(source)
+        held_bytes = min(block_rows, source.estimated_count) * (
+            source.record_bytes + source_lib.STRING_HEADER_BYTES
+        )
+        finished_bytes = min(rows, source.estimated_count) * source.example_bytes
+        return _BLOCKS * held_bytes + (host.cpu_count() + 1) * finished_bytes
+
+    def stream(
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns a dataset that holds a few blocks of records at a time."""
         parse = source.need_parse()
         options = source.options
-        rows = batching.rows_per_block(source.example_bytes)
-        block_rows = max(rows, _WINDOWS * options.shuffle_buffer_size) if options.shuffle else rows
-        held_bytes = min(block_rows, source.estimated_count) * (
-            source.record_bytes + source_lib.STRING_HEADER_BYTES
-        )
-        finished_bytes = min(rows, source.estimated_count) * source.example_bytes
-        limits.check(_BLOCKS * held_bytes + (host.cpu_count() + 1) * finished_bytes)
+        rows, block_rows = _sizes(source)
         seeds = batching.epochs(options)
         turn = min(blocks.TURN, -(-rows // _FILES_AT_ONCE))
         join = functools.partial(
@@ -70,6 +74,13 @@ class BlockReader(candidate.Candidate):
                 row_size=source.example_size,
             ),
         )
+
+
+def _sizes(source: source_lib.RecordSource) -> tuple[int, int]:
+    """Returns how many rows to parse at once, and how many to shuffle, which is a block."""
+    rows = batching.rows_per_block(source.example_bytes)
+    options = source.options
+    return rows, max(rows, _WINDOWS * options.shuffle_buffer_size) if options.shuffle else rows
 
 
 def _shuffled_epoch(

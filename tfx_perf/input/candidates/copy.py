@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -64,7 +65,28 @@ def obstacle(
         return "it is of other files"
     if file_state.digest(source.file_states) != parameters.copied_state:
         return "its files have been written anew since it was made"
-    return None if _is_complete(parameters.copy_folder) else "it is not complete"
+    found = _shards(parameters.copy_folder)
+    if not found:
+        return "it is not complete"
+    if file_state.digest(file_state.of_files(found)) != parameters.copy_state:
+        return "it has been changed since it was made"
+    return None
+
+
+def of_files(files: Sequence[str], *, files_state: str, folder: str) -> dict[str, Any]:
+    """Returns the `Parameters` of a copy that is complete.
+
+    Args:
+        files: what was copied.
+        files_state: `file_state.digest` of them, from before they were read.
+        folder: of the copy.
+    """
+    return {
+        "copy_folder": folder,
+        "copied_files": tuple(files),
+        "copied_state": files_state,
+        "copy_state": file_state.digest(file_state.of_files(_shards(folder))),
+    }
 
 
 def shard_paths(folder: str, count: int) -> list[str]:
@@ -100,9 +122,10 @@ def write_shards(
             writer.write(record)
 
 
-def _is_complete(folder: str) -> bool:
+def _shards(folder: str) -> list[str]:
+    """Returns the files of a copy; none if one is missing."""
     try:
         found = tf.io.gfile.glob(os.path.join(folder, "copy-*"))
     except tf.errors.OpError:  # a file system that this host does not reach
-        return False
-    return bool(found) and sorted(found) == shard_paths(folder, len(found))
+        return []
+    return sorted(found) if sorted(found) == shard_paths(folder, len(found)) else []

@@ -23,5 +23,8 @@ class DeepPrefetch(wrapper.Wrapper):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns the inner candidate's dataset with a pinned prefetch."""
-        limits.check(self.held_bytes + _BATCHES * source.options.batch_size * source.record_bytes)
-        return self.inner.build(source, limits=limits).prefetch(_BATCHES)
+        before_bytes = self.claimed_bytes
+        dataset = self.inner.build(source, limits=limits).prefetch(_BATCHES)
+        ready_bytes = _BATCHES * source.options.batch_size * source.record_bytes
+        limits.check(self.claimed_bytes - before_bytes + ready_bytes)
+        return dataset

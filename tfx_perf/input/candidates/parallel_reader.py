@@ -4,9 +4,10 @@ import tensorflow as tf
 
 from tfx_perf import datasets
 from tfx_perf.hardware import host
-from tfx_perf.input import batching, candidate, sharding
+from tfx_perf.input import batching, sharding
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import streaming
 
 _FILES_AT_ONCE = 16
 _BYTES_PER_TURN = 2**18
@@ -16,7 +17,7 @@ _BUFFER_BYTES = (2**20, 2**23)  # at least, at most
 _BATCHES_AHEAD = 2
 
 
-class ParallelReader(candidate.Candidate):
+class ParallelReader(streaming.StreamingCandidate):
     """The default's pipeline with its stages parallel, and explicit values for each.
 
     It keeps the default's sliding shuffle buffer and needs no more memory than that. For large
@@ -26,16 +27,20 @@ class ParallelReader(candidate.Candidate):
     name = "parallel_reader"
     description = "Files read in parallel, the default's shuffle, and one parallel parse."
 
-    def build(
+    def needed_bytes(self, source: source_lib.RecordSource) -> float:
+        """Returns what the shuffle buffer and the batches that wait take."""
+        options = source.options
+        waiting = options.batch_size * (host.cpu_count() + _BATCHES_AHEAD)
+        shuffling = options.shuffle_buffer_size if options.shuffle else 0
+        held_bytes = min(shuffling, source.estimated_count) * source.record_bytes
+        return held_bytes + waiting * source.example_bytes
+
+    def stream(
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns a dataset that holds a shuffle buffer and a few batches."""
         parse = source.need_parse()
         options, spec = source.options, source.element_spec
-        waiting = options.batch_size * (host.cpu_count() + _BATCHES_AHEAD)
-        shuffling = options.shuffle_buffer_size if options.shuffle else 0
-        held_bytes = min(shuffling, source.estimated_count) * source.record_bytes
-        limits.check(held_bytes + waiting * source.example_bytes)
         seeds = batching.epochs(options)
 
         def records(worker: sharding.Worker) -> tf.data.Dataset:
