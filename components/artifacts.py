@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import errors, metrics, records, report, storage
+from tfx_perf import errors, metrics, records, report, storage, unmeasured
 
 REPORT_FILE = "report.html"
 
@@ -41,6 +41,31 @@ def publish(
     for key, label in labels.items():
         if label is not None:
             target.set_string_custom_property(key, label)
+
+
+def publish_unmeasured(
+    target: artifact.Artifact,
+    reason: str,
+    *,
+    title: str,
+    labels: Mapping[str, str],
+) -> None:
+    """Writes `unmeasured.json` and a report in the place of figures.
+
+    Args:
+        target: the output artifact.
+        reason: a sentence without its full stop.
+        title: of the report that there would be.
+        labels: short strings to record.
+    """
+    publish(
+        target,
+        unmeasured.Unmeasured(reason=reason),
+        file_name=unmeasured.FILE_NAME,
+        figures={},
+        labels=labels,
+        page=report.Report(title=title, verdict=f"Nothing was measured: {reason}."),
+    )
 
 
 def newest_first(

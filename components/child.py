@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import IO, Any
 
-from tfx_perf import errors
+from tfx_perf import errors, formatting
 from tfx_perf.components import child_guard, child_server, child_side
 from tfx_perf.training.recovery.termination import Termination
 
@@ -92,7 +92,7 @@ def run_in_child(
                 )
         except subprocess.TimeoutExpired as error:
             raise errors.TimedOutError(
-                f"{target} did not end within {timeout_seconds:g} seconds.{where}"
+                f"{target} did not end within {formatting.format_seconds(timeout_seconds)}.{where}"
             ) from error
         if not response.exists():
             raise errors.ProcessEndedError(f"{target} {_ending(code)}.{where}")

@@ -1,8 +1,10 @@
 """Taking over `Model.fit`, in both Keras lines, and giving it back."""
 
+import contextlib
 import functools
 import importlib
 import inspect
+import threading
 
 import numpy as np
 import pytest
@@ -139,6 +141,24 @@ def test_capture_stops_at_the_first_fit_even_behind_except(keras):
     assert call.arguments["batch_size"] == 2
     assert reached == []
     assert int(call.model.optimizer.iterations.numpy()) == 0
+
+
+def test_capture_finds_a_fit_in_code_that_goes_on(keras):
+    def swallowing():
+        for _ in range(2):
+            with contextlib.suppress(BaseException):  # what some code does
+                model_of(keras).fit(X, Y)
+        raise RuntimeError("there is no history")
+
+    def in_a_thread():
+        thread = threading.Thread(target=lambda: model_of(keras).fit(X, Y))
+        thread.start()
+        thread.join()
+
+    for run in (swallowing, in_a_thread):
+        calls = []
+        assert interception.capture_fit(run, calls.append) is None
+        assert [call.arguments["x"] is X for call in calls] == [True]
 
 
 def test_code_that_never_calls_fit_is_refused():

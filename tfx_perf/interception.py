@@ -151,11 +151,8 @@ def _signature(original: Callable[..., Any]) -> inspect.Signature:
     return found if _SHARED.keys() <= found.parameters.keys() else _KNOWN
 
 
-class _CapturedError(BaseException):
-    """Unwinds the user's code; a BaseException, so that `except Exception` lets it pass."""
-
-    def __init__(self, found: Any) -> None:
-        self.found = found
+class _CapturedError(SystemExit):
+    """Unwinds the user's code: `except Exception` lets it pass, and a thread ends quietly."""
 
 
 def capture_fit(
@@ -164,22 +161,31 @@ def capture_fit(
     """Runs the user's code up to its first `Model.fit`; returns that `FitCall`, not carried out.
 
     Args:
-        run: the training code; it is abandoned where it calls `fit`.
+        run: the training code; it is abandoned where it calls `fit`. Code that catches all there
+            is, or calls `fit` in a thread, goes on, and what it then raises does not matter.
         look: called with the `FitCall` while the user's scopes and files are still open; what
             it returns is returned instead.
 
     Raises:
         NoFitError: `run` came to its end without calling `fit`.
     """
+    found: list[Any] = []
 
     def stop(call: FitCall) -> None:
-        raise _CapturedError(look(call))
+        if not found:
+            found.append(look(call))
+        raise _CapturedError
 
     try:
         with intercepting_fit(stop):
             run()
-    except _CapturedError as captured:
-        return captured.found
+    except _CapturedError:
+        pass
+    except Exception:
+        if not found:
+            raise
+    if found:
+        return found[0]
     raise errors.NoFitError(
         "Expected the training code to call Keras' Model.fit. Received: it ended without. "
         "A custom training loop cannot be measured or made faster; put it into the model's "

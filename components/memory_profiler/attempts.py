@@ -10,7 +10,7 @@ from typing import Any
 from tfx_perf import config, errors, unmeasured
 from tfx_perf.components import child
 from tfx_perf.components.memory_profiler import jobs
-from tfx_perf.memory import claim, peak, profile, record
+from tfx_perf.memory import claim, footprint, peak, profile, record
 from tfx_perf.memory import progress as progress_lib
 from tfx_perf.memory.progress import ProfileProgress
 from tfx_perf.memory.record import Footprint, ProfileRecord, Status
@@ -143,14 +143,15 @@ class Attempts:
 
         Args:
             size: to train on.
-            last: what was trained on before; the steps are taken to need time by their examples.
-            took_seconds: from the start of its process to the end.
+            last: what was trained on before; a step is taken to need time by its examples.
+            took_seconds: from the start of its process to the end, most of which may be for
+                tracing, whatever the size.
         """
         left_seconds = min(
             self._deadline - time.monotonic(), _FOOTPRINT_SHARE * self._settings.timeout_seconds
         )
-        start_seconds = took_seconds - last.seconds
-        most = int(last.batch_size * (left_seconds - start_seconds) / last.seconds)
+        steps_seconds = footprint.STEPS * last.step_seconds
+        most = int(last.batch_size * (left_seconds - took_seconds + steps_seconds) / steps_seconds)
         if most < size and most < _WORTH_IT * last.batch_size:
             return None
         return min(size, most)

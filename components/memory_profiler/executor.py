@@ -52,11 +52,10 @@ class Executor(base_executor.BaseExecutor):
             ).profile()
             if isinstance(found, unmeasured.Unmeasured):
                 _LOGGER.warning("No memory was profiled: %s.", found.reason)
-                artifacts.publish(
+                artifacts.publish_unmeasured(
                     target,
-                    found,
-                    file_name=unmeasured.FILE_NAME,
-                    figures={},
+                    found.reason,
+                    title=memory_report.TITLE,
                     labels={"not_measured": found.reason},
                 )
             else:

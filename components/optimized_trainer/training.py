@@ -120,11 +120,10 @@ def publish(
     if found is None:
         # The model is good; losing it because nothing was measured would help nobody.
         _LOGGER.warning("Nothing was measured: %s.", unmeasured.NO_FIT)
-        artifacts.publish(
+        artifacts.publish_unmeasured(
             target,
-            unmeasured.Unmeasured(reason=unmeasured.NO_FIT),
-            file_name=unmeasured.FILE_NAME,
-            figures={},
+            unmeasured.NO_FIT,
+            title=training_report.TITLE,
             labels={"plan": f"not measured: {unmeasured.NO_FIT}"},
         )
         return

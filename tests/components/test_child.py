@@ -124,7 +124,7 @@ def test_result_log_and_environment(run, tmp_path):
 
 def test_timeout_kills_all_that_the_child_started(run, tmp_path):
     pid_file = tmp_path / "pid"
-    with pytest.raises(errors.MeasurementError, match="did not end within 4 seconds") as caught:
+    with pytest.raises(errors.MeasurementError, match="did not end within 4.00 s") as caught:
         run("stay", timeout_seconds=4, pid_file=str(pid_file))
     assert str(tmp_path / "log") in str(caught.value)
     wait_for_the_end_of(pid_file.read_text())

@@ -133,8 +133,8 @@ def _remark(
     base = max(taken)
     parts = [f"a batch of {base:,} was trained on and took {formatting.format_bytes(taken[base])}"]
     if fits > base / _NEAR:
-        way = "predicted by a straight line" if line else "what fits if all of it grows so"
-        parts.append(f"the rest, to {fits / base:.1f} times that, is {way}")
+        way = "a straight line predicts that" if line else "even if all of it grew with the batch,"
+        parts.append(f"{way} {fits / base:.2g} times as many fit")
     endings = _endings(tried)
     return "; ".join([*parts, endings] if endings else parts)
 

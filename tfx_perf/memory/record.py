@@ -98,6 +98,7 @@ class Footprint(records.Record):
             an accelerator the allocator's peak. None if there is no figure; where the process was
             stopped at the limit, what it had then.
         seconds: what these steps took; None if there is no figure.
+        step_seconds: what one took after the first, which is traced; None if that is not known.
         limit_bytes: what may be taken, at that time; None if the process did not come that far.
         reason: why there is no figure; empty if there is one.
     """
@@ -108,6 +109,7 @@ class Footprint(records.Record):
     status: Status = "measured"
     taken_bytes: int | None = None
     seconds: float | None = None
+    step_seconds: float | None = None
     limit_bytes: int | None = None
     reason: str = ""
 

@@ -4,6 +4,8 @@ from tfx_perf import formatting
 from tfx_perf.memory.record import Footprint, ProfileRecord, StepMemory
 from tfx_perf.report import page, plots
 
+TITLE = "MemoryProfiler: where a step's memory goes"
+
 _FOOTPRINT_NOTES = {
     True: "The growth of the resident set over the first steps of fit, each batch size in a "
     "process of its own, as the module trains: with what the allocator does not count. The input "
@@ -23,9 +25,7 @@ _ENDINGS = {
 
 def report_on(record: ProfileRecord) -> page.Report:
     """Returns the report on a profile: the peak, its parts, its growth."""
-    report = page.Report(
-        title="MemoryProfiler: where a step's memory goes", verdict=_verdict(record)
-    )
+    report = page.Report(title=TITLE, verdict=_verdict(record))
     measured = [step for step in record.steps if step.peak_bytes is not None]
     if measured:
         scale, unit = _unit(max(step.peak_bytes for step in measured))

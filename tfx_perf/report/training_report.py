@@ -6,11 +6,13 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.xla_account import XlaAccount
 
+TITLE = "OptimizedTrainer: how the model was trained"
+
 
 def report_on(record: TrainingRecord) -> page.Report:
     """Returns the report on a training: the plan, the trials, the steps, every figure."""
     report = page.Report(
-        title="OptimizedTrainer: how the model was trained",
+        title=TITLE,
         verdict=_verdict(record),
         tone="neutral" if record.plan.is_plain_fit else "good",
     )
