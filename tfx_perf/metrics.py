@@ -70,7 +70,7 @@ _METRICS = [
         ("cold_examples_per_second", "1/second", _HIGHER, "First epoch of the chosen candidate, from a cold page cache, loading included."),
         ("input_memory_bytes", "bytes", _LOWER, "Resident memory that the chosen candidate holds."),
         ("input_preparation_seconds", "seconds", _LOWER, "One-off work before the chosen candidate's first batch."),
-        ("tuning_time_seconds", "seconds", _NONE, "Wall time of the whole search."),
+        ("tuning_time_seconds", "seconds", _NONE, "Wall time of the whole search; of a plan that is used again, of finding out that it holds."),
         ("candidate_count", "count", _NONE, "Candidates measured, the default not counted."),
     ),
     *_of(

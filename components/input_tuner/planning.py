@@ -83,12 +83,15 @@ class _Planning:
             training_digest=self._training_digest(),
         )
         plans = self._inputs.get("previous_plans") or ()
-        plan = previous.find(plans, key, source=source, config=self._settings)
+        example_count = self._example_count()
+        plan = previous.find(
+            plans, key, source=source, config=self._settings, example_count=example_count
+        )
         if plan:
             return plan
         source, captured, note = self._with_training(source, folder)
         plan = tuner.tune(
-            source, config=self._settings, train=captured, example_count=self._example_count()
+            source, config=self._settings, train=captured, example_count=example_count
         )
         plan = plan.model_copy(update={"training_note": note})
         plan = afterwards.with_statistics(

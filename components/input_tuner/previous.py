@@ -1,6 +1,7 @@
 """Plans of runs before, used again where measuring would find the same."""
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 
 from tfx.types import artifact
@@ -8,7 +9,7 @@ from tfx.types import artifact
 from tfx_perf import config as perf_config
 from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
-from tfx_perf.input import measure, recheck, record
+from tfx_perf.input import candidate, measure, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
 
@@ -37,46 +38,65 @@ def find(
     *,
     source: source_lib.RecordSource,
     config: perf_config.InputConfig,
+    example_count: int | None = None,
 ) -> record.TuningRecord | None:
     """Returns the newest plan with the same key, marked as used again; None if there is none.
 
     Data that differ, such as those of a window that goes on from day to day, may be of about the
-    same amount: then the plan is checked on them. Why the others are not used is logged.
+    same amount: then the plan is checked on them, and says so. Why the others are not used is
+    logged.
 
     Args:
         plans: `InputPlan` artifacts; what is no readable plan is skipped with a warning.
         key: of the plan that is wanted.
         source: the data that it must serve.
         config: budgets of that check.
+        example_count: examples in the split, if known.
 
     Raises:
         UserError: the data cannot be read.
     """
+    began = time.monotonic()
     for uri, plan in artifacts.newest_first(
         plans, record.TuningRecord, file_name=record.FILE_NAME
     ):
-        obstacle = _obstacle(plan, key, source, config=config)
-        if obstacle is None:
-            _LOGGER.info("The plan in %s is used again.", uri)
-            return plan.model_copy(update={"reused_from": plan.reused_from or uri})
-        _LOGGER.info("The plan in %s is not used again: %s.", uri, obstacle)
+        try:
+            data_differ = _data_differ(plan, key, source)
+            found = (
+                recheck.for_other_data(plan, source, config=config, example_count=example_count)
+                if data_differ
+                else plan
+            )
+        except candidate.NotApplicable as refusal:
+            _LOGGER.info("The plan in %s is not used again: %s.", uri, refusal)
+            continue
+        _LOGGER.info(
+            "The plan in %s is used again%s.", uri, ", on other data" if data_differ else ""
+        )
+        return found.model_copy(
+            update={
+                "key": dict(key),
+                "reused_from": found.reused_from or uri,
+                "tuning_time_seconds": time.monotonic() - began,
+            }
+        )
     return None
 
 
-def _obstacle(
-    plan: record.TuningRecord,
-    key: Mapping[str, str],
-    source: source_lib.RecordSource,
-    *,
-    config: perf_config.InputConfig,
-) -> str | None:
-    """Returns why the plan does not hold here, None if it does."""
+def _data_differ(
+    plan: record.TuningRecord, key: Mapping[str, str], source: source_lib.RecordSource
+) -> bool:
+    """Returns whether the plan is one for other data.
+
+    Raises:
+        NotApplicable: it does not hold here, whatever the data.
+    """
     if not plan.key:
-        return "its search did not come to an end"
+        raise candidate.NotApplicable("its search did not come to an end")
     changes = fingerprint.differences(plan.key, key)
     if changes.keys() - {_DATA}:
-        return fingerprint.describe(changes)
+        raise candidate.NotApplicable(fingerprint.describe(changes))
     copy_obstacle = plan.parameters.copy_folder and copy.obstacle(source, plan.parameters)
     if copy_obstacle:
-        return f"its copy of the data does not serve: {copy_obstacle}"
-    return recheck.obstacle(plan, source, config=config) if changes else None
+        raise candidate.NotApplicable(f"its copy of the data does not serve: {copy_obstacle}")
+    return bool(changes)

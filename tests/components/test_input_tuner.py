@@ -3,6 +3,7 @@
 import json
 import logging
 import pathlib
+import time
 
 import numpy as np
 import pytest
@@ -21,7 +22,8 @@ from tfx_perf.components.input_tuner import component, executor, planning, previ
 from tfx_perf.input import file_state, measure
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.record import CandidateOutcome, TuningRecord
+from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
+from tfx_perf.report import input_report
 
 
 @pytest.fixture
@@ -253,8 +255,15 @@ class TestReuse:
 
     def test_the_newest_with_the_same_key_is_used(self, made, source):
         plans = [made("a"), made("b", margin=0.5), made("c", key={"data": "1", "settings": "0"})]
+        began = time.monotonic()
         found = self.find(plans, source)
-        assert found == read(plans[1]).model_copy(update={"reused_from": plans[1].uri})
+        assert 0 < found.tuning_time_seconds <= time.monotonic() - began
+        assert found == read(plans[1]).model_copy(
+            update={
+                "reused_from": plans[1].uri,
+                "tuning_time_seconds": found.tuning_time_seconds,
+            }
+        )
 
     def test_it_goes_on_naming_the_run_that_measured(self, made, source):
         found = self.find([made("a", reused_from="/first")], source)
@@ -304,7 +313,8 @@ class TestReuse:
             outcomes.append(CandidateOutcome(name=name, description="", status="chosen"))
         fields = {
             "key": {"data": "0", "settings": "2"}, "chosen": name, "outcomes": tuple(outcomes),
-            "file_bytes": source.total_bytes, **fields,
+            "file_bytes": source.total_bytes, "example_count": 7, "checked_example_count": 7,
+            "examined_state": "of yesterday's files", **fields,
         }  # fmt: skip
         return made(name, **fields)
 
@@ -315,7 +325,47 @@ class TestReuse:
             parameters=Parameters(unused_features=("spare_xf",)),
         )  # fmt: skip
         found = self.find([plan], source)
-        assert found == read(plan).model_copy(update={"reused_from": plan.uri})
+        was, is_default = read(plan), name == "default"
+        expected = {
+            "reused_from": plan.uri,
+            "key": self.KEY,
+            "measured_on": MeasuredData(file_count=1, file_bytes=was.file_bytes, example_count=7),
+            "file_bytes": source.total_bytes,
+            "example_count": None if is_default else tuning_cases.COUNT,
+            "checked_example_count": 0 if is_default else tuning_cases.COUNT,
+            "examined_state": "" if is_default else file_state.digest(source.file_states),
+            "tuning_time_seconds": found.tuning_time_seconds,
+        }
+        assert found == was.model_copy(update=expected)
+        html = input_report.report_on(found).render()
+        assert "which was measured on other data" in html
+        assert ("gives the same 100 examples as the default" in html) == (not is_default)
+        assert "Nothing was measured: the data" not in html
+
+    def test_the_statistics_count_what_is_not_read(self, made, source):
+        plan = self.of_yesterday(made, source, "default")
+        found = previous.find(
+            [plan], self.KEY, source=source, config=self.SETTINGS, example_count=123
+        )
+        assert found.example_count == 123
+
+    def test_differences_of_many_days_do_not_add_up(self, made, source, caplog):
+        caplog.set_level(logging.INFO)
+        first = MeasuredData(file_count=1, file_bytes=10, example_count=7)
+        plan = self.of_yesterday(made, source, reused_from="/first", measured_on=first)
+        assert self.find([plan], source) is None
+        assert "its data were 10 bytes, these are " in caplog.text
+        first = first.model_copy(update={"file_bytes": int(0.9 * source.total_bytes)})
+        plan = self.of_yesterday(
+            made, source, "default", file_bytes=1, reused_from="/first", measured_on=first
+        )
+        found = self.find([plan], source)
+        assert (found.measured_on, found.reused_from) == (first, "/first")
+
+    def test_the_report_of_the_same_data_says_so(self, made, source):
+        html = input_report.report_on(self.find([made("a")], source)).render()
+        assert "Nothing was measured: the data" in html
+        assert "other data" not in html
 
     @pytest.mark.parametrize(
         ("fields", "reason"),

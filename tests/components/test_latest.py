@@ -179,6 +179,11 @@ def test_plans_are_used_again_in_a_pipeline(run):
     assert reused.id != measured.id
     assert reused.custom_properties["reused_from"].string_value == measured.uri
     again = json.loads(pathlib.Path(reused.uri, "plan.json").read_text())
-    assert again == {**document, "reused_from": measured.uri}
+    assert again == {
+        **document,
+        "reused_from": measured.uri,
+        "tuning_time_seconds": again["tuning_time_seconds"],
+    }
+    assert 0 < again["tuning_time_seconds"] < document["tuning_time_seconds"]
     log = pathlib.Path(reused.uri, "tuning.log").read_text()
     assert "is used again" in log

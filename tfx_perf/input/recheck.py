@@ -9,7 +9,8 @@ import time
 
 from tfx_perf import config as perf_config
 from tfx_perf.hardware import host
-from tfx_perf.input import candidates, examination
+from tfx_perf.input import candidate as candidate_lib
+from tfx_perf.input import candidates, examination, file_state
 from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
 
@@ -17,45 +18,78 @@ _LARGEST_RATIO = 1.25  # of two amounts that are about the same
 _REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search
 
 
-def obstacle(
+def for_other_data(
     plan: record_lib.TuningRecord,
     source: source_lib.RecordSource,
     *,
     config: perf_config.InputConfig,
-) -> str | None:
-    """Returns why the plan does not serve these data, None if it does.
+    example_count: int | None = None,
+) -> record_lib.TuningRecord:
+    """Returns the plan as one for these data, once it has proved to serve them.
+
+    What it says of the data is said of these; its speeds are those of `measured_on`. With that
+    the amount is compared, however often the plan was used again: small differences from day to
+    day do not add up.
 
     Args:
         plan: found with the same settings, schema, code and machine.
         source: the data.
         config: the search's budgets.
+        example_count: examples in the split, if known, for where it is too large to be read.
 
     Raises:
+        NotApplicable: the plan does not serve these data.
         UserError: the data cannot be read.
     """
     if source.compression != plan.compression:
-        return f"its data were compressed otherwise: {plan.compression or 'not at all'}"
+        raise candidate_lib.NotApplicable(
+            f"its data were compressed otherwise: {plan.compression or 'not at all'}"
+        )
+    measured_on = plan.measured_on or record_lib.MeasuredData(
+        file_count=plan.file_count,
+        file_bytes=plan.file_bytes,
+        example_count=plan.example_count,
+    )
     amounts = {
-        "files": (plan.file_count, len(source.files)),
-        "bytes": (plan.file_bytes, source.total_bytes),
+        "files": (measured_on.file_count, len(source.files)),
+        "bytes": (measured_on.file_bytes, source.total_bytes),
     }
     for unit, (was, now) in amounts.items():
         if max(was, now) > _LARGEST_RATIO * min(was, now):
-            return f"its data were {was} {unit}, these are {now}"
-    if plan.chosen == record_lib.DEFAULT:
-        return None
-    endless = source.replace_options(
-        num_epochs=None, shuffle=True, batch_size=plan.batch_size
-    )
-    found = examination.Examination(
+            raise candidate_lib.NotApplicable(f"its data were {was} {unit}, these are {now}")
+    facts = {
+        "measured_on": measured_on,
+        "file_count": len(source.files),
+        "file_bytes": source.total_bytes,
+        "example_count": example_count,
+    }
+    if plan.chosen == record_lib.DEFAULT:  # of which there is nothing to prove
+        return plan.model_copy(
+            update={**facts, "checked_example_count": 0, "examined_state": ""}
+        )
+    endless = source.replace_options(num_epochs=None, shuffle=True, batch_size=plan.batch_size)
+    examined_state = file_state.digest(endless.file_states)
+    examined = examination.Examination(
         endless,
         memory_budget_bytes=config.memory_budget_bytes or host.available_memory_bytes() // 2,
         reference_seconds=_REFERENCE_SHARE * config.time_budget_seconds,
         allow_weaker_shuffle=config.allow_weaker_shuffle,
-    ).examine(
+    )
+    found = examined.examine(
         candidates.make(plan.chosen, plan.parameters),
         deadline_seconds=time.monotonic() + config.time_budget_seconds,
     )
     if found.dataset is None:
-        return f"on these data {plan.chosen} does not hold: {found.outcome.reason}"
-    return None
+        raise candidate_lib.NotApplicable(
+            f"on these data {plan.chosen} does not hold: {found.outcome.reason}"
+        )
+    reference = examined.reference
+    if reference.complete:
+        facts["example_count"] = reference.digest.count
+    return plan.model_copy(
+        update={
+            **facts,
+            "checked_example_count": reference.digest.count,
+            "examined_state": examined_state,
+        }
+    )

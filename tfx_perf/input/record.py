@@ -51,6 +51,20 @@ class CandidateOutcome(records.Record):
     shuffle: quality_lib.ShuffleQuality | None = None
 
 
+class MeasuredData(records.Record):
+    """The data that a plan was measured on, where it is used again on others.
+
+    Attributes:
+        file_count: record files.
+        file_bytes: their size on disk.
+        example_count: examples in the split; None if they were not counted.
+    """
+
+    file_count: int
+    file_bytes: int
+    example_count: int | None
+
+
 class TuningRecord(records.Record):
     """The choice, and all that led to it.
 
@@ -66,13 +80,15 @@ class TuningRecord(records.Record):
         memory_budget_configured: whether the user set it; otherwise whoever applies the plan
             takes half of the memory that is free there.
         example_count: examples in the split; None if they were not counted.
-        checked_example_count: how many examples the contents were compared on.
+        checked_example_count: how many examples the contents were compared on; 0 where the default
+            is used again, which needs no comparison.
         file_count: record files.
         file_bytes: their size on disk.
         compression: `GZIP` or the empty string.
-        examined_state: `file_state.digest` of the files that the choice was examined on; empty in
-            plans of versions that did not know it.
-        tuning_time_seconds: wall time of the search.
+        examined_state: `file_state.digest` of the files that the choice was examined on; empty
+            where there was nothing to examine, and in plans of versions that did not know it.
+        tuning_time_seconds: wall time of the search; of a plan that is used again, what finding
+            out took that it holds.
         diagnosis: what holds training up, with the default; None if the search failed.
         advice: warnings, each backed by a measurement.
         final: the best candidate against the default, on fresh samples; None if there was
@@ -83,6 +99,8 @@ class TuningRecord(records.Record):
         key: what the choice depends on, name to fingerprint; a plan whose key is the same may
             be used again.
         reused_from: the plan that was used again instead of measuring; None if measured.
+        measured_on: the data that it was measured on, if those are not the ones that it is for: it
+            was only checked on these, and all rates are of those. None if they are the same.
         training_note: why the training code could not be used; empty if it was, or if there
             was none.
     """
@@ -112,6 +130,7 @@ class TuningRecord(records.Record):
     statistics: statistics_comparison.StatisticsComparison | None = None
     key: dict[str, str] = pydantic.Field(default_factory=dict)
     reused_from: str | None = None
+    measured_on: MeasuredData | None = None
     training_note: str = ""
 
     def outcome(self, name: str) -> CandidateOutcome:

@@ -18,11 +18,7 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
         tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
     if record.reused_from:
-        report.add_text(
-            "Used again",
-            note=f"Nothing was measured: the data, the code, the host and the versions are those "
-            f"of an earlier plan, {record.reused_from}. What follows was measured then.",
-        )
+        report.add_text("Used again", note=_used_again(record))
     if record.advice:
         report.add_table(
             "Warnings",
@@ -36,6 +32,28 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
     _add_proof(report, record)
     _add_data(report, record)
     return report
+
+
+def _used_again(record: record_lib.TuningRecord) -> str:
+    was = record.measured_on
+    if was is None:
+        return (
+            "Nothing was measured: the data, the code, the host and the versions are those of an "
+            f"earlier plan, {record.reused_from}. What follows was measured then."
+        )
+    if record.chosen == record_lib.DEFAULT:
+        check = "TFXIO's default needs no check on these."
+    else:
+        check = (
+            f"On these it was checked and not measured: {record.chosen} gives the same "
+            f"{record.checked_example_count:,} examples as the default, within the memory budget."
+        )
+    return (
+        "The code, the host and the versions are those of an earlier plan, "
+        f"{record.reused_from}, which was measured on other data of about this amount "
+        f"({was.file_count:,} files, {formatting.format_bytes(was.file_bytes)}). {check} The rates "
+        "that follow are of those data."
+    )
 
 
 def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> None:
@@ -192,7 +210,12 @@ def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:
         ("files", _count(record.file_count)),
         ("size on disk", formatting.format_bytes(record.file_bytes)),
         ("compression", record.compression or "none"),
-        ("wall time of the search", formatting.format_seconds(record.tuning_time_seconds)),
+        (
+            "wall time of looking whether the plan holds"
+            if record.reused_from
+            else "wall time of the search",
+            formatting.format_seconds(record.tuning_time_seconds),
+        ),
     ]
     if record.training_note:
         rows.append(("train step", record.training_note))
