@@ -8,13 +8,33 @@ import pytest
 from tfx_perf import statistics
 
 
+def interval(low, value, high, count):
+    return statistics.Interval(value=value, low=low, high=high, sample_count=count)
+
+
 def test_few_samples_give_their_range():
-    assert statistics.median_interval([3.0]) == statistics.Interval(value=3.0, low=3.0, high=3.0)
-    assert statistics.median_interval([1.0, 2.0]) == statistics.Interval(value=1.5, low=1, high=2)
+    assert statistics.median_interval([3.0]) == interval(3.0, 3.0, 3.0, 1)
+    assert statistics.median_interval([1.0, 2.0]) == interval(1, 1.5, 2, 2)
+
+
+@pytest.mark.parametrize("count", range(1, 12))
+def test_an_interval_is_called_what_it_is(count):
+    samples = np.random.default_rng(count).lognormal(size=count)
+    found = statistics.median_interval(samples)
+    is_range = (found.low, found.high) == (samples.min(), samples.max())
+    range_covers = 1 - 2.0 ** (1 - count)
+    assert ("95 %" in found.name) == (range_covers > 0.95)
+    if "95 %" in found.name:
+        assert found.spread == f"95 % interval {found.low:.3g} to {found.high:.3g}"
+    else:
+        assert is_range
+        assert found.name == (f"range of {count} rounds" if count > 1 else "one round")
+        assert found.spread.startswith(found.name)
+    assert ("to" in found.spread) == (count > 1)
 
 
 def test_equal_samples_have_no_spread():
-    assert statistics.median_interval([2.0] * 9) == statistics.Interval(value=2.0, low=2, high=2)
+    assert statistics.median_interval([2.0] * 9) == interval(2, 2, 2, 9)
 
 
 def test_an_outlier_does_not_move_the_median():

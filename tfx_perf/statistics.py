@@ -15,16 +15,45 @@ from tfx_perf import records
 
 _SEED = 20260101
 _RESAMPLES = 2000
+_FEWEST = 6  # samples that have an interval of 95 % for their median
 # The bootstrap holds all resamples at once: 16 bytes times this times `_RESAMPLES`.
 _MOST_RESAMPLED = 1000
 
 
 class Interval(records.Record):
-    """A point estimate with a confidence interval, all in the samples' unit."""
+    """A point estimate with a confidence interval, all in the samples' unit.
+
+    Attributes:
+        value: the estimate.
+        low: lower end of the interval.
+        high: upper end of the interval.
+        sample_count: how many samples it comes from; None where that was not recorded.
+    """
 
     value: float
     low: float
     high: float
+    sample_count: int | None = None
+
+    @property
+    def name(self) -> str:
+        """What may be called so between `low` and `high`, of one sample a round.
+
+        The range of `n` samples covers the median with 1 - 2^(1-n): of fewer than six none of
+        their intervals does so with 95 %, and the bootstrap's is the range.
+        """
+        if self.sample_count == 1:
+            return "one round"
+        if self.sample_count and self.sample_count < _FEWEST:
+            return f"range of {self.sample_count} rounds"
+        return "95 % interval"
+
+    @property
+    def spread(self) -> str:
+        """The interval with its name, e.g. `95 % interval 1.2 to 1.4`."""
+        if self.sample_count == 1:
+            return self.name
+        return f"{self.name} {self.low:.3g} to {self.high:.3g}"
 
     def __str__(self) -> str:
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
@@ -33,7 +62,7 @@ class Interval(records.Record):
 def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> Interval:
     """Returns the median of `samples` with its interval.
 
-    With fewer than three samples the interval is their range.
+    With fewer than six samples the interval is their range.
 
     Raises:
         ValueError: `samples` is empty.
@@ -42,15 +71,20 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
     if not values.size:
         raise ValueError("Expected at least one sample. Received: samples=[].")
     if values.size < 3 or np.ptp(values) == 0:
-        return Interval(value=float(np.median(values)), low=values.min(), high=values.max())
-    if values.size > _MOST_RESAMPLED:
+        low, high = values.min(), values.max()
+    elif values.size > _MOST_RESAMPLED:
         low, high = stats.quantile_test(values).confidence_interval(confidence)
     else:
         low, high = stats.bootstrap(
             (values,), np.median, confidence_level=confidence, method="percentile",
             n_resamples=_RESAMPLES, vectorized=True, random_state=np.random.default_rng(_SEED),
         ).confidence_interval
-    return Interval(value=float(np.median(values)), low=float(low), high=float(high))
+    return Interval(
+        value=float(np.median(values)),
+        low=float(low),
+        high=float(high),
+        sample_count=values.size,
+    )
 
 
 def ratio_interval(

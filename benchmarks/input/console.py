@@ -30,7 +30,8 @@ def heading(host: str, cells: Sequence[results.Cell], *, tuning_seconds: float |
             "Cells by consumer: "
             + ", ".join(f"{consumer} {count}" for consumer, count in layouts.items()),
             f"Each cell: InputTuner chooses within {_seconds(tuning_seconds)}, then all pipelines "
-            "are measured in turns. Ratios of examples/s with 95 % intervals; fed: training speed "
+            "are measured in turns. Ratios of examples/s with 95 % intervals, of fewer "
+            "than six rounds with their range; fed: training speed "
             "with this input to that with one batch from memory, default > tuned.",
             "",
             _LINE.format(

@@ -64,6 +64,17 @@ def test_the_default_stays_unless_the_whole_interval_is_above(found, chosen):
     assert (chosen == "default") == ("default stays" in reason)
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(9, "(95 % interval 39 to 51)"), (3, "(range of 3 rounds 39 to 51)"), (1, "of the 3 rounds")],
+)
+def test_the_reason_says_what_its_interval_is(count, words):
+    ratio = Interval(value=45, low=39, high=51, sample_count=count)
+    found = final(39, 45, 51, rounds=count).model_copy(update={"ratio": ratio})
+    _, reason = choice.verdict(found, margin=0.02)
+    assert words in reason
+
+
 def test_a_variant_must_surely_beat_what_it_wraps():
     measured = {"a": samples(10, 11, 12), "a+b": samples(20, 22, 24), "a+c": samples(10, 30, 11)}
     assert choice.improvement(measured, over="a", variants=["a+b", "a+c"], margin=0.02) == "a+b"

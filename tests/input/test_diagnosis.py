@@ -110,7 +110,7 @@ def test_verdict_names_numbers_and_remedy():
 def test_fed_says_to_change_nothing():
     found = diagnose.judge(samples(pipeline=[5000] * 3, train=[100] * 3, together=[98] * 3))
     assert "Compute-bound" in found.verdict
-    assert "2.0% at most, so the default stays." in found.verdict
+    assert "2.0% at most (range of 3 rounds), so the default stays." in found.verdict
 
 
 def test_other_verdicts():

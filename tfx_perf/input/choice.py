@@ -92,7 +92,7 @@ def verdict(final: final_lib.FinalComparison, *, margin: float) -> tuple[str, st
     where = "on the train step" if final.on_train_step else "with nothing else running"
     figures = (
         f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} "
-        f"(95 % interval {final.ratio.low:.3g} to {final.ratio.high:.3g})"
+        f"({final.ratio.spread})"
     )
     is_beyond_doubt = final.rounds > 1 and final.ratio.low > measure.BEYOND_DOUBT
     if final.rounds < measure.MIN_ROUNDS and not is_beyond_doubt:

@@ -53,8 +53,8 @@ class CopyTrial(records.Record):
         figures = (
             f"An uncompressed copy would take {formatting.format_bytes(self.copy_bytes)} and "
             f"{formatting.format_seconds(self.copy_seconds)} to write, and reading it would be "
-            f"{self.ratio.value:.3g} times as fast (95 % interval {self.ratio.low:.3g} to "
-            f"{self.ratio.high:.3g}, tried on {self.sample_share:.0%} of the data)"
+            f"{self.ratio.value:.3g} times as fast ({self.ratio.spread}, tried on "
+            f"{self.sample_share:.0%} of the data)"
         )
         if self.payback_epochs is None:
             return f"{figures}: it would not pay for itself."

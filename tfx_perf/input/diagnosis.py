@@ -69,8 +69,8 @@ class Diagnosis(records.Record):
         if self.bound == "compute":
             return (
                 f"Compute-bound: the step alone trains {train} examples/s, fed by the default "
-                f"{together}; a free input would bring {max(gain.high - 1, 0):.1%} at most, so "
-                "the default stays."
+                f"{together}; a free input would bring {max(gain.high - 1, 0):.1%} at most "
+                f"({gain.name}), so the default stays."
             )
         if self.bound == "input":
             return (
@@ -86,7 +86,7 @@ class Diagnosis(records.Record):
         return (
             f"Not clear after {self.rounds} round{'s' * (self.rounds != 1)}: the step alone trains "
             f"{train} examples/s, the pipeline alone yields {pipeline}, together they reach "
-            f"{together}; {free}, with an interval of {gain.low:.3g} to {gain.high:.3g}."
+            f"{together}; {free} ({gain.spread})."
         )
 
     def _time(self) -> str:

@@ -1,5 +1,7 @@
 """InputTuner's report."""
 
+from collections.abc import Iterable
+
 from tfx_perf import formatting, statistics
 from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import record as record_lib
@@ -66,7 +68,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
         "What holds up training, with TFXIO's default",
         svg=plots.interval_bars(
             [_bar(name, rate) for name, rate in rates.items() if rate],
-            xlabel="examples per second, 95 % interval",
+            xlabel=f"examples per second, {diagnosis.pipeline_examples_per_second.name}",
             highlight="both together",
         ),
         note=diagnosis.verdict,
@@ -136,9 +138,9 @@ def _add_final(report: page.Report, record: record_lib.TuningRecord) -> None:
         "The last comparison",
         columns=["what", "value"],
         rows=rows,
-        note=f"Median of {final.rounds} fresh rounds, taken after the candidate was picked, so "
-        f"that picking the best of several does not flatter it. The lower end must be above "
-        f"{1 + record.margin:.2f}, or the default stays.",
+        note=f"Median of {final.rounds} fresh rounds{_brackets([final.ratio])}, taken after the "
+        "candidate was picked, so that picking the best of several does not flatter it. The lower "
+        f"end must be above {1 + record.margin:.2f}, or the default stays.",
     )
 
 
@@ -149,7 +151,8 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
             "Speed of the candidates with nothing else running",
             svg=plots.interval_bars(
                 [_bar(outcome.name, outcome.examples_per_second) for outcome in measured],
-                xlabel=f"examples per second at batch size {record.batch_size}, 95 % interval",
+                xlabel=f"examples per second at batch size {record.batch_size}, "
+                + _names(outcome.examples_per_second for outcome in measured),
                 highlight=record.chosen,
             ),
             note=f"Median of up to {record.rounds} rounds. In each round every candidate had its "
@@ -173,7 +176,8 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         "included. Preparation: from the first call to the first batch, once a process. Shuffle: "
         "how far examples move, and how far apart those of a batch were; 1 is a full shuffle. "
         f"Memory budget: {formatting.format_bytes(record.memory_budget_bytes)}"
-        f" ({'configured' if record.memory_budget_configured else 'half of what was free'}).",
+        f" ({'configured' if record.memory_budget_configured else 'half of what was free'})."
+        f" Times default: median{_brackets([item.ratio for item in measured if item.ratio])}.",
     )
     report.add_table(
         "How they work",
@@ -253,7 +257,20 @@ def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:
 
 
 def _interval(interval: statistics.Interval) -> str:
+    if interval.sample_count == 1:
+        return f"{interval.value:.3g}"
     return f"{interval.value:.3g} [{interval.low:.3g}, {interval.high:.3g}]"
+
+
+def _names(intervals: Iterable[statistics.Interval]) -> str:
+    """Returns what the intervals are: those of one comparison may have more rounds than others."""
+    return " or ".join(sorted({interval.name for interval in intervals}))
+
+
+def _brackets(intervals: Iterable[statistics.Interval]) -> str:
+    """Returns what stands in brackets, as the end of a phrase; nothing if nothing does."""
+    several = _names(interval for interval in intervals if interval.sample_count != 1)
+    return f", in brackets the {several}" if several else ""
 
 
 def _count(value: float | None) -> str:

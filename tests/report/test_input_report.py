@@ -1,0 +1,64 @@
+"""InputTuner's report says what the record says."""
+
+import pytest
+
+from tfx_perf import statistics
+from tfx_perf.input.final import FinalComparison
+from tfx_perf.input.record import CandidateOutcome, TuningRecord
+from tfx_perf.report import input_report
+
+
+def record(**fields):
+    return TuningRecord(
+        **{
+            "chosen": "default",
+            "reason": "for the test",
+            "outcomes": (CandidateOutcome(name="default", description="", status="chosen"),),
+            "batch_size": 16,
+            "rounds": 3,
+            "margin": 0.02,
+            "memory_budget_bytes": 2**30,
+            "memory_budget_configured": True,
+            "example_count": 100,
+            "checked_example_count": 100,
+            "file_count": 1,
+            "file_bytes": 1000,
+            "compression": "GZIP",
+            "tuning_time_seconds": 1.0,
+            **fields,
+        }
+    )
+
+
+def compared(rounds):
+    """Returns the fields of a record whose comparisons took that many rounds."""
+    numbers = [float(number) for number in range(2, rounds + 2)]
+    rates = statistics.median_interval(numbers)
+    final = FinalComparison(
+        candidate="columns",
+        on_train_step=False,
+        default_examples_per_second=rates,
+        tuned_examples_per_second=rates,
+        ratio=rates,
+        fed_ratio=None,
+        rounds=rounds,
+    )
+    columns = CandidateOutcome(
+        name="columns", description="", status="chosen", examples_per_second=rates, ratio=rates
+    )
+    default = CandidateOutcome(
+        name="default", description="", status="measured", examples_per_second=rates
+    )
+    return {"chosen": "columns", "outcomes": (default, columns), "final": final}
+
+
+@pytest.mark.parametrize(
+    ("rounds", "name"), [(9, "95 % interval"), (3, "range of 3 rounds"), (1, None)]
+)
+def test_an_interval_is_called_what_it_is(rounds, name):
+    html = input_report.report_on(record(**compared(rounds))).render()
+    assert html.count(f"in brackets the {name}") == (2 if name else 0)
+    assert ("95 %" in html) == (rounds > 5)
+    ratio = statistics.median_interval([float(number) for number in range(2, rounds + 2)])
+    assert ("[" in html.partition("times default")[2].partition("</table>")[0]) == (rounds > 1)
+    assert f"{ratio.value:.3g}" in html
