@@ -123,6 +123,12 @@ def test_what_the_training_code_adds_is_a_stage(make_source):
     assert found[-1].share > 0.5
 
 
+def test_with_little_time_turns_are_shorter(make_source, monkeypatch):
+    monkeypatch.setattr(measure, "_BLOCK_SECONDS", 4.0)  # of which a round has six
+    found = stages.measure_stages(make_source(), seconds=8)
+    assert [stage.name for stage in found] == EXAMPLE_STAGES
+
+
 def test_what_does_not_fit_into_the_time_is_not_begun(make_source):
     started = time.monotonic()
     assert stages.measure_stages(slowed(make_source(), 0.2), seconds=1) == ()

@@ -3,8 +3,10 @@
 import pytest
 
 from tfx_perf import statistics
+from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.final import FinalComparison
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
+from tfx_perf.input.stage import Stage
 from tfx_perf.report import input_report
 
 
@@ -62,3 +64,18 @@ def test_an_interval_is_called_what_it_is(rounds, name):
     ratio = statistics.median_interval([float(number) for number in range(2, rounds + 2)])
     assert ("[" in html.partition("times default")[2].partition("</table>")[0]) == (rounds > 1)
     assert f"{ratio.value:.3g}" in html
+
+
+def test_stages_that_were_not_measured_are_not_passed_over_in_silence():
+    rates = statistics.median_interval([100.0] * 3)
+    diagnosis = Diagnosis(pipeline_examples_per_second=rates, rounds=3)
+    html = input_report.report_on(record(diagnosis=diagnosis)).render()
+    assert html.count("Where the default&#39;s time goes") == 1
+    assert "input.time_budget_seconds" in html
+    stage = Stage(
+        name="read", seconds_per_example=1e-6, share=1, examples_per_second=1, bytes_per_second=1
+    )
+    diagnosis = diagnosis.model_copy(update={"stages": (stage,)})
+    html = input_report.report_on(record(diagnosis=diagnosis)).render()
+    assert html.count("Where the default&#39;s time goes") == 1
+    assert "Not measured" not in html

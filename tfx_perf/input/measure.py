@@ -79,6 +79,7 @@ def measure(
     deadline_seconds: float,
     decided: Decided = never,
     max_rounds: int = _MAX_ROUNDS,
+    turn_share: float = 1.0,
 ) -> Samples:
     """Returns the speed of each contender, one sample a round.
 
@@ -95,6 +96,7 @@ def measure(
         decided: whether more rounds would not change the choice; asked after each from the
             `MIN_ROUNDS`th on.
         max_rounds: samples of each at the most.
+        turn_share: length of warm-up and block over the usual one; what is shorter is noisier.
     """
     samples: Samples = {name: [] for name in contenders}
     longest_round = 0.0
@@ -103,24 +105,29 @@ def measure(
         if index and started + longest_round > deadline_seconds:
             break
         for name in list(contenders)[:: -1 if index % 2 else 1]:
-            samples[name].append(_sample(contenders[name], batch_size))
+            samples[name].append(_sample(contenders[name], batch_size, turn_share))
         longest_round = max(longest_round, time.monotonic() - started)
         if index + 1 >= MIN_ROUNDS and decided(samples):
             break
     return samples
 
 
-def _sample(contender: Contender, batch_size: int) -> Sample:
+def turn_seconds(turn_share: float = 1.0) -> float:
+    """Returns how long the warm-up and the block of a turn are at least."""
+    return turn_share * (_WARM_UP_SECONDS + _BLOCK_SECONDS)
+
+
+def _sample(contender: Contender, batch_size: int, turn_share: float) -> Sample:
     take = contender.consumer(contender.dataset)
     take(1)  # fills shuffle buffers; tells nothing about the speed afterwards
-    warm_up_ends = time.perf_counter() + _WARM_UP_SECONDS
+    warm_up_ends = time.perf_counter() + turn_share * _WARM_UP_SECONDS
     count = 1
     while True:
         seconds = _timed(take, count)
         if time.perf_counter() > warm_up_ends:
             break
         count *= 2
-    count = max(1, round(count * _BLOCK_SECONDS / seconds))
+    count = max(1, round(count * turn_share * _BLOCK_SECONDS / seconds))
     cpu_started = time.process_time()
     seconds = _timed(take, count)
     return Sample(

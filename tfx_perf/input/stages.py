@@ -17,6 +17,7 @@ from tfx_perf.input import stage as stage_lib
 from tfx_perf.input import train_step as train_step_lib
 
 _ROUNDS = 5  # more would only sharpen shares of a few per cent
+_SHORTEST_TURN = 0.2  # of the usual length, where there is little time
 
 
 def measure_stages(
@@ -31,8 +32,9 @@ def measure_stages(
 
     Args:
         source: the data; it is read for ever, whatever its `num_epochs`.
-        seconds: wall time of the measurement. If, going by the first two batches, not even one
-            round of it fits in, none is begun and there are no stages.
+        seconds: wall time of the measurement. With little of it, turns are shorter. If, going by
+            the first two batches, not even one round of these fits in, none is begun and there
+            are no stages.
         train: the training, whose own code after the factory is then the last stage.
     """
     deadline = time.monotonic() + seconds
@@ -40,7 +42,7 @@ def measure_stages(
     if train:
         source = source.replace_options(batch_size=train.batch_size)
     whole = train.dataset(source.default_factory) if train else source.default()
-    turn_seconds = _turn_seconds(whole)
+    least_seconds = _least_seconds(whole)
     contenders = {
         name: measure.Contender(
             dataset, _reader(source) if name == prefixes.READ else measure.take_only
@@ -49,13 +51,16 @@ def measure_stages(
     }
     if train:
         contenders["transform"] = measure.Contender(whole)
-    if time.monotonic() + len(contenders) * turn_seconds > deadline:
+    left_seconds = (deadline - time.monotonic()) / len(contenders) - least_seconds
+    turn_share = min(1.0, left_seconds / measure.turn_seconds())
+    if turn_share < _SHORTEST_TURN:
         return ()
     samples = measure.measure(
         contenders,
         batch_size=source.options.batch_size,
         deadline_seconds=deadline,
         decided=lambda samples: len(samples[prefixes.READ]) >= _ROUNDS,
+        turn_share=turn_share,
     )
     return divide(
         {name: [1 / rate for rate in measure.rates(own)] for name, own in samples.items()},
@@ -105,15 +110,15 @@ def _reader(source: source_lib.RecordSource) -> measure.Consumer:
     return prefixes.reader(source.stored_record_bytes * source.options.batch_size)
 
 
-def _turn_seconds(dataset: tf.data.Dataset) -> float:
-    """Predicts a contender's turn in `measure.measure` from the first two batches.
+def _least_seconds(dataset: tf.data.Dataset) -> float:
+    """Predicts what a turn takes beside `measure.turn_seconds` from the first two batches.
 
     The first fills buffers, as it does in every turn; the warm-up and the block each take at
     least one more.
     """
     iterator = iter(dataset)
     first, second = (_seconds(iterator) for _ in range(2))
-    return first + 2 * second + measure._WARM_UP_SECONDS + measure._BLOCK_SECONDS
+    return first + 2 * second
 
 
 def _seconds(iterator: Iterator[Any]) -> float:

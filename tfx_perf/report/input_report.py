@@ -103,6 +103,12 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
                 for stage in diagnosis.stages
             ],
         )
+    else:
+        report.add_text(
+            "Where the default's time goes",
+            note="Not measured: the time budget left too little for one round of it. A larger "
+            "input.time_budget_seconds makes room.",
+        )
     if diagnosis.autotune:
         report.add_table(
             "What tf.data's autotune chose for the default",

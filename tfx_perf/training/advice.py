@@ -35,7 +35,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     if waits:
         tuned = record.key.get("input")
         remedy = (
-            f"it is InputTuner's choice already ({tuned}), whose report says where its time goes."
+            f"it is InputTuner's choice already ({tuned}); its report says what else was tried "
+            "and, if its time budget sufficed for that, where the default's time goes."
             if tuned
             else "tune it with InputTuner and give its input_plan to OptimizedTrainer."
         )
