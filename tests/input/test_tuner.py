@@ -48,7 +48,7 @@ class TakesLong(Columns):
 
     def build(self, source, *, limits):
         if TakesLong.waits:
-            time.sleep(8)
+            time.sleep(16)
             TakesLong.waits = False
         return super().build(source, limits=limits)
 
@@ -255,7 +255,7 @@ def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
 
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
-    record = tune(slowed(make_source(), 0.02), TakesLong(), time_budget_seconds=20)
+    record = tune(slowed(make_source(), 0.02), TakesLong(), time_budget_seconds=40)
     assert record.chosen == "takes_long", record.reason
 
 

@@ -36,7 +36,7 @@ def test_a_line_that_reaches_the_limit_is_a_prediction():
     footprints = took(b10=200, b50=600)  # 100 MiB and 10 an example
     assert claimed(footprints, 1100) == (100, False)
     assert claimed(footprints, 400) == (30, False)
-    assert "predicted" in claim.claim(footprints, limit_bytes=1100 * MIB).remark
+    assert "predicts" in claim.claim(footprints, limit_bytes=1100 * MIB).remark
 
 
 def test_no_claim_goes_further_than_eight_times_what_was_trained_on():
