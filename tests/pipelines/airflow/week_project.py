@@ -6,6 +6,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 from tfx_perf import metadata
 from tfx_perf.templates import copying
@@ -84,7 +85,7 @@ class WeekProject:
         """Writes its DAG."""
         self._python("airflow_runner.py", AIRFLOW_HOME=str(airflow_home))
 
-    def verdicts(self) -> list[dict[str, object]]:
+    def verdicts(self) -> list[dict[str, Any]]:
         """Returns what the gate said of each run, oldest first."""
         found = []
         for run in reversed(metadata.read_runs(self.folder / "output" / "metadata.sqlite")):
