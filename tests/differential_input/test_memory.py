@@ -21,12 +21,16 @@ def checker():
     made.close()
 
 
-def test_streamed_rows_stay_within_the_budget(checker):
-    case = Case.from_json(
-        '{"candidate": "parallel_reader", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
-        ' "files": [{"records": 1000}], "memory_budget_bytes": 10000000}'
-    )
-    assert checker.check(case) is None
+@pytest.mark.parametrize("example", [
+    '{"candidate": "parallel_reader", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
+    ' "files": [{"records": 1000}], "memory_budget_bytes": 10000000}',
+    # 50 bytes in a file become a row of 5 KB.
+    '{"candidate": "serialized_cache", "features": [{"dtype": "bytes", "shape": [200],'
+    ' "has_default": true, "missing": 0.99}], "files": [{"records": 4000}],'
+    ' "memory_budget_bytes": 5000000}',
+])  # fmt: skip
+def test_rows_stay_within_the_budget(example, checker):
+    assert checker.check(Case.from_json(example)) is None
     assert checker.measured
 
 

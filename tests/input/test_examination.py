@@ -194,11 +194,11 @@ def test_memory_that_is_only_taken_for_a_time_counts(make_source):
 
 
 def test_string_columns_are_measured(make_source, tmp_path):
-    text = b"x" * 2000
-    feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
-    record = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
     with tf.io.TFRecordWriter(f"{tmp_path}/strings") as writer:
-        for _ in range(20_000):
+        for number in range(20_000):
+            text = b"%05d" % number * 400
+            feature = tf.train.Feature(bytes_list=tf.train.BytesList(value=[text]))
+            record = tf.train.Example(features=tf.train.Features(feature={"text": feature}))
             writer.write(record.SerializeToString())
     schema = 'feature { name: "text" type: BYTES presence { min_fraction: 1 } shape {} }'
     source = make_source(folder=tmp_path, schema=schema, label_key=None)

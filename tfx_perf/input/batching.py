@@ -85,7 +85,7 @@ def to_batches(
     *,
     finish: Callable[..., Any],
     source: source_lib.RecordSource,
-    row_bytes: float,
+    limits: limits_lib.Limits,
     cut: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
     beside: tf.data.Dataset | None = None,
 ) -> tf.data.Dataset:
@@ -99,9 +99,9 @@ def to_batches(
             they follow one another as if concatenated.
         finish: turns a 1-D tensor of rows into a structure of that many examples.
         source: the batch size, and whether the last partial batch is dropped.
-        row_bytes: mean size of a finished row.
+        limits: of which a block of finished rows takes a small part.
         cut: makes the tensors as long as `finish` should have them, where the size of a row
-            is not known before; None: by `row_bytes`.
+            is not known before; None: by the mean size of an example.
         beside: one element, the second argument of each call of `finish`. A tensor that
             `finish` captures would be copied into the graph whenever tf.data rewrites it;
             a dataset's element is not.
@@ -111,7 +111,9 @@ def to_batches(
     # rebatch would take sparse and ragged tensors apart row by row
     spec = source.element_spec
     is_dense = all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec))
-    block = max(1, rows_per_block(row_bytes) // batch_size) * batch_size
+    # What is held may be far smaller: records of missing features, numbers of long strings.
+    most = bytes_per_block(limits) / max(source.example_bytes, 1)
+    block = max(1, int(min(_ROWS_PER_BLOCK, most)) // batch_size) * batch_size
 
     def vectors(worker: sharding.Worker) -> tf.data.Dataset:
         if not is_dense:

@@ -67,7 +67,7 @@ class BlockReader(streaming.StreamingCandidate):
             vectors,
             finish=parse,
             source=source,
-            row_bytes=source.example_bytes,
+            limits=limits,
             cut=functools.partial(
                 blocks.cut,
                 limit_bytes=batching.bytes_per_block(limits),

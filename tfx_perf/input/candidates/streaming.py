@@ -41,6 +41,7 @@ class StreamingCandidate(candidate.Candidate):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns a dataset that streams, if its buffers are within the limits."""
+        source.need_parse()
         needed_bytes = self.needed_bytes(source)
         limits.check(needed_bytes)
         dataset = self.stream(source, limits=limits)

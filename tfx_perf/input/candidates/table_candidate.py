@@ -71,7 +71,7 @@ class TableCandidate(candidate.Candidate):
             batching.row_numbers(table.count, source.options),
             finish=lambda rows, held: self.finish(table.take(rows, held), source),
             source=source,
-            row_bytes=table.held_bytes / table.count,
+            limits=limits,
             beside=table.held,
         )
         self._in_use[dataset] = table
@@ -85,15 +85,14 @@ class TableCandidate(candidate.Candidate):
         states, table = self._tables.pop(source.identity, (None, None))
         if states != source.file_states:
             table = None  # which may free it
+            chunks = self.chunks(source, limits=limits)
             self._make_room(
                 _WHILE_LOADING * source.estimated_count * source.example_bytes,
                 budget_bytes=limits.memory_bytes + claimed_bytes,
             )
             limits = limits.raised(claimed_bytes - self.claimed_bytes)
             table = resident.load(
-                self.chunks(source, limits=limits),
-                limits=limits,
-                expected_bytes=source.expected_bytes,
+                chunks, limits=limits, expected_bytes=source.expected_bytes
             )
         self._tables[source.identity] = source.file_states, table
         return table
