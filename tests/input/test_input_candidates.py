@@ -193,7 +193,7 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
     source = record_data.plain_source(split_folder, num_epochs=1)
     dataset = batching.to_batches(
         batching.row_numbers(table.count, source.options), finish=table.take,
-        source=source, row_bytes=200_000, beside=table.held,
+        source=source, limits=Limits(memory_bytes=0), beside=table.held,
     )  # fmt: skip
     before_bytes = psutil.Process().memory_info().rss
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
