@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tfx_perf.input import assembling, candidate, dictionary, source
+from tfx_perf.input import assembling, candidate, dictionary, tensor_size
 
 
 class Column:
@@ -13,13 +13,18 @@ class Column:
 
     Attributes:
         parts: pieces of each part.
-        size_bytes: what they take.
+        part_bytes: what they take.
     """
 
     def __init__(self, spec: tf.TypeSpec) -> None:
         """Makes an empty one of what the rows are taken as."""
         self.parts: list[list[tf.Tensor]] = [[] for _ in range(1 + _depth(spec))]
-        self.size_bytes = 0
+        self.part_bytes = [0] * len(self.parts)
+
+    @property
+    def size_bytes(self) -> int:
+        """What it takes."""
+        return sum(self.part_bytes)
 
     @property
     def distinct(self) -> tf.Tensor | None:
@@ -30,8 +35,8 @@ class Column:
     def doubled_bytes(self) -> int:
         """The most that is held twice while one of its parts is joined."""
         return max(
-            sum(map(size_bytes, pieces)) if assembling.is_held_twice(pieces[0].dtype) else 0
-            for pieces in self.parts
+            part_bytes if pieces and assembling.is_held_twice(pieces[0].dtype) else 0
+            for pieces, part_bytes in zip(self.parts, self.part_bytes, strict=True)
         )
 
     def add(self, value: tf.Tensor | tf.RaggedTensor | tf.SparseTensor) -> None:
@@ -47,9 +52,9 @@ class Column:
             pieces = (*value.nested_row_lengths(), value.flat_values)
         else:
             pieces = (value,)
-        for part, piece in zip(self.parts, pieces, strict=True):
-            part.append(piece)
-            self.size_bytes += size_bytes(piece)
+        for place, piece in enumerate(pieces):
+            self.parts[place].append(piece)
+            self.part_bytes[place] += tensor_size.of(piece)
 
     def end(self) -> None:
         """Settles how the values are held, now that all are there."""
@@ -57,7 +62,7 @@ class Column:
     def tensors(self) -> tuple[tf.Tensor, ...]:
         """Returns the row splits, int64 and outermost first, and the values; forgets the pieces."""
         *lengths, values = map(assembling.joined, self.parts)
-        self.size_bytes = 0
+        self.part_bytes = [0] * len(self.parts)
         return (*(tf.concat([[0], tf.cumsum(each)], axis=0) for each in lengths), values)
 
 
@@ -69,6 +74,14 @@ class _RepeatedStrings(Column):
         self._dictionary: dictionary.Dictionary | None = dictionary.Dictionary()
 
     @property
+    def size_bytes(self) -> int:
+        return super().size_bytes + (self._dictionary.size_bytes if self._dictionary else 0)
+
+    @property
+    def doubled_bytes(self) -> int:
+        return self._dictionary.size_bytes if self._dictionary else super().doubled_bytes
+
+    @property
     def distinct(self) -> tf.Tensor | None:
         return self._dictionary and self._dictionary.values()
 
@@ -76,9 +89,7 @@ class _RepeatedStrings(Column):
         if self._dictionary is None:
             super().add(value)
             return
-        known_bytes = self._dictionary.size_bytes
         super().add(self._dictionary.encode(value))
-        self.size_bytes += self._dictionary.size_bytes - known_bytes
         self._settle(is_whole=False)
 
     def end(self) -> None:
@@ -89,24 +100,16 @@ class _RepeatedStrings(Column):
         if self._dictionary.pays(is_whole=is_whole):
             return
         (coded,) = self.parts
-        strings = [self._dictionary.decode(piece) for piece in coded]
-        self._dictionary, self.parts, self.size_bytes = None, [[]], 0
-        for piece in strings:
-            super().add(piece)
+        values = self._dictionary.values()
+        self._dictionary, self.parts, self.part_bytes = None, [[]], [0]
+        for piece in coded:
+            super().add(tf.gather(values, piece))
 
 
 def of_spec(spec: tf.TypeSpec) -> Column:
     """Returns an empty column for rows of a kind."""
     is_dense = isinstance(spec, tf.TensorSpec)
     return _RepeatedStrings(spec) if is_dense and spec.dtype == tf.string else Column(spec)
-
-
-def size_bytes(value: tf.Tensor) -> int:
-    """Returns the memory of a tensor, strings by their length."""
-    if value.dtype == tf.string:
-        content = int(tf.reduce_sum(tf.cast(tf.strings.length(value), tf.int64)))
-        return content + source.STRING_HEADER_BYTES * int(tf.size(value))
-    return int(tf.size(value)) * value.dtype.size
 
 
 def _depth(spec: tf.TypeSpec) -> int:

@@ -21,7 +21,7 @@ class Dictionary:
         self.size_bytes = 0
 
     def encode(self, piece: tf.Tensor) -> tf.Tensor:
-        """Returns what `decode` makes `piece` of: int32, of its shape."""
+        """Returns the places of a piece's strings in `values`: int32, of its shape."""
         distinct, places = tf.unique(tf.reshape(piece, [-1]))
         numbers = []
         for value in distinct.numpy().tolist():
@@ -45,7 +45,3 @@ class Dictionary:
     def values(self) -> tf.Tensor:
         """Returns the distinct strings, shape [distinct], which the numbers point into."""
         return tf.constant(list(self._numbers), tf.string)
-
-    def decode(self, piece: tf.Tensor) -> tf.Tensor:
-        """Returns the strings that `encode` was given."""
-        return tf.gather(self.values(), piece)

@@ -1,6 +1,6 @@
 """How large records are, by a sample that is spread over the files."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -9,6 +9,7 @@ _FILES = 8
 _RECORDS = 2048  # of a file
 _BYTES = 2**20  # likewise
 _AT_ONCE = 64
+_PARSED_BYTES = 2**16
 
 
 def mean_bytes(files: Sequence[str], *, compression: str) -> float | None:
@@ -21,8 +22,7 @@ def mean_bytes(files: Sequence[str], *, compression: str) -> float | None:
     Raises:
         tf.errors.OpError: one of them cannot be read.
     """
-    spread = np.unique(np.linspace(0, len(files) - 1, num=_FILES, dtype=int)) if files else ()
-    chosen = [files[place] for place in spread]
+    chosen = _spread(files)
     for names in (chosen, [name for name in files if name not in chosen]):
         lengths = [_lengths(name, compression=compression) for name in names]
         found = np.concatenate([np.empty(0, np.int64), *lengths])
@@ -31,12 +31,39 @@ def mean_bytes(files: Sequence[str], *, compression: str) -> float | None:
     return None
 
 
+def beginnings(
+    files: Sequence[str], *, compression: str, record_bytes: float
+) -> Iterator[tf.Tensor]:
+    """Yields vectors of serialised records from the beginnings of some files.
+
+    Args:
+        files: of which those in equal distances are looked at.
+        compression: `GZIP` or the empty string.
+        record_bytes: mean size of a record, so that a vector takes 64 KiB, or one record.
+    """
+    count = max(1, min(_AT_ONCE, int(_PARSED_BYTES / max(record_bytes, 1))))
+    found = False
+    for names in (_spread(files), files):
+        if not found:
+            for name in names:
+                for vector in tf.data.TFRecordDataset(name, compression).batch(count).take(1):
+                    found = True
+                    yield vector
+
+
+def _spread(files: Sequence[str]) -> list[str]:
+    """Returns a few files in equal distances."""
+    places = np.unique(np.linspace(0, len(files) - 1, num=_FILES, dtype=int)) if files else ()
+    return [files[place] for place in places]
+
+
 def _lengths(file: str, *, compression: str) -> np.ndarray:
     """Returns the sizes of the first records of a file."""
     records = tf.data.TFRecordDataset(file, compression, buffer_size=_BYTES)
     found = [np.empty(0, np.int64)]
-    for vector in records.take(_RECORDS).batch(_AT_ONCE):
-        found.append(tf.strings.length(vector).numpy().astype(np.int64))
+    # A length at a time: of large records a vector of a few would take more than is allowed.
+    for vector in records.take(_RECORDS).map(tf.strings.length).batch(_AT_ONCE):
+        found.append(vector.numpy().astype(np.int64))
         if sum(map(np.sum, found)) > _BYTES:
             break
     return np.concatenate(found)

@@ -33,11 +33,11 @@ def load(
         for structure, chunk_bytes in datasets.without_autotune(chunks):
             for each, value in zip(columns, tf.nest.flatten(structure), strict=True):
                 each.add(value)
-            held_bytes = sum(each.size_bytes for each in columns)
-            limits.check(held_bytes)
+            needed_bytes = _needed_bytes(columns)
+            limits.check(needed_bytes)
             read_bytes += int(chunk_bytes)
             limits.check_forecast(
-                held_bytes,
+                needed_bytes,
                 progress=min(1.0, read_bytes / expected_bytes),
                 seconds=time.monotonic() - started,
             )
@@ -45,6 +45,11 @@ def load(
             raise candidate.NotApplicable("there are no examples")
         for each in columns:
             each.end()
-        held_bytes = sum(each.size_bytes for each in columns)
-        limits.check(held_bytes + max(each.doubled_bytes for each in columns))
+        limits.check(_needed_bytes(columns))
         return table.Table.of_columns(columns, element_spec=spec)
+
+
+def _needed_bytes(columns: list[column.Column]) -> int:
+    """Returns what a table of what was read so far takes while it is put together."""
+    held_bytes = sum(each.size_bytes for each in columns)
+    return held_bytes + max((each.doubled_bytes for each in columns), default=0)

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import blocks, candidate, file_state, record_sizes
+from tfx_perf.input import blocks, candidate, file_state, record_sizes, tensor_size
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]
@@ -16,8 +16,8 @@ Parser = Callable[[frozenset[str]], Parse]
 
 READER_BUFFER_BYTES = 2**20
 _EXPANSION_SAMPLE_BYTES = 2**20
-STRING_HEADER_BYTES = 24  # sizeof(tensorflow::tstring)
-RECORD_SIZE = blocks.RowSize(padding_bytes=STRING_HEADER_BYTES, ratio=1)  # of a serialised one
+# Of a serialised one.
+RECORD_SIZE = blocks.RowSize(padding_bytes=tensor_size.STRING_HEADER_BYTES, ratio=1)
 _LIST_RATIO = 24
 FRAME_BYTES = 16  # length and checksums around each record of a TFRecord file
 _GZIP_WINDOW_BITS = 31  # zlib's number for a gzip header
@@ -128,11 +128,20 @@ class RecordSource:
             ratio=1 if len(dense) == len(parts) else _LIST_RATIO,
         )
 
-    @property
+    @functools.cached_property
     def example_bytes(self) -> float:
-        """Mean size of a parsed example, at the most."""
+        """Mean size of a parsed example: by a sample where there are lists, else at the most."""
         padding_bytes, ratio = self.example_size
-        return padding_bytes + ratio * self.record_bytes
+        if ratio == 1 or self.parse is None:
+            return padding_bytes + ratio * self.record_bytes
+        read, parsed = 0, 0
+        with tf.init_scope():
+            for records in record_sizes.beginnings(
+                self.files, compression=self.compression, record_bytes=self.record_bytes
+            ):
+                read += int(tf.size(records))
+                parsed += tensor_size.of(self.parse(records))
+        return parsed / read
 
     @property
     def expected_bytes(self) -> float:
@@ -242,7 +251,7 @@ def _of_any_batch_size(spec: tf.TypeSpec) -> tf.TypeSpec:
 def _dense_bytes(spec: tf.TensorSpec) -> int:
     """Returns the size of a row without the content of strings."""
     width = spec.shape[1:].num_elements() or 1
-    return width * (STRING_HEADER_BYTES if spec.dtype == tf.string else spec.dtype.size)
+    return width * (tensor_size.STRING_HEADER_BYTES if spec.dtype == tf.string else spec.dtype.size)
 
 
 @functools.cache

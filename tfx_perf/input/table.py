@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import assembling, column, packing
+from tfx_perf.input import assembling, column, packing, tensor_size
 
 # One tuple of tensors a pack, and the lists of distinct strings.
 Held = tuple[tuple[tuple[tf.Tensor, ...], ...], tuple[tf.Tensor, ...]]
@@ -56,7 +56,7 @@ class Table:
             coded=coded,
             element_spec=element_spec,
             count=int(splits_or_values.shape[0]) - is_splits,
-            held_bytes=sum(map(column.size_bytes, tf.nest.flatten((held, lists)))),
+            held_bytes=tensor_size.of((held, lists)),
         )
 
     def take(self, rows: tf.Tensor, held: Held) -> Any:

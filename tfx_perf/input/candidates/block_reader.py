@@ -6,7 +6,7 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import batching, blocks, sharding
+from tfx_perf.input import batching, blocks, sharding, tensor_size
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import streaming
@@ -34,7 +34,7 @@ class BlockReader(streaming.StreamingCandidate):
         """Returns what a few blocks of records take, and the batches that are made of them."""
         rows, block_rows = _sizes(source)
         held_bytes = min(block_rows, source.estimated_count) * (
-            source.record_bytes + source_lib.STRING_HEADER_BYTES
+            source.record_bytes + tensor_size.STRING_HEADER_BYTES
         )
         finished_bytes = min(rows, source.estimated_count) * source.example_bytes
         return _BLOCKS * held_bytes + (host.cpu_count() + 1) * finished_bytes

@@ -1,5 +1,7 @@
 """What a careful engineer writes by hand."""
 
+import math
+
 import tensorflow as tf
 
 from tfx_perf import datasets
@@ -30,7 +32,11 @@ class ParallelReader(streaming.StreamingCandidate):
     def needed_bytes(self, source: source_lib.RecordSource) -> float:
         """Returns what the shuffle buffer and the batches that wait take."""
         options = source.options
-        waiting = options.batch_size * (host.cpu_count() + _BATCHES_AHEAD)
+        epochs = math.inf if source.is_endless else options.num_epochs
+        waiting = min(
+            options.batch_size * (host.cpu_count() + _BATCHES_AHEAD),
+            source.estimated_count * epochs,
+        )
         shuffling = options.shuffle_buffer_size if options.shuffle else 0
         held_bytes = min(shuffling, source.estimated_count) * source.record_bytes
         return held_bytes + waiting * source.example_bytes
