@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import pathlib
 import shutil
+import statistics
 import tempfile
 from typing import Any
 
@@ -136,18 +137,35 @@ class MemoryChecker:
         )
 
     def table(self) -> str:
-        """Returns what candidates said to hold and what they took, the worst cases last."""
-        lines = [f"{'candidate':18}{'says':>10}{'held':>10}{'peak':>10}{'budget':>10}  examples"]
-        ratios = sorted(
-            self.measured,
-            key=lambda one: (one[0].base, one[1]["peak_bytes"] / one[0].memory_budget_bytes),
-        )
-        for case, values in ratios:
-            names = ("claimed_bytes", "held_bytes", "peak_bytes")
-            shown = "".join(f"{_shown(values[name]):>10}" for name in names)
-            budget = f"{_shown(case.memory_budget_bytes):>10}"
-            examples = f"{values['rows']} x {case.features[0].to_json()}"
-            lines.append(f"{case.base:18}{shown}{budget}  {examples}")
+        """Returns what candidates said to take and took at the peak, as shares.
+
+        The peak is without what the process took to read a few small examples.
+        """
+        lines = [f"{'candidate':18}{'served':>8}{'default':>9}{'says / peak':>13}"
+                 f"{'peak / budget':>15}{'highest':>9}  of"]  # fmt: skip
+        for name in BASES:
+            served = [one for one in self.measured if one[0].base == name]
+            if not served:
+                continue
+            peaks = [
+                max(1, values["peak_bytes"] - values["starting_bytes"]) for _, values in served
+            ]
+            claims = [
+                values["claimed_bytes"] / peak
+                for (_, values), peak in zip(served, peaks, strict=True)
+            ]
+            shares = [
+                peak / case.memory_budget_bytes
+                for (case, _), peak in zip(served, peaks, strict=True)
+            ]
+            case, values = served[shares.index(max(shares))]
+            lines.append(
+                f"{name:18}{len(served):8}{self.remarks[f'{name} falls back']:9}"
+                f"{statistics.median(claims):13.2f}"
+                f"{statistics.median(shares):15.2f}{max(shares):9.2f}"
+                f"  {_shown(case.memory_budget_bytes)}, "
+                f"{values['rows']} x {case.features[0].to_json()}"
+            )
         return "\n".join(lines)
 
     def close(self) -> None:

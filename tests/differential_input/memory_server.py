@@ -35,7 +35,7 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
         "starting_bytes": starting.peak_growth_bytes,
         "held_bytes": held_bytes,
         "peak_bytes": meter.peak_growth_bytes,
-        "claimed_bytes": candidate.held_bytes,
+        "claimed_bytes": candidate.claimed_bytes,
     }
 
 
