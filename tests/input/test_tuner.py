@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 from slow_data import slow, slowed
 
-from tfx_perf import errors, metrics
+from tfx_perf import errors, formatting, metrics
 from tfx_perf.config import InputConfig
-from tfx_perf.input import candidate, measure, search, tuner
+from tfx_perf.input import candidate, choice, measure, search, tuner
 from tfx_perf.input.candidates import Columns, Default
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.report import input_report
@@ -31,6 +31,13 @@ class Fails(Slow):
 
     def build(self, source, *, limits):
         raise RuntimeError("no luck\nsecond line")
+
+
+class TooLarge(Slow):
+    name = "too_large"
+
+    def build(self, source, *, limits):
+        limits.check(2**50)
 
 
 class OtherSpec(Slow):
@@ -151,8 +158,39 @@ def test_over_the_memory_budget_is_dropped(make_source):
     record = tune(make_source(), Columns(), memory_budget_bytes=1000)
     assert record.chosen == "default"
     assert record.outcome("columns").status == "dropped"
-    assert "the budget is 1000 B" in record.outcome("columns").reason
+    columns = record.outcome("columns")
+    assert "the budget is 1000 B" in columns.reason
+    assert columns.needed_bytes > 1000
     assert record.memory_budget_configured
+    for part in (
+        "the default stays",
+        "1000 B leaves out columns",
+        formatting.format_bytes(columns.needed_bytes),
+        "raise input.memory_budget_bytes",
+    ):
+        assert part in record.reason
+    assert record.remark == record.reason
+
+
+@pytest.mark.usefixtures("brief_diagnosis")
+def test_the_headline_says_why_nothing_could_be_measured(make_source):
+    record = tune(make_source(), Fails(), OtherSpec())
+    assert "so the default stays. fails: RuntimeError: no luck" in record.reason
+    assert "other_spec: its element spec" in record.reason
+    assert "memory" not in record.reason
+    assert record.remark == record.reason
+
+
+@pytest.mark.usefixtures("brief_diagnosis")
+def test_a_default_that_stays_for_want_of_memory_says_so(make_source):
+    record = tune(make_source(), TooLarge(), Twin(), margin=0.5, memory_budget_bytes=10 * 2**30)
+    assert record.chosen == "default"
+    assert record.outcome("twin").examples_per_second is not None
+    assert record.reason.startswith(choice.none_is_faster(0.5))
+    assert "leaves out too_large; the least, too_large, needs 1,024 TiB or more" in record.reason
+    assert record.remark == record.reason
+    found = record.outcomes
+    assert record.model_copy(update={"outcomes": (found[0], found[2])}).remark == ""
 
 
 def test_without_time_the_default_stays(make_source):

@@ -17,6 +17,19 @@ class NotApplicable(Exception):  # noqa: N818 (an answer, not an error)
     """The candidate cannot serve this source; the message is the reason."""
 
 
+class OverMemoryBudget(NotApplicable):
+    """The candidate does not fit the memory budget.
+
+    Attributes:
+        needed_bytes: what it would need, as far as that is known; at least this.
+    """
+
+    def __init__(self, message: str, *, needed_bytes: float) -> None:
+        """Takes the reason, and what it would need."""
+        super().__init__(message)
+        self.needed_bytes = needed_bytes
+
+
 class Candidate(abc.ABC):
     """One way to build the dataset that TFXIO's factory would build.
 

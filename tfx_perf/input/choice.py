@@ -1,11 +1,14 @@
 """The rules by which a candidate is chosen."""
 
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
-from tfx_perf import statistics
+from tfx_perf import formatting, statistics
 from tfx_perf.input import final as final_lib
 from tfx_perf.input import measure
 from tfx_perf.input import record as record_lib
+
+_REASON_LENGTH = 160  # in a headline; the table has all of it
 
 
 def with_figures(
@@ -51,6 +54,51 @@ def best_of(
     fastest = max(faster, key=lambda item: item.ratio.value)
     as_fast = [item for item in faster if item.ratio.high >= fastest.ratio.low]
     return min(as_fast, key=lambda item: item.cpu_seconds_per_example)
+
+
+def none_measured(
+    outcomes: Sequence[record_lib.CandidateOutcome], *, memory_budget_bytes: float
+) -> str:
+    """Returns the reason for the default where every candidate was dropped.
+
+    Args:
+        outcomes: of the candidates.
+        memory_budget_bytes: what they were allowed to hold.
+    """
+    names: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.needed_bytes is None:
+            names.setdefault(outcome.reason, []).append(outcome.name)
+    others = [f"{', '.join(found)}: {_brief(reason)}." for reason, found in names.items()]
+    memory = without_memory(outcomes, memory_budget_bytes=memory_budget_bytes)
+    return " ".join(
+        ["No candidate could be measured, so the default stays.", *filter(None, [memory]), *others]
+    )
+
+
+def without_memory(
+    outcomes: Iterable[record_lib.CandidateOutcome], *, memory_budget_bytes: float
+) -> str:
+    """Returns which candidates the budget left out and what would let one in; empty if none.
+
+    Args:
+        outcomes: of the candidates.
+        memory_budget_bytes: what they were allowed to hold.
+    """
+    over = [outcome for outcome in outcomes if outcome.needed_bytes is not None]
+    if not over:
+        return ""
+    smallest = min(over, key=lambda outcome: outcome.needed_bytes)
+    return (
+        f"The memory budget of {formatting.format_bytes(memory_budget_bytes)} leaves out "
+        f"{', '.join(outcome.name for outcome in over)}; the least, {smallest.name}, needs "
+        f"{formatting.format_bytes(smallest.needed_bytes)} or more: raise "
+        "input.memory_budget_bytes."
+    )
+
+
+def _brief(reason: str) -> str:
+    return textwrap.shorten(reason, _REASON_LENGTH, placeholder=" …")
 
 
 def too_few_rounds(rounds: int) -> str:

@@ -100,6 +100,8 @@ class Examination:
         try:
             self._limits.check(0)
             prepared = self._prepare_and_compare(candidate, shuffle)
+        except candidate_lib.OverMemoryBudget as refusal:
+            return _dropped(candidate, str(refusal), needed_bytes=refusal.needed_bytes)
         except candidate_lib.NotApplicable as refusal:
             return _dropped(candidate, str(refusal))
         except Exception as error:  # one broken candidate must not cost the search
@@ -200,6 +202,7 @@ def _dropped(
     reason: str,
     *,
     shuffle: quality_lib.ShuffleQuality | None = None,
+    needed_bytes: float | None = None,
 ) -> Prepared:
     return Prepared(
         record_lib.CandidateOutcome(
@@ -207,6 +210,7 @@ def _dropped(
             description=candidate.description,
             status="dropped",
             reason=reason,
+            needed_bytes=needed_bytes,
             shuffle=shuffle,
         )
     )

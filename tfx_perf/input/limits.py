@@ -28,7 +28,7 @@ class Limits:
     meter: memory_meter.MemoryMeter | None = None
 
     def check(self, held_bytes: float) -> None:
-        """Raises NotApplicable if too much memory is taken, or the time is up.
+        """Raises NotApplicable if too much memory is taken (OverMemoryBudget), or the time is up.
 
         Args:
             held_bytes: what the candidate knows to hold. If the process has grown by more,
@@ -42,9 +42,10 @@ class Limits:
                 f"only {formatting.format_bytes(left_bytes)} of memory is left on this machine"
             )
         if held_bytes > self.memory_bytes:
-            raise candidate.NotApplicable(
+            raise candidate.OverMemoryBudget(
                 f"needs more than {formatting.format_bytes(held_bytes)} of memory, the budget "
-                f"is {formatting.format_bytes(self.memory_bytes)}"
+                f"is {formatting.format_bytes(self.memory_bytes)}",
+                needed_bytes=held_bytes,
             )
         if self.remaining_seconds <= 0:
             raise candidate.NotApplicable("the time budget ended while it was being prepared")
@@ -59,9 +60,10 @@ class Limits:
         """
         needed_bytes = held_bytes / progress
         if needed_bytes > _TOLERANCE * self.memory_bytes:
-            raise candidate.NotApplicable(
+            raise candidate.OverMemoryBudget(
                 f"would need about {formatting.format_bytes(needed_bytes)} of memory, the budget "
-                f"is {formatting.format_bytes(self.memory_bytes)}"
+                f"is {formatting.format_bytes(self.memory_bytes)}",
+                needed_bytes=needed_bytes,
             )
         needed_seconds = seconds / progress - seconds
         if seconds > _SURE_SECONDS and needed_seconds > _TOLERANCE * self.remaining_seconds:

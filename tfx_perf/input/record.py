@@ -34,6 +34,8 @@ class CandidateOutcome(records.Record):
         resident_bytes: what it keeps in RAM: the size of its tables, or how much the
             process grew while it was prepared and checked, whichever is more.
         peak_memory_bytes: the most that the process grew while it was prepared and checked.
+        needed_bytes: what it would need at least, if it was dropped because it does not fit the
+            memory budget; else None.
         shuffle: how well it shuffles; None if that could not be measured.
     """
 
@@ -48,6 +50,7 @@ class CandidateOutcome(records.Record):
     preparation_seconds: float | None = None
     resident_bytes: float | None = None
     peak_memory_bytes: float | None = None
+    needed_bytes: float | None = None
     shuffle: quality_lib.ShuffleQuality | None = None
 
 
@@ -136,6 +139,28 @@ class TuningRecord(records.Record):
     def outcome(self, name: str) -> CandidateOutcome:
         """Returns the outcome of a candidate by name."""
         return next(outcome for outcome in self.outcomes if outcome.name == name)
+
+    @property
+    def training_remark(self) -> str:
+        """What `training_note` means, in a sentence; empty if there is none."""
+        if not self.training_note:
+            return ""
+        return f"Measured without the training code's step: {self.training_note.rstrip('.')}."
+
+    @property
+    def remark(self) -> str:
+        """What kept the search from what it is for, in sentences; empty if nothing did.
+
+        That is: no training code to measure with, nothing that the default was compared with, or
+        a default that stays while there was no memory for others.
+        """
+        is_fed = self.diagnosis is not None and self.diagnosis.is_fed
+        others = [outcome for outcome in self.outcomes if outcome.name != DEFAULT]
+        was_compared = is_fed or any(outcome.examples_per_second for outcome in others)
+        lacked_memory = any(outcome.needed_bytes is not None for outcome in others)
+        stays = self.chosen == DEFAULT and (lacked_memory or not was_compared)
+        said = (self.reason if stays else "", self.training_remark)
+        return " ".join(filter(None, said))
 
     @property
     def chosen_on_train_step(self) -> bool:

@@ -34,13 +34,13 @@ def load(
             for each, value in zip(columns, tf.nest.flatten(structure), strict=True):
                 each.add(value)
             needed_bytes = _needed_bytes(columns)
-            limits.check(needed_bytes)
             read_bytes += int(chunk_bytes)
-            limits.check_forecast(
+            limits.check_forecast(  # first, because it says how much would do
                 needed_bytes,
                 progress=min(1.0, read_bytes / expected_bytes),
                 seconds=time.monotonic() - started,
             )
+            limits.check(needed_bytes)
         if not read_bytes:
             raise candidate.NotApplicable("there are no examples")
         for each in columns:

@@ -117,8 +117,18 @@ class Search:
         for candidate in candidates:
             self._examine(candidate, deadline_seconds=self._preparation_deadline())
         self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
+        examined = [self.outcomes[candidate.name] for candidate in candidates]
         if not self._prepared:
-            return Choice(record_lib.DEFAULT, "No candidate could be measured: see their reasons.")
+            reason = choice.none_measured(examined, memory_budget_bytes=self.memory_budget_bytes)
+            return Choice(record_lib.DEFAULT, reason)
+        found = self._compared(diagnosis)
+        without = choice.without_memory(examined, memory_budget_bytes=self.memory_budget_bytes)
+        if found.name == record_lib.DEFAULT and without:
+            return dataclasses.replace(found, reason=f"{found.reason} {without}")
+        return found
+
+    def _compared(self, diagnosis: diagnosis_lib.Diagnosis) -> Choice:
+        """Returns the choice among the candidates that have been measured."""
         best = choice.best_of(self.outcomes.values(), margin=self._config.margin)
         if best is None:
             return Choice(record_lib.DEFAULT, choice.none_is_faster(self._config.margin))
