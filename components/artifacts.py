@@ -9,6 +9,8 @@ from tfx.types import artifact
 from tfx_perf import errors, metrics, records, report, storage, unmeasured
 
 REPORT_FILE = "report.html"
+REMARK = "remark"
+"""The custom property with what went wrong though the node succeeded, in one line."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -21,6 +23,7 @@ def publish(
     figures: Mapping[str, float | int | None],
     labels: Mapping[str, str | None] = types.MappingProxyType({}),
     page: report.Report | None = None,
+    remark: str = "",
 ) -> None:
     """Writes the payload and the report, and sets the custom properties.
 
@@ -31,14 +34,19 @@ def publish(
         figures: catalogue key to value; those that are None or not finite are left out.
         labels: short strings to record beside the figures; those that are None are left out.
         page: the report, if the artifact has one.
+        remark: what went wrong though the node succeeds; it is logged, and whoever runs a pipeline
+            is shown it. Empty if all is well.
     """
+    remark = " ".join(remark.split())
+    if remark:
+        _LOGGER.warning("%s", remark)
     folder = storage.make_folder(target.uri)
     record.write(folder / file_name)
     if page:
         page.write(folder / REPORT_FILE)
     for key, value in metrics.checked(figures).items():
         target.set_float_custom_property(key, value)
-    for key, label in labels.items():
+    for key, label in {**labels, REMARK: remark or None}.items():
         if label is not None:
             target.set_string_custom_property(key, label)
 
@@ -58,13 +66,15 @@ def publish_unmeasured(
         title: of the report that there would be.
         labels: short strings to record.
     """
+    verdict = f"Nothing was measured: {reason}."
     publish(
         target,
         unmeasured.Unmeasured(reason=reason),
         file_name=unmeasured.FILE_NAME,
         figures={},
         labels=labels,
-        page=report.Report(title=title, verdict=f"Nothing was measured: {reason}."),
+        page=report.Report(title=title, verdict=verdict),
+        remark=verdict,
     )
 
 

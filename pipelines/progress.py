@@ -6,62 +6,98 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from absl import logging as absl_logging
-from tfx.orchestration.portable import launcher
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.orchestration.portable import data_types, launcher
 
 from tfx_perf.pipelines import remarks
 
-_STATES = {True: "done", False: "failed"}
+_FAILED = "failed"
+_SKIPPED = "skipped"  # its condition was false
+_STATES = {mlmd.Execution.CACHED: "from cache", mlmd.Execution.FAILED: _FAILED}
+_DONE = "done"
 
 
 @contextlib.contextmanager
 def shown(terminal: TextIO) -> Iterator[None]:
     """Shows, while the context lasts, the nodes that end in this process.
 
-    TFX logs what it does meanwhile; `quiet.libraries` keeps that, and the rest, in a file.
+    What went wrong in nodes that succeeded is said under them, and once more at the end. TFX logs
+    what it does meanwhile; `quiet.libraries` keeps that, and the rest, in a file.
 
     Args:
         terminal: where a line is written for each node.
     """
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.INFO)
-    try:
-        with _nodes_shown(terminal):
-            yield
-    finally:
-        absl_logging.set_verbosity(verbosity)
-
-
-@contextlib.contextmanager
-def _nodes_shown(terminal: TextIO) -> Iterator[None]:
-    """Wraps what every runner of compiled pipelines starts a node with."""
+    nodes = _Nodes(terminal)
     launch = launcher.Launcher.launch
 
-    def timed(node: launcher.Launcher) -> object:
-        start, ended, said = time.monotonic(), False, []
-        try:
-            result = launch(node)
-            ended, said = True, _decision(node, result)
-            return result
-        finally:
-            name = node._pipeline_node.node_info.id
-            seconds = time.monotonic() - start
-            print(f"  {name:<24}{seconds:7.1f} s  {_STATES[ended]}", file=terminal, flush=True)
-            for line in said:
-                print(f"    {line}", file=terminal, flush=True)
+    def watched(node: launcher.Launcher) -> object:
+        with nodes.watched(node) as watch:
+            watch.result = launch(node)
+        return watch.result
 
-    launcher.Launcher.launch = timed
+    # What every runner of compiled pipelines starts a node with.
+    launcher.Launcher.launch = watched
     try:
         yield
     finally:
         launcher.Launcher.launch = launch
+        absl_logging.set_verbosity(verbosity)
+        nodes.close()
 
 
-def _decision(node: launcher.Launcher, execution: object) -> list[str]:
-    """Returns what a gate has decided and where its report is; nothing of other nodes."""
-    execution_id = getattr(execution, "execution_id", None)
-    if execution_id is None:  # taken from cache
-        return []
-    with node._mlmd_connection as connection:
-        made = remarks.outputs_of(connection.store, execution_id)
-    decided = list(remarks.decisions(made))
-    return [*decided, *remarks.reports(made)] if decided else []
+class _Watch:
+    """A node at work.
+
+    Attributes:
+        result: what its launcher returns; None before that.
+    """
+
+    result: data_types.ExecutionInfo | None = None
+
+
+class _Nodes:
+    """Writes a line for each node, and what there is to say of it."""
+
+    def __init__(self, terminal: TextIO) -> None:
+        self._terminal = terminal
+        self._remarks: list[str] = []
+
+    @contextlib.contextmanager
+    def watched(self, node: launcher.Launcher) -> Iterator[_Watch]:
+        """Says how the node ended when the context does."""
+        name, began, watch = node._pipeline_node.node_info.id, time.monotonic(), _Watch()
+        state, said = _FAILED, []
+        try:
+            yield watch
+            state, said = self._outcome(node, watch.result)
+        finally:
+            self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {state}")
+            for line in said:
+                self._say(f"    {line}")
+
+    def close(self) -> None:
+        """Says the remarks again, which the nodes after them have moved out of sight."""
+        for line in self._remarks:
+            self._say(line)
+
+    def _outcome(
+        self, node: launcher.Launcher, result: data_types.ExecutionInfo | None
+    ) -> tuple[str, list[str]]:
+        """Returns how a node ended, and a gate's decision, remarks and where their reports are."""
+        execution_id = getattr(result, "execution_id", None)
+        if execution_id is None:
+            return _SKIPPED, []
+        with node._mlmd_connection as connection:
+            (execution,) = connection.store.get_executions_by_id([execution_id])
+            made = remarks.outputs_of(connection.store, execution_id)
+        state = _STATES.get(execution.last_known_state, _DONE)
+        found = list(remarks.remarks(made))
+        name = node._pipeline_node.node_info.id
+        self._remarks += [f"Remark on {name}: {remark}" for remark in found]
+        said = [*remarks.decisions(made), *(f"remark: {remark}" for remark in found)]
+        return state, [*said, *remarks.reports(made)] if said else []
+
+    def _say(self, line: str) -> None:
+        print(line, file=self._terminal, flush=True)

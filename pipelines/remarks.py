@@ -1,4 +1,4 @@
-"""What the outputs of a node have to say to whoever looks on: a gate's decision, and reports."""
+"""What the outputs of a node have to say to whoever looks on: decisions, remarks, reports."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -36,6 +36,14 @@ def decisions(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
                 yield verdict + message[len(verdict) :]
             else:
                 yield f"{verdict}: {message}" if message else verdict
+
+
+def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields what went wrong in our components though the node succeeded, a line each."""
+    for artifact in outputs:
+        remark = artifact.custom_properties[artifacts.REMARK].string_value
+        if remark:
+            yield remark
 
 
 def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:

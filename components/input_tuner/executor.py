@@ -1,6 +1,5 @@
 """Tunes the input in a process of its own and publishes the plan."""
 
-import logging
 import pathlib
 import tempfile
 from typing import Any
@@ -19,8 +18,6 @@ from tfx_perf.report import input_report
 _LOG_FILE = "tuning.log"
 # The search keeps its time budget; the rest is for imports and the user's own code.
 _TIMEOUT_BUDGETS, _TIMEOUT_SECONDS = 3, 300
-
-_LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -76,6 +73,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 # The log is kept elsewhere than the message says.
                 obstacle = str(error).partition(" Log: ")[0]
                 reason = f"The search failed, so the default stays: {obstacle}"
+            where = ""
             if obstacle is None:
                 plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))
             else:
@@ -85,7 +83,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     settings=settings,
                     reason=reason,
                 )
-                _LOGGER.warning("%s Log: %s", plan.reason, storage.path(target.uri) / _LOG_FILE)
+                where = f" Log: {storage.path(target.uri) / _LOG_FILE}"
             artifacts.publish(
                 target,
                 plan,
@@ -93,6 +91,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 figures=plan.figures(),
                 labels={"chosen_candidate": plan.chosen, "reused_from": plan.reused_from},
                 page=input_report.report_on(plan),
+                remark=plan.remark and f"{plan.remark}{where}",
             )
             storage.copy(log_path, target.uri)
 

@@ -13,7 +13,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import config, unmeasured
+from tfx_perf import config, errors, unmeasured
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import afterwards, previous, sources, training
 from tfx_perf.input import plan_key, record, tuner
@@ -163,10 +163,9 @@ class _Planning:
 
         try:
             return training.CapturedTraining(run, arguments), ""
-        except Exception as error:  # the input can be measured alone, whatever the code does
+        except (Exception, SystemExit) as error:  # the input can be measured alone
             _LOGGER.warning("Measuring without the training.", exc_info=True)
-            lines = str(error).strip().splitlines() or [""]
-            return None, f"{type(error).__name__}: {lines[0]}"
+            return None, errors.in_one_line(error)
 
     def _training_digest(self) -> str:
         digest = code_digest.training_digest(self._properties)

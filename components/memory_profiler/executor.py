@@ -1,6 +1,5 @@
 """Has the user's training step profiled, in processes of its own, and publishes what was found."""
 
-import logging
 import pathlib
 import tempfile
 from typing import Any
@@ -14,8 +13,6 @@ from tfx_perf.components import artifacts, train_steps
 from tfx_perf.components.memory_profiler import attempts
 from tfx_perf.memory import record
 from tfx_perf.report import memory_report
-
-_LOGGER = logging.getLogger(__name__)
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -51,7 +48,6 @@ class Executor(base_executor.BaseExecutor):
                 json_utils.dumps(input_dict), exec_properties, settings=settings, folder=folder
             ).profile()
             if isinstance(found, unmeasured.Unmeasured):
-                _LOGGER.warning("No memory was profiled: %s.", found.reason)
                 artifacts.publish_unmeasured(
                     target,
                     found.reason,
@@ -72,6 +68,7 @@ class Executor(base_executor.BaseExecutor):
                         ),
                     },
                     page=memory_report.report_on(found),
+                    remark=found.remark,
                 )
             for log in sorted(folder.glob("*.log")):
                 storage.copy(log, target.uri)

@@ -81,9 +81,7 @@ def choose_plan(
                 cause = _cause_of(error)
             culprits, progress = _crashed(pathlib.Path(folder, trial_job.PROGRESS_FILE), cause)
         known = (*(progress.finished if progress else known), *culprits)
-        found = choice.plain(f"the trials failed: their process {cause}").model_copy(
-            update={"trials": known}
-        )
+        found = choice.failed(f"their process {cause}").model_copy(update={"trials": known})
         budget_seconds -= time.time() - progress.began if progress else 0.0
         if not culprits or budget_seconds <= 0:
             break

@@ -66,8 +66,8 @@ def run(
     given: PlanChoice,
     checkpoint_folder: str | None,
     around: Callable[[_Fit], _Fit] = lambda fit: fit,
-) -> record.TrainingRecord | None:
-    """Trains in this process; returns what was measured, None if `run_fn` did not call `fit`.
+) -> record.TrainingRecord | unmeasured.Unmeasured:
+    """Trains in this process; returns what was measured, or why nothing was.
 
     Args:
         job: see `train`.
@@ -98,12 +98,12 @@ def run(
     model_run.publish()
     training.close()
     checkpoints.forget_choice(checkpoint_folder)
-    return training.record
+    return training.record or unmeasured.Unmeasured(reason=training.gap)
 
 
 def publish(
     job: jobs.TrainingJob,
-    found: record.TrainingRecord | None,
+    found: record.TrainingRecord | unmeasured.Unmeasured,
     *,
     model_folder: str,
     target: artifact.Artifact,
@@ -117,14 +117,13 @@ def publish(
         target: the artifact `perf_metrics`.
     """
     notes = _aot_export(model_folder, job.settings.compilation.aot_signature)
-    if found is None:
+    if isinstance(found, unmeasured.Unmeasured):
         # The model is good; losing it because nothing was measured would help nobody.
-        _LOGGER.warning("Nothing was measured: %s.", unmeasured.NO_FIT)
         artifacts.publish_unmeasured(
             target,
-            unmeasured.NO_FIT,
+            found.reason,
             title=training_report.TITLE,
-            labels={"plan": f"not measured: {unmeasured.NO_FIT}"},
+            labels={"plan": f"not measured: {found.reason}"},
         )
         return
     found = found.model_copy(update={"notes": (*found.notes, *notes)})
@@ -135,6 +134,7 @@ def publish(
         figures=found.figures(),
         labels={"plan": str(found.plan), "reused_from": found.reused_from},
         page=training_report.report_on(found),
+        remark=found.remark,
     )
     job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
 

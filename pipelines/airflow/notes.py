@@ -7,7 +7,7 @@ from tfx_perf.pipelines import remarks
 
 
 def note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
-    """Returns one line: whether it came from cache, a gate's decision, where the report is.
+    """Returns one line: whether it came from cache, a gate's decision, remarks, where reports are.
 
     Args:
         store: ML Metadata.
@@ -15,5 +15,5 @@ def note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> s
     """
     said = ["taken from cache"] if execution.last_known_state == mlmd.Execution.CACHED else []
     outputs = remarks.outputs_of(store, execution.id)
-    said += [*remarks.decisions(outputs), *remarks.reports(outputs)]
+    said += [*remarks.decisions(outputs), *remarks.remarks(outputs), *remarks.reports(outputs)]
     return " ".join("; ".join(said).split())

@@ -19,6 +19,7 @@ from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
 from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
 from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.unmeasured import Unmeasured
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 
@@ -169,8 +170,8 @@ def test_what_workers_leave(exchange):
     exchange.folder.mkdir()
     assert exchange.result is None
     assert exchange.first_failure is None
-    exchange.report(WorkerResult(record=None))
-    assert exchange.result.record is None
+    exchange.report(WorkerResult(record=Unmeasured(reason="a test")))
+    assert exchange.result.record.reason == "a test"
     for number, seconds in ((0, 2.0), (1, 1.0)):
         exchange.report_failure(
             WorkerFailure(worker=number, seconds=seconds, message="m", is_users=False)

@@ -1,5 +1,6 @@
 """InputTuner's wiring, its executor on artifacts in temporary folders, and the child's side."""
 
+import html
 import json
 import logging
 import pathlib
@@ -143,6 +144,9 @@ def run_fn(fn_args):
     assert "SIGKILL" in record.reason
     assert "so far" in (pathlib.Path(plan.uri) / "tuning.log").read_text()
     assert f"Log: {plan.uri}/tuning.log" in caplog.text
+    remark = plan.get_string_custom_property("remark")
+    assert remark == f"{record.reason} Log: {plan.uri}/tuning.log"
+    assert remark in caplog.messages
     assert (record.file_count, record.compression, record.key) == (1, "GZIP", {})
     assert record.file_bytes > 0
 
@@ -195,6 +199,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     [
         ("def run_fn(fn_args): pass", "NoFitError: Expected the training code to call"),
         ("def run_fn(fn_args): 1 / 0", "ZeroDivisionError: division by zero"),
+        ("def run_fn(fn_args): raise SystemExit(3)", "SystemExit: 3"),
     ],
 )
 def test_without_a_usable_training_the_input_is_measured_alone(
@@ -203,6 +208,10 @@ def test_without_a_usable_training_the_input_is_measured_alone(
     module = tuning_cases.module(tmp_path / "module.py", body)
     record = plan_split(inputs, module_file=module, time_budget_seconds=2)
     assert record.training_note.startswith(note)
+    assert f"Measured without the training code's step: {note}" in record.remark
+    assert record.remark.splitlines() == [record.remark]
+    page = html.unescape(input_report.report_on(record).render())
+    assert f"{record.reason} {record.training_remark}" in page
     assert (record.batch_size, record.example_count) == (256, tuning_cases.COUNT)
 
 

@@ -83,6 +83,51 @@ def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
     assert not trainer.perf_metrics.has_custom_property("step_time_seconds")
 
 
+_RAISES_ONCE = """
+    tries = []
+    class Raises(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            tries.append(1)
+            if {when}:
+                raise ValueError("no luck")
+    for _ in range(2):
+        try:
+            model.fit(train, steps_per_epoch=20, verbose=0, callbacks=[Raises()])
+        except ValueError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("when", ["True", "len(tries) == 1"])
+def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, caplog):
+    trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, trial_budget_seconds=0)
+    remark = trainer.perf_metrics.get_string_custom_property("remark")
+    assert "Model.fit raised ValueError: no luck, and run_fn went on" in remark
+    assert remark in caplog.messages
+    page = pathlib.Path(trainer.perf_metrics.uri, "report.html").read_text()
+    assert "ValueError: no luck" in page.partition('class="verdict')[2].partition("</div>")[0]
+    if when == "True":
+        assert "no luck" in unmeasured.reason_in(trainer.perf_metrics.uri)
+    else:
+        assert trainer.record.fit_errors == ("ValueError: no luck",)
+        assert trainer.record.train_step_count == 20
+
+
+def test_trials_whose_code_raises_are_said_though_the_training_ends_well(trainer, caplog):
+    # The trials run the code in a folder of their own, so that only they meet this.
+    train = f"""if "optimized-trainer-" in fn_args.serving_model_dir:
+        raise ValueError("no luck in trials")
+    {training_cases.FIT}"""
+    trainer.run(module={"train": train})
+    record = trainer.record
+    assert record.train_step_count == 120
+    assert record.trials_failed
+    assert record.remark == f"Trained with plain fit: {record.plan_reason}."
+    assert "ValueError: no luck in trials" in record.remark
+    assert trainer.perf_metrics.get_string_custom_property("remark") == record.remark
+    assert record.remark in caplog.messages
+
+
 def test_a_module_that_saves_no_model_fails(trainer):
     with pytest.raises(RuntimeError, match="Expected run_fn to save a model"):
         trainer.run(

@@ -111,10 +111,17 @@ def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
 
 
-def test_a_step_that_raises_costs_its_own_figures(trainer):
-    record = record_of(striking(trainer, 20, "raise ValueError('too many rows')"))
+def test_a_step_that_raises_costs_its_own_figures(trainer, caplog):
+    profile = striking(trainer, 20, "raise ValueError('too many rows')")
+    record = record_of(profile)
     assert (record.endings[10], record.endings[20]) == ("measured", "failed")
     assert "too many rows" in record.step("plain", 20).reason
+    assert "Not all was measured: batch" in record.remark
+    assert record.remark.count("too many rows") == 1
+    (message,) = [each for each in caplog.messages if each == record.remark]
+    assert profile.get_string_custom_property("remark") == message
+    verdict = page_of(profile).partition('class="verdict')[2].partition("</div>")[0]
+    assert "too many rows" in verdict
 
 
 @pytest.mark.slow
@@ -170,6 +177,7 @@ def test_a_module_that_does_not_come_to_fit(reason, trainer):
     assert reason in found
     assert "\n" not in found
     assert profile.get_string_custom_property("not_measured") == found
+    assert profile.get_string_custom_property("remark") == f"Nothing was measured: {found}."
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
 
 

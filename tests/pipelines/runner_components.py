@@ -5,6 +5,8 @@ import pathlib
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
+from tfx_perf.components import artifacts, types
+
 
 @tfx.dsl.components.component
 def Choose(
@@ -24,6 +26,14 @@ def Work(
     if pathlib.Path(obstacle).exists():
         raise ValueError("there is an obstacle")
     done.value = 1
+
+
+@tfx.dsl.components.component
+def Stumble(
+    metrics: tfx.dsl.components.OutputArtifact[types.PerfMetrics],
+) -> None:
+    """Ends well, and has something to say, as OptimizedTrainer does."""
+    artifacts.publish_unmeasured(metrics, "run_fn raised", title="a test", labels={})
 
 
 @tfx.dsl.components.component

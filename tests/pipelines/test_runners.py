@@ -2,12 +2,14 @@
 
 import io
 import pathlib
+import re
 
 import pytest
 import runner_components
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
+from tfx.dsl.components.base import base_node
 
 from tfx_perf.pipelines import beam_runner, local_runner, progress
 
@@ -48,6 +50,12 @@ def _states(folder: pathlib.Path, kind: str, node: str) -> list[str]:
     ]
 
 
+def _ends(terminal: io.StringIO) -> dict[str, str]:
+    """Returns how the nodes ended, by what the terminal shows."""
+    lines = re.findall(r"^  (\S+) +[\d.]+ s  (.+)$", terminal.getvalue(), re.MULTILINE)
+    return dict(lines)
+
+
 @pytest.mark.parametrize("runner", _RUNNERS)
 def test_a_condition_follows_the_parameter(tmp_path, runner):
     _RUNNERS[runner](_pipeline(tmp_path))
@@ -63,32 +71,50 @@ def test_a_run_goes_on_where_one_before_failed(tmp_path, runner):
     terminal = io.StringIO()
     with pytest.raises(Exception, match="obstacle"), progress.shown(terminal):
         _RUNNERS[runner](_pipeline(tmp_path))
-    shown = terminal.getvalue()
-    assert "Choose" in shown
-    assert "Work" in shown
-    assert "failed" in shown
+    assert _ends(terminal) == {"Choose": "done", "OnlyIfLarge": "skipped", "Work": "failed"}
     assert _states(tmp_path, "Work", "Work") == ["FAILED"]
     (tmp_path / "obstacle").unlink()
-    _RUNNERS[runner](_pipeline(tmp_path))
+    terminal = io.StringIO()
+    with progress.shown(terminal):
+        _RUNNERS[runner](_pipeline(tmp_path))
+    assert _ends(terminal) == {"Choose": "from cache", "Work": "done", "OnlyIfLarge": "skipped"}
     assert _states(tmp_path, "Choose", "Choose") == ["COMPLETE", "CACHED"]
     assert _states(tmp_path, "Work", "Work") == ["FAILED", "COMPLETE"]
 
 
-
-def test_a_gates_decision_is_shown_where_people_look(tmp_path):
-    database = str(tmp_path / "metadata.sqlite")
+def _shown(folder: pathlib.Path, component: base_node.BaseNode) -> list[str]:
+    """Runs the component and returns the lines that the terminal shows."""
+    database = str(folder / "metadata.sqlite")
     pipeline = tfx.dsl.Pipeline(
-        pipeline_name="judged",
-        pipeline_root=str(tmp_path / "artifacts"),
-        components=[runner_components.Judge()],
+        pipeline_name="one",
+        pipeline_root=str(folder / "artifacts"),
+        components=[component],
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
             database
         ),
+        enable_cache=True,
     )
     terminal = io.StringIO()
     with progress.shown(terminal):
         local_runner.run(pipeline)
-    node, decision, report = terminal.getvalue().splitlines()
+    return terminal.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("state", ["done", "from cache"])
+def test_what_went_wrong_is_said_though_the_node_succeeded(tmp_path, state):
+    if state == "from cache":
+        _shown(tmp_path, runner_components.Stumble())
+    node, remark, report, closing = _shown(tmp_path, runner_components.Stumble())
+    assert node.startswith("  Stumble ")
+    assert node.endswith(f" s  {state}")
+    assert remark == "    remark: Nothing was measured: run_fn raised."
+    (page,) = tmp_path.rglob("report.html")
+    assert report == f"    report: {page}"
+    assert closing == "Remark on Stumble: Nothing was measured: run_fn raised."
+
+
+def test_a_gates_decision_is_shown_where_people_look(tmp_path):
+    node, decision, report = _shown(tmp_path, runner_components.Judge())
     assert node.startswith("  Judge ")
     assert decision == "    REFUSED by 2 of 17 checks."
     (page,) = tmp_path.rglob("report.html")

@@ -15,6 +15,9 @@ Plan = Literal["plain", "xla"]
 # How a batch size ended. `failed`: it raised, or could not be measured; `killed`: its process was.
 Status = Literal["measured", "failed", "out of memory", "killed", "timed out", "not run"]
 
+# Of these the module, the machine or the time is to blame; that a batch is too large is a finding.
+_WRONG: tuple[Status, ...] = ("failed", "killed", "timed out")
+
 
 class StateSizes(records.Record):
     """What a training step holds on one replica, whatever the batch size.
@@ -196,10 +199,27 @@ class ProfileRecord(records.Record):
     @property
     def endings(self) -> dict[int, Status]:
         """How each batch size ended, ascending: the worst of its training and its step."""
-        found: dict[int, Status] = {}
+        return {size: item.status for size, item in self._worst.items()}
+
+    @property
+    def remark(self) -> str:
+        """What went wrong, in a sentence; empty if nothing did."""
+        sizes: dict[str, list[str]] = {}
+        for size, item in self._worst.items():
+            if item.status in _WRONG:
+                sizes.setdefault(item.reason, []).append(f"{size:,}")
+        ended = [
+            f"batch{'es' if len(found) > 1 else ''} {', '.join(found)}: {reason}"
+            for reason, found in sizes.items()
+        ]
+        return f"Not all was measured: {'; '.join(ended)}." if ended else ""
+
+    @property
+    def _worst(self) -> dict[int, Footprint | StepMemory]:
+        found: dict[int, Footprint | StepMemory] = {}
         for item in (*self.footprints, *(step for step in self.steps if step.plan == "plain")):
-            if found.get(item.batch_size, "measured") == "measured":
-                found[item.batch_size] = item.status
+            if item.batch_size not in found or found[item.batch_size].status == "measured":
+                found[item.batch_size] = item
         return dict(sorted(found.items()))
 
     @property

@@ -167,7 +167,8 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
 def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
     speed = formatting.format_value("examples_per_second", figures["examples_per_second"])
-    return f"Trained with {record.plan}: {record.plan_reason}. {speed} examples after warm-up."
+    said = f"Trained with {record.plan}: {record.plan_reason}. {speed} examples after warm-up."
+    return " ".join([said, *record.fit_remarks])
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

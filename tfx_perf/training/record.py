@@ -31,6 +31,7 @@ class TrainingRecord(PlanChoice):
         xla: XLA's account of it; None if XLA compiled nothing.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
+        fit_errors: what calls of `fit` raised that the user's code went on without.
         notes: what happened on the way, and what could not be measured and why.
 
     The others are those of `PlanChoice`, and catalogue metrics of the same name.
@@ -74,11 +75,25 @@ class TrainingRecord(PlanChoice):
     misalignments: tuple[Misalignment, ...] = ()
     losses: dict[str, tuple[float, ...]]
     advice: tuple[Advice, ...] = ()
+    fit_errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
     resumed_step: int | None = None
     checkpoint_time_seconds: float = 0.0
+
+    @property
+    def remark(self) -> str:
+        """What went wrong though there is a model, in sentences; empty if nothing did."""
+        said = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
+        return " ".join([*said, *self.fit_remarks])
+
+    @property
+    def fit_remarks(self) -> list[str]:
+        """What there is to say of `fit_errors`."""
+        return [
+            f"A call of Model.fit raised {error}, and run_fn went on." for error in self.fit_errors
+        ]
 
     def figures(self) -> dict[str, float | None]:
         """Returns the record's metrics, keyed by the catalogue."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf import config
+from tfx_perf import config, errors, unmeasured
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import collector, measuring, memory_watch
@@ -65,6 +65,7 @@ class TrainingSession:
         self._longest: measuring.EndedTraining | None = None
         self._loop: Loop | None = None
         self._fit_count = 0
+        self._fit_errors: tuple[str, ...] = ()
         self._clock = SaveClock()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
@@ -80,10 +81,19 @@ class TrainingSession:
         if self._longest is None:
             return None
         try:
-            return self._longest.record()
+            return self._longest.record().model_copy(update={"fit_errors": self._fit_errors})
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
             return None
+
+    @property
+    def gap(self) -> str:
+        """Why there is no record, in a sentence without its full stop."""
+        if self._fit_errors:
+            return f"Model.fit raised {self._fit_errors[0]}, and run_fn went on without it"
+        if self._fit_count:
+            return "Model.fit trained, but could not be measured; the log says why"
+        return unmeasured.NO_FIT
 
     def reserve(self) -> None:
         """Takes the checkpoint folder for this process, as `fit` does if nobody did.
@@ -114,6 +124,13 @@ class TrainingSession:
         Raises:
             UserError: see `reserve`; also what `Recovery.fit` raises.
         """
+        try:
+            return self._carry_out(call)
+        except Exception as error:  # which the user's code may catch
+            self._fit_errors += (errors.in_one_line(error),)
+            raise
+
+    def _carry_out(self, call: FitCall) -> Any:
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own

@@ -26,6 +26,8 @@ class PlanChoice(records.Record):
         fit_step_count: training steps of the `fit` that was tried; None if none was.
         fit: the `fit` that was tried; see `fit_key`. Empty if none was.
         key: what the choice depends on beside that; see `plan_key`. Empty if nobody asked.
+        trials_failed: whether something went wrong with the trials as a whole; `plan_reason` says
+            what.
         is_settled: whether trials with the same key would find the same: they came to an end.
         reused_from: the artifact of the run that had the trials, if it was another run.
     """
@@ -43,6 +45,7 @@ class PlanChoice(records.Record):
     fit_step_count: int | None = None
     fit: dict[str, str] = {}
     key: dict[str, str] = {}
+    trials_failed: bool = False
     is_settled: bool = False
     reused_from: str | None = None
 
@@ -55,3 +58,14 @@ def plain(reason: str, *, is_settled: bool = False) -> PlanChoice:
         is_settled: whether it will be the same the next time.
     """
     return PlanChoice(plan=PLAIN_FIT, plan_reason=reason, is_settled=is_settled)
+
+
+def failed(cause: str) -> PlanChoice:
+    """Returns the choice of plain `fit` where the trials could not be made.
+
+    Args:
+        cause: of that, in one sentence.
+    """
+    return PlanChoice(
+        plan=PLAIN_FIT, plan_reason=f"the trials failed: {cause}", trials_failed=True
+    )

@@ -63,7 +63,7 @@ def by_trials(
         ).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
-        return choice.plain(f"the trials failed: {errors.in_one_line(error)}")
+        return choice.failed(errors.in_one_line(error))
     seconds = time.perf_counter() - began
     return found.model_copy(
         update={
