@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import IO
 
-from tfx_perf import errors
+from tfx_perf import activity, errors
 from tfx_perf.components import child, turns_job
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.hardware import onednn
@@ -68,6 +68,7 @@ def train(
         MeasurementError: one of them failed, or the time was too short.
         UserError: one of them cannot be run.
     """
+    activity.say(f"training {' and '.join(trainings)} in turns")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     with (

@@ -2,14 +2,18 @@
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from absl import logging as absl_logging
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.orchestration.portable import data_types, launcher
 
+from tfx_perf import activity, periodic
 from tfx_perf.pipelines import remarks
+
+PULSE = "..."
+"""What follows the time in the lines of a node that is still at work."""
 
 _FAILED = "failed"
 _SKIPPED = "skipped"  # its condition was false
@@ -18,19 +22,21 @@ _DONE = "done"
 
 
 @contextlib.contextmanager
-def shown(terminal: TextIO) -> Iterator[None]:
+def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[None]:
     """Shows, while the context lasts, the nodes that end in this process.
 
-    What went wrong in nodes that succeeded is said under them, and once more at the end. TFX logs
-    what it does meanwhile; `quiet.libraries` keeps that, and the rest, in a file.
+    A node that takes long says now and then what it is doing. What went wrong in nodes that
+    succeeded is said under them, and once more at the end. TFX logs what it does meanwhile;
+    `quiet.libraries` keeps that, and the rest, in a file.
 
     Args:
         terminal: where a line is written for each node.
+        pulse_seconds: time between two lines of a node that is still at work.
     """
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.INFO)
-    nodes = _Nodes(terminal)
     launch = launcher.Launcher.launch
+    nodes = _Nodes(terminal, pulse_seconds=pulse_seconds)
 
     def watched(node: launcher.Launcher) -> object:
         with nodes.watched(node) as watch:
@@ -40,7 +46,8 @@ def shown(terminal: TextIO) -> Iterator[None]:
     # What every runner of compiled pipelines starts a node with.
     launcher.Launcher.launch = watched
     try:
-        yield
+        with activity.watched() as nodes.activity:
+            yield
     finally:
         launcher.Launcher.launch = launch
         absl_logging.set_verbosity(verbosity)
@@ -58,10 +65,17 @@ class _Watch:
 
 
 class _Nodes:
-    """Writes a line for each node, and what there is to say of it."""
+    """Writes a line for each node, and what there is to say of it.
 
-    def __init__(self, terminal: TextIO) -> None:
+    Attributes:
+        activity: returns what the node at work has said last.
+    """
+
+    activity: Callable[[], str]
+
+    def __init__(self, terminal: TextIO, *, pulse_seconds: float) -> None:
         self._terminal = terminal
+        self._pulse_seconds = pulse_seconds
         self._remarks: list[str] = []
 
     @contextlib.contextmanager
@@ -69,13 +83,22 @@ class _Nodes:
         """Says how the node ended when the context does."""
         name, began, watch = node._pipeline_node.node_info.id, time.monotonic(), _Watch()
         state, said = _FAILED, []
+
+        def line(what: str) -> str:
+            return f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}"
+
         try:
-            yield watch
+            activity.say("")
+            with periodic.calling(
+                lambda: self._say(line(f"{PULSE} {self.activity() or 'at work'}")),
+                seconds=self._pulse_seconds,
+            ):
+                yield watch
             state, said = self._outcome(node, watch.result)
         finally:
-            self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {state}")
-            for line in said:
-                self._say(f"    {line}")
+            self._say(line(state))
+            for each in said:
+                self._say(f"    {each}")
 
     def close(self) -> None:
         """Says the remarks again, which the nodes after them have moved out of sight."""

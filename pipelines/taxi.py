@@ -10,7 +10,6 @@ import shutil
 import sys
 
 import tensorflow_model_analysis as tfma
-from absl import logging
 from tfx import v1 as tfx
 from tfx.components.trainer import executor as trainer_executor
 from tfx.dsl.components.base import executor_spec
@@ -20,7 +19,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.pipelines import local_runner
+from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
 from tfx_perf.training.lines import keras_line
@@ -28,6 +27,8 @@ from tfx_perf.training.lines import keras_line
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1
 STOCK_FILE = "stock_metrics.json"
+
+_PULSE_SECONDS = 1.0  # for a status line that is overwritten
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
 _BATCH_SIZES = re.compile(r"^(TRAIN|EVAL)_BATCH_SIZE = \d+$", re.MULTILINE)
@@ -185,7 +186,14 @@ def run_pipeline(run: TaxiRun) -> None:
 
 
 def run_in_process(
-    *, folder: str, batch_size: int, train_steps: int, eval_steps: int, label: str, config: str
+    *,
+    folder: str,
+    batch_size: int,
+    train_steps: int,
+    eval_steps: int,
+    label: str,
+    config: str,
+    progress_path: str,
 ) -> None:
     """Runs the pipeline from plain values; what `components.child` calls.
 
@@ -196,15 +204,18 @@ def run_in_process(
         eval_steps: steps of validation.
         label: of the run.
         config: a `PerfConfig` as JSON.
+        progress_path: the file where `progress.shown` says how far it is.
     """
-    logging.set_verbosity(logging.INFO)
-    run_pipeline(
-        TaxiRun(
-            folder=pathlib.Path(folder),
-            batch_size=batch_size,
-            train_steps=train_steps,
-            eval_steps=eval_steps,
-            label=label,
-            config=PerfConfig.from_json(config),
-        )
+    run = TaxiRun(
+        folder=pathlib.Path(folder),
+        batch_size=batch_size,
+        train_steps=train_steps,
+        eval_steps=eval_steps,
+        label=label,
+        config=PerfConfig.from_json(config),
     )
+    with (
+        open(progress_path, "w", encoding="utf-8") as terminal,
+        progress.shown(terminal, pulse_seconds=_PULSE_SECONDS),
+    ):
+        run_pipeline(run)

@@ -13,7 +13,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import config, errors, unmeasured
+from tfx_perf import activity, config, errors, unmeasured
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import afterwards, previous, sources, training
 from tfx_perf.input import plan_key, record, tuner
@@ -152,6 +152,7 @@ class _Planning:
 
         A module or a split that is not there is the user's mistake, and raised.
         """
+        activity.say("running the training code up to its fit")
         arguments = trainer_args.fn_args(
             self._inputs, trainer_args.outputs_in(folder), self._properties
         )

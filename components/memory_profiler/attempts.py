@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx_perf import config, errors, unmeasured
+from tfx_perf import activity, config, errors, unmeasured
 from tfx_perf.components import child
 from tfx_perf.components.memory_profiler import jobs
 from tfx_perf.memory import claim, footprint, peak, profile, record
@@ -124,6 +124,7 @@ class Attempts:
         )
 
     def _footprint(self, size: int) -> Footprint:
+        activity.say(f"batch size {size:,}: the first steps of training")
         place = self._folder / jobs.footprint_file(size)
         try:
             self._run(

@@ -7,7 +7,7 @@ import time
 import types
 from collections.abc import Mapping
 
-from tfx_perf import errors
+from tfx_perf import activity, errors
 from tfx_perf.components import child
 from tfx_perf.components.optimized_trainer import trial_job
 from tfx_perf.components.optimized_trainer.job import TrainingJob
@@ -48,6 +48,7 @@ def choose_plan(
         UserError: the module, the splits or the examples are not there.
     """
     began = time.perf_counter()
+    activity.say("running the training code up to its fit, for the trials")
     log_folder.mkdir(parents=True, exist_ok=True)
     known: tuple[TrialRecord, ...] = ()
     for log_name in _LOG_FILES:

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from slow_data import slow, slowed
 
+from tests import sayings
 from tfx_perf import errors, formatting, metrics
 from tfx_perf.config import InputConfig
 from tfx_perf.input import candidate, choice, measure, search, tuner
@@ -94,7 +95,10 @@ def tune(source, *candidates, **settings):
 
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_faster_candidate_is_chosen(make_source, tmp_path):
-    record = tune(slowed(make_source(), 0.02), Columns())
+    with sayings.kept() as said:
+        record = tune(slowed(make_source(), 0.02), Columns())
+    assert {"finding out what holds training up", "examining columns"} < set(said)
+    assert any(text.startswith("measuring default, columns") for text in said)
     chosen = record.outcome("columns")
     assert record.chosen == "columns"
     assert (chosen.status, record.outcome("default").status) == ("chosen", "measured")

@@ -1,10 +1,12 @@
 """Components that finish at once, for the runners' tests."""
 
 import pathlib
+import time
 
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
+from tfx_perf import activity
 from tfx_perf.components import artifacts, types
 
 
@@ -25,6 +27,17 @@ def Work(
     """Fails while there is an obstacle."""
     if pathlib.Path(obstacle).exists():
         raise ValueError("there is an obstacle")
+    done.value = 1
+
+
+@tfx.dsl.components.component
+def TakeLong(
+    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
+) -> None:
+    """Says what it does and then does it for some time."""
+    time.sleep(1.0)
+    activity.say("counting sheep")
+    time.sleep(1.0)
     done.value = 1
 
 

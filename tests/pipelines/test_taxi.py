@@ -38,6 +38,7 @@ def _run(folder: pathlib.Path, *, label: str, config: dict) -> metadata.Run:
             "eval_steps": 20,
             "label": label,
             "config": PerfConfig.from_dict({**_CHEAP, **config}).to_json(),
+            "progress_path": str(folder / f"{label}.txt"),
         },
         timeout_seconds=600,
         log_path=folder / f"{label}.log",

@@ -12,7 +12,9 @@ import pytest
 from tfx_perf import metadata
 from tfx_perf.templates import copying
 
-_NODE_LINE = re.compile(r"  \S+ +[\d.]+ s  done")
+_SHOWN_LINE = re.compile(
+    r"  \S+ +[\d.]+ s  (done|from cache|skipped|\.\.\. .+)|    .+|Remark on .+"
+)
 
 
 def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
@@ -22,7 +24,7 @@ def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
         env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert all(_NODE_LINE.fullmatch(line) for line in done.stderr.splitlines())
+    assert all(_SHOWN_LINE.fullmatch(line) for line in done.stderr.splitlines())
     return done.stdout + done.stderr
 
 

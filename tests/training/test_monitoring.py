@@ -4,6 +4,7 @@ import array
 import contextlib
 import importlib
 import logging
+import re
 import shutil
 import socket
 import subprocess
@@ -21,11 +22,13 @@ import tensorflow as tf
 from model_cases import captured
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import sayings
 from tests.ports import free_port
 from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import collector, meters, session
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.monitoring import announcing
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.timer import StepTimer
@@ -230,6 +233,20 @@ def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
     )
     session_with(None).fit(captured(model_cases.dense(keras), model_cases.regression()))
     assert started == []
+
+
+def test_who_waits_is_told_how_far_it_is(keras, monkeypatch):
+    monkeypatch.setattr(announcing, "_SECONDS", 0.001)
+    made = session_with(None)
+    call = captured(model_cases.dense(keras), model_cases.regression(), epochs=40)
+    total = 40 * model_cases.BATCHES
+    with sayings.kept() as said:
+        made.fit(call)
+    counted = [re.fullmatch(rf"training: ([\d,]+) of {total:,} steps done", text) for text in said]
+    counts = [int(found[1].replace(",", "")) for found in counted if found]
+    assert counts == sorted(counts)
+    assert 0 <= counts[0] < counts[-1] <= total
+    assert made.record.train_step_count == total
 
 
 def test_the_port_is_free_before_between_and_afterwards(keras, port):

@@ -115,8 +115,9 @@ def _run(
     """Runs one pipeline in a process of its own and sums it up."""
     from tfx_perf.components import child
 
-    log_path = folder / "pipeline.log"
-    with progress.following(log_path):
+    log_path, progress_path = folder / "pipeline.log", folder / "progress.txt"
+    progress_path.unlink(missing_ok=True)  # of a run before
+    with progress.following(progress_path):
         child.run_in_child(
             "tfx_perf.pipelines.taxi:run_in_process",
             {
@@ -126,6 +127,7 @@ def _run(
                 "eval_steps": max(1, steps * 15 // 100),  # the template's proportion
                 "label": f"run {_completed_runs(folder)}",
                 "config": settings.to_json(),
+                "progress_path": str(progress_path),
             },
             timeout_seconds=_TIMEOUT_SECONDS,
             log_path=log_path,

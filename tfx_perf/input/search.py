@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfx_perf import activity
 from tfx_perf import config as perf_config
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
@@ -139,6 +140,7 @@ class Search:
         if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)
         candidate, tuned = self._prepared[name]
+        activity.say(f"comparing {name} with the default for the last time")
         final = self._in_training.compare(
             candidate,
             default=self._examination.default.dataset,
@@ -164,6 +166,7 @@ class Search:
         deadline_seconds: float,
         shuffle: quality_lib.ShuffleQuality | None = None,
     ) -> bool:
+        activity.say(f"examining {candidate.name}")
         if candidate.holds_split:  # so that its preparation is that of a first run
             page_cache.drop(self._source.files)
         found = self._examination.examine(
@@ -178,6 +181,7 @@ class Search:
         self, names: Sequence[str], *, share: float, decided: measure.Decided = measure.never
     ) -> measure.Samples:
         """Measures the default and the named candidates, and fills in their outcomes."""
+        activity.say(f"measuring {', '.join([record_lib.DEFAULT, *names])} in turns")
         contenders = {
             record_lib.DEFAULT: measure.Contender(self._examination.default.dataset),
             **{name: measure.Contender(self._prepared[name][1]) for name in names},

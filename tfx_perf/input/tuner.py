@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tfx_perf import activity
 from tfx_perf import config as perf_config
 from tfx_perf.advice import Advice
 from tfx_perf.input import advice, copy_trial, diagnose, file_state, page_cache
@@ -57,9 +58,11 @@ def tune(
     """
     budget = time_budget_lib.TimeBudget(config.time_budget_seconds)
     endless = source.replace_options(num_epochs=None, shuffle=True)
+    activity.say("reading TFXIO's default")
     search = search_lib.Search(endless, config=config, train=train, budget=budget)
     reference = search.reference
     count = reference.digest.count if reference.complete else example_count
+    activity.say("finding out what holds training up")
     diagnosis = diagnose.diagnose(endless, train=train, seconds=budget.left(_DIAGNOSED))
     if diagnosis.is_fed:
         found = search_lib.Choice(record_lib.DEFAULT, diagnosis.verdict)
@@ -71,6 +74,7 @@ def tune(
             _all_candidates(search) if candidates is None else candidates, diagnosis=diagnosis
         )
     search.release()
+    activity.say("reading from a cold page cache")
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
         seconds = min(_MAX_COLD_SECONDS, budget.left(_COLD) / 2)
         _measure_cold(search, name, endless, seconds=seconds, example_count=count)

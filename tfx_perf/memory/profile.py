@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import autograph, errors, formatting, hlo, interception
+from tfx_perf import activity, autograph, errors, formatting, hlo, interception
 from tfx_perf.config import MemoryConfig
 from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
 from tfx_perf.memory.progress import ProfileProgress
@@ -119,6 +119,8 @@ class _Profiling:
 
     def _note(self, progress: ProfileProgress) -> None:
         self._progress = progress
+        if progress.running is not None:
+            activity.say(f"batch size {progress.running.batch_size:,}: {progress.running.work}")
         self._watch(progress)
 
     def _measure(self, size: int) -> None:

@@ -16,6 +16,7 @@ from tfx_perf.training import collector, measuring, memory_watch
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.held_memory import HeldMemory
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.plan import TrainingPlan
@@ -152,6 +153,7 @@ class TrainingSession:
                 collector.spared() as live.pauses,
                 energy.counted() as used,
                 memory_watch.watching() as memory,
+                announcing(live, step_count=loop.total_length),
             ):
                 outcome = self._train(loop, result, recovery=recovery, notes=notes)
             fit_seconds = time.perf_counter() - started  # without the end of the server

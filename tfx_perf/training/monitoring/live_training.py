@@ -64,9 +64,9 @@ class LiveTraining:
 
     def figures(self) -> dict[str, float | None]:
         """Returns the metrics that are known by now, keyed by the catalogue; None is unknown."""
+        steps = self.step_count
         with self._lock:
             timer = self._loop.timer
-            steps = self._count(timer)
             recent = self._recent(timer)
         steady = recent.steady_seconds()
         mean = float(np.mean(steady)) if len(steady) else None
@@ -89,6 +89,12 @@ class LiveTraining:
                 (recovery.oom_count if recovery else 0) + (oom_guard.oom_count if oom_guard else 0)
             ),
         }
+
+    @property
+    def step_count(self) -> int:
+        """Training steps that were run by now."""
+        with self._lock:
+            return self._count(self._loop.timer)
 
     @property
     def loss(self) -> float | None:

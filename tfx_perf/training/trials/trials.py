@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import datasets
+from tfx_perf import activity, datasets
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import families
@@ -141,10 +141,10 @@ class Trials:
         return now + max(0.0, self._deadline - now) * _CHECK_SHARE
 
     def _try(self, plans: Iterable[TrainingPlan]) -> None:
+        running = tuple(plans)
+        activity.say(f"trying {', '.join(map(str, running))}")
         self._watch(
-            TrialProgress(
-                began=self._began, running=tuple(plans), finished=tuple(self._finished)
-            )
+            TrialProgress(began=self._began, running=running, finished=tuple(self._finished))
         )
 
     def _schedule(self, contenders: list[Contender], one_batch: tf.data.Dataset) -> Schedule:

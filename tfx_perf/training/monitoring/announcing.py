@@ -1,0 +1,29 @@
+"""Says how far a training is, where somebody waits for it."""
+
+import contextlib
+
+from tfx_perf import activity, periodic
+from tfx_perf.training.monitoring.live_training import LiveTraining
+
+_SECONDS = 2.0
+
+
+def announcing(
+    training: LiveTraining, *, step_count: int | None
+) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which another thread says how many steps are done.
+
+    The training does nothing for it. Where nobody waits there is no thread.
+
+    Args:
+        training: what to tell of.
+        step_count: steps of the whole `fit`; None if unknown.
+    """
+    if not activity.is_watched():
+        return contextlib.nullcontext()
+    of = f" of {step_count:,}" if step_count else ""
+    activity.say("training")
+    return periodic.calling(
+        lambda: activity.say(f"training: {training.step_count:,}{of} steps done"),
+        seconds=_SECONDS,
+    )
