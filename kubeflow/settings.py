@@ -5,9 +5,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import pydantic
-import yaml
 
-from tfx_perf import errors
+from tfx_perf import errors, validation
 from tfx_perf.kubeflow.node_settings import NodeSettings
 
 
@@ -66,12 +65,8 @@ class KubeflowSettings(pydantic.BaseModel):
         try:
             return cls.model_validate(settings)
         except pydantic.ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"]) or "settings"
-            expected = first["msg"].removeprefix("Value error, ")
-            raise errors.UserError(
-                f"{source}: expected {expected}. Received: {where}={first['input']!r}."
-            ) from error
+            explanation = validation.explain(error, model=cls, source=source)
+            raise errors.UserError(explanation) from error
 
     @classmethod
     def from_yaml(cls, path: str | pathlib.Path) -> "KubeflowSettings":
@@ -80,11 +75,4 @@ class KubeflowSettings(pydantic.BaseModel):
         Raises:
             UserError: the file cannot be read, is not YAML, or holds a wrong setting.
         """
-        try:
-            values = yaml.safe_load(pathlib.Path(path).read_text(encoding="utf-8"))
-        except (OSError, yaml.YAMLError) as error:
-            reason = " ".join(str(error).split())
-            raise errors.UserError(
-                f"Expected a readable YAML file. Received: path={path} ({reason})."
-            ) from error
-        return cls.of(values, source=str(path))
+        return cls.of(validation.read_yaml(path), source=str(path))

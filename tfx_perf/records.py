@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 import pydantic
 import upath
 
-from tfx_perf import errors, storage
+from tfx_perf import errors, storage, validation
 
 RecordT = TypeVar("RecordT", bound="Record")
 
@@ -71,7 +71,7 @@ class Record(pydantic.BaseModel):
             where = ".".join(str(part) for part in first["loc"])
             raise errors.UserError(
                 f"Expected a valid {cls.SCHEMA} in {source}. Received: {where}={first['input']!r}"
-                f" ({first['msg']})."
+                f" (expected {validation.expected(first)})."
             ) from error
 
     def write(self, path: str | pathlib.Path | upath.UPath) -> None:

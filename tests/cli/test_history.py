@@ -301,6 +301,48 @@ def test_a_ledger_has_a_history_too(ledger, source, tmp_path, capsys):
     assert newest["environment"] == {"device_kind": "CPU"}
 
 
+@pytest.mark.parametrize("root", [".", "artifacts", "below/.."])
+def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
+    recorder, database, run_command, root
+):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    folder = database.parent
+    for name in ("artifacts/Trainer", "below"):
+        (folder / name).mkdir(parents=True)
+    if root == "below/..":
+        database = database.rename(folder / "below" / database.name)
+    done = run_command("history", folder / root, "--json")
+    assert done.returncode == 0, done.stderr
+    assert [run["run_id"] for run in json.loads(done.stdout)] == ["run-1"]
+
+
+@pytest.mark.parametrize(
+    ("databases", "words"),
+    [
+        ([], ["a ledger's JSON file", "metadata.sqlite", "has neither. Give the file"]),
+        (["a/metadata.sqlite", "b/metadata.sqlite"], ["several. Give one of them: ", "b/metadata"]),
+    ],
+)
+def test_a_folder_that_stands_for_nothing_is_said_in_one_line(
+    tmp_path, run_command, databases, words
+):
+    root = tmp_path / "root"
+    (root / "Trainer" / "model").mkdir(parents=True)
+    for name in databases:
+        (root / name).parent.mkdir()
+        (root / name).touch()
+    done = run_command("history", root)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    for word in [f"Received: path={root}", *words]:
+        assert word in line
+
+
+def test_an_empty_folder_is_a_ledger_without_runs(tmp_path, run_command):
+    done = run_command("history", tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path} holds no runs.\n")
+
+
 def test_trends_mark_the_verdicts(ledger, tmp_path, run_command):
     done = run_command("history", in_file(ledger, tmp_path))
     assert done.returncode == 0, done.stderr

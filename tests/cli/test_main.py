@@ -12,6 +12,15 @@ def test_version(run_command):
     assert (done.returncode, done.stdout.strip()) == (0, f"tfx-perf {tfx_perf.__version__}")
 
 
+def test_the_package_is_the_command():
+    command = [sys.executable, "-m", "tfx_perf"]
+    done = subprocess.run([*command, "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, f"tfx-perf {tfx_perf.__version__}")
+    done = subprocess.run([*command, "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("tfx-perf: ")
+
+
 def test_without_a_subcommand_it_shows_the_help(run_command):
     done = run_command()
     assert done.returncode == 0

@@ -54,7 +54,8 @@ def command(
 
     SOURCE is ML Metadata that a pipeline records its runs in (a SQLite file, or
     mysql://user:password@host:port/database, or postgresql://…), or a ledger of blessed
-    runs (its JSON file, or the gate's baseline_uri). It is only read.
+    runs (its JSON file, or the gate's baseline_uri), or a pipeline's root that has the SQLite
+    file metadata.sqlite in it or beside it. It is only read.
     """
     keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
@@ -72,9 +73,7 @@ def command(
         if len(runs) > 1:
             terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
     else:
-        database = pathlib.Path(source, "metadata.sqlite")
-        hint = f" Its {database.name} is another SOURCE: {database}." if database.exists() else ""
-        terminal.show(markup.escape(f"{source} holds no runs.{hint}"))
+        terminal.show(markup.escape(f"{source} holds no runs."))
 
 
 def _key(name: str) -> str:

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import json
 import logging
+import pathlib
 from collections.abc import Iterable, Mapping
 
 import upath
@@ -18,6 +19,12 @@ from tfx_perf.metadata import Run
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
+_DATABASES = "metadata.sqlite", "metadata.db"  # as our templates name it, and TFX's
+_EXPECTED = (
+    "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON file, or "
+    "the folder at baseline_uri"
+)
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -28,8 +35,9 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
     be read; ML Metadata itself keeps six decimals and no environment.
 
     Args:
-        source: a database (see `metadata_store.open_store`), a ledger's JSON file, or the
-            folder at `baseline_uri`. Ledgers hold only runs that are blessed, or were.
+        source: a database (see `metadata_store.open_store`), a ledger's JSON file, the folder at
+            `baseline_uri`, or a folder that `resolved` finds a database for. Ledgers hold only
+            runs that are blessed, or were.
         pipeline: only this pipeline's runs, and those in ledgers of earlier versions, which
             know none.
         limit: at most this many; None for all.
@@ -37,6 +45,7 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
     Raises:
         UserError: there is nothing there, or it is damaged, or it has no such pipeline.
     """
+    source = resolved(source)
     if is_metadata(source):
         runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
@@ -55,6 +64,7 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     Raises:
         UserError: there is nothing there, or it is damaged, or it has no such pipeline.
     """
+    source = resolved(source)
     if is_metadata(source):
         return LedgerArtifacts(source, pipeline=pipeline).read()
     return Ledger.read(source) if storage.is_file(source) else Mirror(source).read()
@@ -92,6 +102,42 @@ def read_artifact(path: str) -> Run:
     )
 
 
+def resolved(source: str) -> str:
+    """Returns what a local folder stands for: the database in it, below it or beside it.
+
+    A pipeline's root has its ML Metadata beside it, as a rule, and a folder of several projects
+    below. Whatever else is given is returned as it is, and so is a folder at `baseline_uri`.
+
+    Args:
+        source: see `read`.
+
+    Raises:
+        UserError: it is a folder with none of that, or with several databases.
+    """
+    folder = pathlib.Path(source)
+    if "://" in source or not folder.is_dir():
+        return source
+    found = [each for name in _DATABASES for each in folder.glob(name)]
+    found = found or [each for name in _DATABASES for each in folder.glob(f"*/{name}")]
+    is_mirror = any(folder.glob("*.json")) or not any(folder.iterdir())
+    if not found and is_mirror:
+        return source
+    found = found or [each for name in _DATABASES for each in folder.parent.glob(name)]
+    if not found:
+        raise errors.UserError(
+            f"{_EXPECTED}, or a folder that has {' or '.join(_DATABASES)} in it or beside it. "
+            f"Received: path={source}, which has neither. Give the file that the pipeline's "
+            "metadata_connection_config names."
+        )
+    if len(found) > 1:
+        names = ", ".join(map(str, sorted(found)))
+        raise errors.UserError(
+            f"Expected one database of ML Metadata. Received: path={source}, which holds several. "
+            f"Give one of them: {names}."
+        )
+    return str(found[0])
+
+
 def is_metadata(source: str) -> bool:
     """Returns whether `source` is a database of ML Metadata and no ledger.
 
@@ -104,8 +150,7 @@ def is_metadata(source: str) -> bool:
         return False
     if not storage.exists(source):
         raise errors.UserError(
-            "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON "
-            f"file, or the folder at baseline_uri. Received: path={source}, which does not exist."
+            f"{_EXPECTED}. Received: path={source}, which does not exist."
         )
     return storage.is_file(source) and not source.endswith(".json")
 

@@ -21,6 +21,7 @@ def read(source: str, *, pipeline: str | None = None, with_refused: bool = False
     Raises:
         UserError: there is nothing there, or it is damaged, or it has no such pipeline.
     """
+    source = history.resolved(source)
     if not history.is_metadata(source):
         entries = history.read_ledger(source).entries
         return [run for run in entries if pipeline is None or run.pipeline in ("", pipeline)]
