@@ -37,6 +37,15 @@ def test_readme_snippet_builds_components() -> None:
     }
     exec(_code("python")[0], names)  # noqa: S102
     assert names["gate"].outputs["blessing"].type is standard_artifacts.InfraBlessing
+    # A second run starts with what the first has found.
+    for reader, key, node in (
+        ("tuner", "previous_plans", "plans"),
+        ("trainer", "previous_metrics", "metrics"),
+        ("gate", "ledger", "ledger"),
+    ):
+        assert names[reader].inputs[key].producer_component_id == names[node].id
+    (sentence,) = re.findall(r"add all seven \((.+?)\)", _README)
+    assert all(hasattr(names[name], "outputs") for name in re.findall(r"`(\w+)`", sentence))
 
 
 def test_readme_settings_are_valid(tmp_path: pathlib.Path) -> None:
