@@ -1,7 +1,7 @@
 """Profiles a captured training step at several batch sizes."""
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -9,11 +9,16 @@ import tensorflow as tf
 from tfx_perf import activity, autograph, errors, formatting, hlo, interception
 from tfx_perf.config import MemoryConfig
 from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
-from tfx_perf.memory.progress import ProfileProgress
+from tfx_perf.memory.progress import ProfileProgress, Work
 from tfx_perf.memory.record import Plan, ProfileRecord, StateSizes, StepMemory
 
 _SEARCH_FACTOR = 4
 _SEARCH_STEPS = 4
+_ACTIVITIES: Mapping[Work, str] = {
+    "plain": "steps without XLA",
+    "xla": "what XLA would take",
+    "fragmentation": "how fragmented the allocator gets",
+}
 # After these nothing larger is tried.
 _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
 
@@ -120,7 +125,8 @@ class _Profiling:
     def _note(self, progress: ProfileProgress) -> None:
         self._progress = progress
         if progress.running is not None:
-            activity.say(f"batch size {progress.running.batch_size:,}: {progress.running.work}")
+            size = f"{progress.running.batch_size:,}"
+            activity.say(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
         self._watch(progress)
 
     def _measure(self, size: int) -> None:

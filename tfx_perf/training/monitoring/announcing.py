@@ -1,6 +1,7 @@
 """Says how far a training is, where somebody waits for it."""
 
 import contextlib
+from collections.abc import Iterator
 
 from tfx_perf import activity, periodic
 from tfx_perf.training.monitoring.live_training import LiveTraining
@@ -8,10 +9,9 @@ from tfx_perf.training.monitoring.live_training import LiveTraining
 _SECONDS = 2.0
 
 
-def announcing(
-    training: LiveTraining, *, step_count: int | None
-) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which another thread says how many steps are done.
+@contextlib.contextmanager
+def announcing(training: LiveTraining, *, step_count: int | None) -> Iterator[None]:
+    """Has another thread say how many steps are done while the context lasts.
 
     The training does nothing for it. Where nobody waits there is no thread.
 
@@ -20,10 +20,13 @@ def announcing(
         step_count: steps of the whole `fit`; None if unknown.
     """
     if not activity.is_watched():
-        return contextlib.nullcontext()
+        yield
+        return
     of = f" of {step_count:,}" if step_count else ""
     activity.say("training")
-    return periodic.calling(
+    with periodic.calling(
         lambda: activity.say(f"training: {training.step_count:,}{of} steps done"),
         seconds=_SECONDS,
-    )
+    ):
+        yield
+    activity.say("trained; saving and measuring the model")

@@ -142,7 +142,7 @@ class Trials:
 
     def _try(self, plans: Iterable[TrainingPlan]) -> None:
         running = tuple(plans)
-        activity.say(f"trying {', '.join(map(str, running))}")
+        activity.say(f"trying {'; '.join(map(str, running))}")
         self._watch(
             TrialProgress(began=self._began, running=running, finished=tuple(self._finished))
         )
