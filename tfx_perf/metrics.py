@@ -96,6 +96,7 @@ _METRICS = [
         ("step_time_seconds", "seconds", _LOWER, "Median time of a training step after warm-up."),
         ("step_time_low_seconds", "seconds", _NONE, "Lower end of the 95 % interval of the median step time."),
         ("step_time_high_seconds", "seconds", _NONE, "Upper end of the 95 % interval of the median step time."),
+        ("step_time_error_ratio", "ratio", _NONE, "Standard error of the mean step time over the mean, from call to call."),
         ("step_time_p90_seconds", "seconds", _LOWER, "90th percentile of the step time after warm-up."),
         ("step_time_p99_seconds", "seconds", _LOWER, "99th percentile of the step time after warm-up."),
         ("examples_per_second", "1/second", _HIGHER, "Global batch size over the mean step time after warm-up."),
@@ -175,6 +176,15 @@ STEP_TIME_EXPONENTS: Mapping[str, int] = {
     "examples_per_second": -1,
     "mfu_ratio": -1,
 }
+
+# What is made of the mean step time, not of the median: a single stall in a short training is
+# in it, and `step_time_error_ratio` tells how far.
+OF_MEAN_STEP_TIME = frozenset(
+    (
+        "examples_per_second", "achieved_flops_per_second", "mfu_ratio", "hfu_ratio",
+        "cost_per_million_examples",
+    )
+)  # fmt: skip
 
 EVALUATION_PREFIX = "evaluation/"
 # Words in the names of TFMA's and Keras' metrics; the first that is found counts.

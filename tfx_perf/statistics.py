@@ -87,6 +87,14 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
     )
 
 
+def relative_standard_error(samples: Sequence[float]) -> float | None:
+    """Returns the standard error of the mean over the mean; None of fewer than two samples."""
+    values = np.asarray(samples, dtype=float)
+    if values.size < 2 or not values.mean():
+        return None
+    return float(stats.sem(values) / abs(values.mean()))
+
+
 def ratio_interval(
     numerators: Sequence[float], denominators: Sequence[float], *, confidence: float = 0.95
 ) -> Interval:

@@ -54,6 +54,25 @@ def test_noise_that_hides_more_than_the_budget_is_inconclusive_not_a_pass():
     assert judge(SLOW, 0.7, loud, margin=0.03).verdict is Verdict.PASS  # clearly no worse
 
 
+def test_a_stall_in_a_short_training_is_no_regression_of_its_mean():
+    """Of five calls of 26 ms one took 170 ms."""
+    ledger = ledger_of(FAST, noisy(8, sd=0.01))
+    stalled = {FAST: 0.45, "step_time_error_ratio": 0.52}
+    found = evaluate(run("new", **stalled), ledger=ledger, settings=only(**{FAST: {"margin": 0.1}}))
+    assert found.outcomes[0].verdict is Verdict.INCONCLUSIVE
+    assert "with 52" in found.outcomes[0].reason
+    steady = {**stalled, "step_time_error_ratio": 0.01}  # a thousand calls
+    found = evaluate(run("new", **steady), ledger=ledger, settings=only(**{FAST: {"margin": 0.1}}))
+    assert found.outcomes[0].verdict is Verdict.REGRESSION
+
+
+def test_a_median_is_judged_as_it_is():
+    slow = run("new", **{SLOW: 2.2, "step_time_error_ratio": 0.52})
+    ledger = ledger_of(SLOW, noisy(8, sd=0.01))
+    found = evaluate(slow, ledger=ledger, settings=only(**{SLOW: {"margin": 0.1}}))
+    assert found.outcomes[0].verdict is Verdict.REGRESSION
+
+
 @pytest.mark.parametrize("count", [1, 2])
 def test_with_one_or_two_runs_the_prior_stands_for_the_noise(count):
     baseline = [1.0] * count

@@ -29,6 +29,7 @@ class Change:
         baseline_runs: so many of the last of them are the baseline.
         rule: with a margin.
         host_factor: see `prediction.host_factor`.
+        error_ratio: standard error of this run's figure over the figure, as far as it is known.
     """
 
     key: str
@@ -37,6 +38,7 @@ class Change:
     baseline_runs: int
     rule: Rule
     host_factor: float = 1.0
+    error_ratio: float = 0.0
 
     @property
     def is_exact(self) -> bool:
@@ -87,7 +89,9 @@ class Change:
     def prediction(self) -> Prediction:
         """Where a run that is no worse is to be expected."""
         prior = self.host_factor * self.prior
-        found = predict(self.level, prior=prior)
+        # Of a rate the error is that of the time it is made of, hence the larger of both.
+        own_error = self.error_ratio * max(abs(self.value), self.scale)
+        found = dataclasses.replace(predict(self.level, prior=prior), own_error=own_error)
         if not self.varies_with_the_data:
             return found
         # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those
@@ -149,8 +153,8 @@ class Change:
         must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
         if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
             return Verdict.INCONCLUSIVE, (
-                f"{found}; with {self._percent(self.prediction.spread)} of noise from run to run "
-                f"it may be {self._percent(worst)} worse, and {self.rule.largest_change:.1%} must "
+                f"{found}; with {self._percent(self.prediction.noise)} of noise it may be "
+                f"{self._percent(worst)} worse, and {self.rule.largest_change:.1%} must "
                 "be ruled out."
             )
         return Verdict.PASS, f"{found}{', which noise explains' if is_worse else ''}."

@@ -32,12 +32,20 @@ class Prediction:
         spread: standard deviation of one run, in the figure's unit.
         degrees: degrees of freedom of the spread.
         count: how many runs there are.
+        own_error: standard error of the further run's figure, where the run is so short that its
+            steps do not average out; in the figure's unit.
     """
 
     centre: float
     spread: float
     degrees: float
     count: int
+    own_error: float = 0.0
+
+    @property
+    def noise(self) -> float:
+        """The standard deviation of the further run's figure."""
+        return math.hypot(self.spread, self.own_error)
 
     def error(self, *, count: float | None = None) -> float:
         """Returns the standard deviation of a further run less the mean of `count` runs.
@@ -45,7 +53,7 @@ class Prediction:
         Args:
             count: None for the runs that are predicted from.
         """
-        return self.spread * math.sqrt(1 + 1 / (count or self.count))
+        return math.hypot(self.spread * math.sqrt(1 + 1 / (count or self.count)), self.own_error)
 
     def half_width(self, level: float, *, count: float | None = None) -> float:
         """Returns what a further run exceeds the mean by with probability `level`.

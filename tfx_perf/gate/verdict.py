@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
-from tfx_perf import errors
+from tfx_perf import errors, metrics
 from tfx_perf.gate import comparability, drift, holm, limits, noise, prediction, size, validity
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.headline import headline
@@ -169,12 +169,20 @@ def _changes(
                 history=history,
                 baseline_runs=settings.baseline_runs,
                 rule=rule,
+                error_ratio=_error_ratio(key, candidate),
             )
     factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
     return {
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
         for key, change in found.items()
     }, factors[noise.Kind.TIME]
+
+
+def _error_ratio(key: str, candidate: Run) -> float:
+    """Returns the standard error of a figure over the figure; 0 where nothing is known of it."""
+    if key not in metrics.OF_MEAN_STEP_TIME:
+        return 0.0
+    return candidate.figure("step_time_error_ratio") or 0.0
 
 
 def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[str, float]:
