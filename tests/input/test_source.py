@@ -32,10 +32,10 @@ def test_the_spec_under_other_options_is_the_defaults(schema, num_epochs, option
 
 def test_files_are_looked_at_once(make_source, split_folder):
     source = make_source(folder=split_folder)
-    known = source.files, source.record_bytes, source.file_states
+    known = source.files, source.record_sizes, source.file_states
     replaced = source.replace_options(batch_size=3)
     assert all(a is b for a, b in zip(
-        known, (replaced.files, replaced.record_bytes, replaced.file_states), strict=True,
+        known, (replaced.files, replaced.record_sizes, replaced.file_states), strict=True,
     ))  # fmt: skip
 
 

@@ -119,6 +119,7 @@ def serving(
             reason = str(refusal)
         except Exception as error:  # whatever it is, training must go on
             reason = f"{type(error).__name__}: {error}"
+        host.return_freed_memory()  # of what was given up; the default's buffers come on top
         _LOGGER.warning("%s: TFXIO's default reads %s: %s", candidate.name, file_pattern, reason)
         return default_factory(file_pattern, options, schema)
 

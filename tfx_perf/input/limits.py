@@ -8,7 +8,7 @@ from tfx_perf import formatting
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, memory_meter
 
-_TOLERANCE = 1.3  # of a forecast, which goes by the size of the files
+_TOLERANCE = 0.3  # of a forecast at the beginning; it goes by the size of the files
 _SURE_SECONDS = 1.0  # before that, the speed is not known
 _RESERVED_SHARE = 0.1  # of the machine's memory, for everybody else
 
@@ -59,14 +59,15 @@ class Limits:
             seconds: that it took.
         """
         needed_bytes = held_bytes / progress
-        if needed_bytes > _TOLERANCE * self.memory_bytes:
+        tolerated = 1 + _TOLERANCE * (1 - progress)
+        if needed_bytes > tolerated * self.memory_bytes:
             raise candidate.OverMemoryBudget(
                 f"would need about {formatting.format_bytes(needed_bytes)} of memory, the budget "
                 f"is {formatting.format_bytes(self.memory_bytes)}",
                 needed_bytes=needed_bytes,
             )
         needed_seconds = seconds / progress - seconds
-        if seconds > _SURE_SECONDS and needed_seconds > _TOLERANCE * self.remaining_seconds:
+        if seconds > _SURE_SECONDS and needed_seconds > tolerated * self.remaining_seconds:
             raise candidate.NotApplicable(
                 f"would take {needed_seconds:.0f} more seconds to load, the time budget leaves "
                 f"{max(0.0, self.remaining_seconds):.0f}"

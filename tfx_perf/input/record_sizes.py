@@ -1,6 +1,7 @@
 """How large records are, by a sample that is spread over the files."""
 
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -12,8 +13,20 @@ _AT_ONCE = 64
 _PARSED_BYTES = 2**16
 
 
-def mean_bytes(files: Sequence[str], *, compression: str) -> float | None:
-    """Returns the mean size of a serialised record; None if there are none.
+class RecordSizes(NamedTuple):
+    """How large serialised records are.
+
+    Attributes:
+        mean_bytes: of one.
+        high_bytes: mean of the largest that follow one another, as in a batch.
+    """
+
+    mean_bytes: float
+    high_bytes: float
+
+
+def sampled(files: Sequence[str], *, compression: str) -> RecordSizes | None:
+    """Returns the sizes in a sample; None if there are no records.
 
     Args:
         files: of which those in equal distances are looked at, each from its beginning.
@@ -27,7 +40,9 @@ def mean_bytes(files: Sequence[str], *, compression: str) -> float | None:
         lengths = [_lengths(name, compression=compression) for name in names]
         found = np.concatenate([np.empty(0, np.int64), *lengths])
         if found.size:
-            return float(found.mean())
+            return RecordSizes(
+                mean_bytes=float(found.mean()), high_bytes=max(map(_largest_mean, lengths))
+            )
     return None
 
 
@@ -49,6 +64,15 @@ def beginnings(
                 for vector in tf.data.TFRecordDataset(name, compression).batch(count).take(1):
                     found = True
                     yield vector
+
+
+def _largest_mean(lengths: np.ndarray) -> float:
+    """Returns the largest mean of some that follow one another; 0 of none."""
+    count = min(_AT_ONCE, lengths.size)
+    if not count:
+        return 0.0
+    sums = np.concatenate([[0], np.cumsum(lengths)])
+    return float(np.max(sums[count:] - sums[:-count]) / count)
 
 
 def _spread(files: Sequence[str]) -> list[str]:

@@ -101,17 +101,22 @@ class RecordSource:
         return next(iter(examples), "")
 
     @functools.cached_property
-    def record_bytes(self) -> float:
-        """Mean size of a serialised record, by a sample of the files.
+    def record_sizes(self) -> record_sizes.RecordSizes:
+        """Sizes of serialised records, by a sample of the files.
 
         Raises:
             NotApplicable: there are no examples.
         """
         with tf.init_scope():
-            found = record_sizes.mean_bytes(self.files, compression=self.compression)
+            found = record_sizes.sampled(self.files, compression=self.compression)
         if found is None:
             raise candidate.NotApplicable("there are no examples")
         return found
+
+    @property
+    def record_bytes(self) -> float:
+        """Mean size of a serialised record."""
+        return self.record_sizes.mean_bytes
 
     @functools.cached_property
     def example_size(self) -> blocks.RowSize:
@@ -142,6 +147,12 @@ class RecordSource:
                 read += int(tf.size(records))
                 parsed += tensor_size.of(self.parse(records))
         return parsed / read
+
+    @property
+    def high_example_bytes(self) -> float:
+        """Mean size of the largest parsed examples that follow one another."""
+        mean_bytes, high_bytes = self.record_sizes
+        return self.example_bytes * high_bytes / max(mean_bytes, 1)
 
     @property
     def expected_bytes(self) -> float:

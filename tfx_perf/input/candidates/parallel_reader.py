@@ -33,14 +33,15 @@ class ParallelReader(streaming.StreamingCandidate):
         """Returns what the shuffle buffer and the batches under way take."""
         options = source.options
         shuffling = options.shuffle_buffer_size if options.shuffle else 0
-        held_bytes = min(shuffling, source.estimated_count) * source.record_bytes
+        unparsed = min(shuffling, source.estimated_count)
         epochs = math.inf if source.is_endless else options.num_epochs
         count = source.estimated_count * epochs
         # Each CPU parses a batch, and another is being filled; those that are parsed wait, and
         # one is in use.
-        unparsed = min(options.batch_size * (host.cpu_count() + 1), count)
+        unparsed += min(options.batch_size * (host.cpu_count() + 1), count)
         parsed = min(options.batch_size * (host.cpu_count() + _BATCHES_AHEAD + 1), count)
-        return held_bytes + unparsed * source.record_bytes + parsed * source.example_bytes
+        high_bytes = source.record_sizes.high_bytes
+        return unparsed * high_bytes + parsed * source.high_example_bytes
 
     def stream(
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
