@@ -1,9 +1,10 @@
 """Robust summaries of noisy timings: medians and their intervals, always the same ones.
 
-Of few samples: percentile bootstrap of the median (Efron and Tibshirani, "An Introduction to the
-Bootstrap", 1993, chapter 13; `scipy.stats.bootstrap`). Of many, for which that takes gigabytes:
-order statistics (Conover, "Practical Nonparametric Statistics", 3rd edition, section 3.2;
-`scipy.stats.quantile_test`). They come to the same as the number of samples grows.
+Of fewer than six samples: their range. Of few: percentile bootstrap of the median (Efron and
+Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; `scipy.stats.bootstrap`). Of many,
+for which that takes gigabytes: order statistics (Conover, "Practical Nonparametric Statistics",
+3rd edition, section 3.2; `scipy.stats.quantile_test`). They come to the same as the number of
+samples grows.
 """
 
 from collections.abc import Sequence
@@ -70,7 +71,7 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
     values = np.asarray(samples, dtype=float)
     if not values.size:
         raise ValueError("Expected at least one sample. Received: samples=[].")
-    if values.size < 3 or np.ptp(values) == 0:
+    if values.size < _FEWEST or np.ptp(values) == 0:
         low, high = values.min(), values.max()
     elif values.size > _MOST_RESAMPLED:
         low, high = stats.quantile_test(values).confidence_interval(confidence)

@@ -49,7 +49,7 @@ def path(uri: str | pathlib.Path | upath.UPath, *, name: str = "uri") -> upath.U
         remedy = f"Install the extra tfx-perf[{extra}]." if extra else "Correct it."
         raise errors.UserError(
             "Expected a local folder, or a URL whose fsspec driver is installed. "
-            f"Received: {name}={uri} ({error}). {remedy}"
+            f"Received: {name}={uri} ({errors.in_one_line(error)}). {remedy}"
         ) from error
     return found
 
