@@ -104,6 +104,11 @@ class Change:
         """Probability that a run that is no worse looks as bad."""
         return self.prediction.p_value(self.worse)
 
+    @property
+    def uncertainty_of_the_mean(self) -> float:
+        """What this run's figure may be off by because its steps do not average out."""
+        return dataclasses.replace(self.prediction, spread=0.0).half_width(_BUDGET_LEVEL)
+
     def threshold(self, level: float) -> float:
         """Returns by how much a figure must be worse to be a regression, in its unit."""
         margin = self.rule.margin * self.scale

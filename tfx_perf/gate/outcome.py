@@ -19,6 +19,24 @@ class Verdict(str, enum.Enum):
     NOT_CHECKED = "not checked"
 
 
+class Remedy(records.Record):
+    """What would let a run pass that a rule refuses.
+
+    Attributes:
+        setting: that decides, e.g. `gate.rules.step_time_seconds.margin`.
+        value: what it is.
+        suggestion: what to do, in a sentence without its full stop.
+    """
+
+    setting: str
+    value: str
+    suggestion: str
+
+    def __str__(self) -> str:
+        """In a sentence."""
+        return f"{self.setting} is {self.value}: {self.suggestion}."
+
+
 class Outcome(records.Record):
     """A rule's answer with the figures it rests on, in the metric's unit.
 
@@ -42,6 +60,7 @@ class Outcome(records.Record):
         highest: the largest value that passes; None if any large value does.
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
+        remedy: what would let the run pass; None if the rule does not refuse.
     """
 
     metric: str
@@ -59,6 +78,7 @@ class Outcome(records.Record):
     lowest: float | None = None
     highest: float | None = None
     detectable: float | None = None
+    remedy: Remedy | None = None
 
     @property
     def checked(self) -> bool:

@@ -4,7 +4,18 @@ import dataclasses
 from collections.abc import Collection, Iterator, Mapping
 
 from tfx_perf import errors, metrics
-from tfx_perf.gate import comparability, drift, holm, limits, noise, prediction, size, validity
+from tfx_perf.gate import (
+    comparability,
+    drift,
+    holm,
+    limits,
+    mean_step,
+    noise,
+    prediction,
+    remedies,
+    size,
+    validity,
+)
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.headline import headline
 from tfx_perf.gate.ledger import Ledger
@@ -12,6 +23,7 @@ from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
+from tfx_perf.settings import following
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
@@ -80,6 +92,13 @@ def evaluate(
         found = [
             (rule, remeasured.settle(item, rule, baseline=baseline)) for rule, item in found
         ]
+    leader = next((item for _, item in found if _is_change_of(item, following.LEADER)), None)
+    found = [
+        (rule, mean_step.left_to_the_median(item, changes[item.metric], leader=leader))
+        if item.metric in changes
+        else (rule, item)
+        for rule, item in found
+    ]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS
@@ -89,9 +108,11 @@ def evaluate(
     )
     outcomes = []
     for rule, outcome in found:
-        refuses = _refuses(settings.policy, outcome.verdict, quality_holds=quality_holds)
-        answer = {"refuses": refuses and not rule.advisory, "advisory": rule.advisory}
-        outcomes.append(outcome.model_copy(update=answer))
+        answer = _refuses(settings.policy, outcome.verdict, quality_holds=quality_holds)
+        refuses = answer and not rule.advisory
+        remedy = remedies.remedy(outcome, rule, settings) if refuses else None
+        answers = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
+        outcomes.append(outcome.model_copy(update=answers))
     differences = {}
     if known and not comparable:
         differences = size.differences(known[-1].environment, candidate.environment)
@@ -109,6 +130,10 @@ def evaluate(
         host_factor=factor,
         remeasured=remeasured,
     )
+
+
+def _is_change_of(outcome: Outcome, key: str) -> bool:
+    return outcome.metric == key and outcome.kind == "change"
 
 
 def _check(

@@ -8,8 +8,9 @@ from tfx_perf import metrics
 from tfx_perf.metrics import Direction
 from tfx_perf.settings.section import Section
 
-# A budget that is not given, in margins.
-_BUDGET_MARGINS = 4.0
+BUDGET_MARGINS = 4.0
+"""A budget that is not given, in margins."""
+
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
 
 _Positive = Annotated[float, pydantic.Field(gt=0)]
@@ -70,7 +71,7 @@ class Rule(Section):
     @property
     def largest_change(self) -> float:
         """The budget, or what stands for it."""
-        return _BUDGET_MARGINS * self.margin if self.budget is None else self.budget
+        return BUDGET_MARGINS * self.margin if self.budget is None else self.budget
 
     def beside(self, default: "Rule") -> "Rule":
         """Returns the rule with what a default one says beyond it: a limit takes no margin away.
