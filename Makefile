@@ -3,6 +3,7 @@
 #   make demo     the whole pipeline on real data, against the stock Trainer
 #   make test     the tests
 #   make test-slow   tests that take minutes each, or start servers and containers
+#   make first-hour   what docs/first_hour.md says, done by uv and by pip, about 40 minutes
 #   make differential   trainings drawn at random against plain fit: CASES=200 KERAS=tf_keras SEED=7
 #   make differential-input   input candidates on examples drawn at random: CASES=200 SEED=7
 #   make lint     the linter
@@ -26,7 +27,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow differential differential-input lint benchmark-input benchmark-training benchmark-gate lock clean setup
+.PHONY: demo test test-slow first-hour differential differential-input lint benchmark-input benchmark-training benchmark-gate lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -37,6 +38,9 @@ test: setup
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
+
+first-hour: setup
+	$(BIN)/python -m pytest -m slow tests/installing/test_first_hour.py
 
 CASES := 200
 KERAS := keras

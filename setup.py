@@ -29,7 +29,7 @@ setup(
     },
     package_data={
         "tfx_perf.kubeflow": ["Dockerfile*", "manifests/**"],
-        "tfx_perf.report": ["*.j2"],
+        "tfx_perf.report": ["*.j2", "*.md"],
         "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
     },
     exclude_package_data={"tfx_perf.templates": ["**/__pycache__/*"]},
@@ -54,6 +54,7 @@ setup(
         "fasteners",
         "fsspec",
         "jinja2",
+        "markdown",
         "matplotlib",
         "numpy",
         "packaging",

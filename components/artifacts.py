@@ -2,17 +2,64 @@
 
 import logging
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import errors, metrics, records, report, storage, unmeasured
+from tfx_perf import (
+    activity,
+    closing,
+    errors,
+    metrics,
+    records,
+    report,
+    storage,
+    unmeasured,
+)
+from tfx_perf.report import origin as origins
 
 REPORT_FILE = "report.html"
+HEADLINE = "headline"
+"""The custom property with what the report says first."""
 REMARK = "remark"
 """The custom property with what went wrong though the node succeeded, in one line."""
 
+_REPORTING_INPUTS = {
+    "input_plan": "InputTuner",
+    "memory_profile": "MemoryProfiler",
+    "perf_metrics": "OptimizedTrainer",
+}
+
 _LOGGER = logging.getLogger(__name__)
+
+
+def origin_of(
+    context: base_executor.BaseExecutor.Context | None,
+    input_dict: Mapping[str, Sequence[artifact.Artifact]],
+) -> origins.Origin:
+    """Returns what the header of a node's report says.
+
+    Args:
+        context: the executor's; None: nobody knows pipeline, run and node.
+        input_dict: of `Do`; inputs that have a report are linked to.
+
+    Raises:
+        UserError: an input's store cannot be asked.
+    """
+    reports = [
+        (name, str(storage.path(item.uri) / REPORT_FILE))
+        for key, name in _REPORTING_INPUTS.items()
+        for item in input_dict.get(key) or []
+    ]
+    pipeline = context.pipeline_info if context else None
+    node = context.pipeline_node if context else None
+    return origins.Origin(
+        pipeline=pipeline.id if pipeline else "",
+        run_id=(context.pipeline_run_id if context else None) or "",
+        node=node.node_info.id if node else "",
+        siblings=tuple((name, file) for name, file in reports if storage.is_file(file)),
+    )
 
 
 def publish(
@@ -23,9 +70,13 @@ def publish(
     figures: Mapping[str, float | int | None],
     labels: Mapping[str, str | None] = types.MappingProxyType({}),
     page: report.Report | None = None,
+    origin: origins.Origin = origins.UNKNOWN,
     remark: str = "",
+    details: Iterable[str] = (),
 ) -> None:
     """Writes the payload and the report, and sets the custom properties.
+
+    Where nobody watches the pipeline, the report's headline is said at the end of the process.
 
     Args:
         target: the output artifact, on a disk or in an object store.
@@ -34,8 +85,10 @@ def publish(
         figures: catalogue key to value; those that are None or not finite are left out.
         labels: short strings to record beside the figures; those that are None are left out.
         page: the report, if the artifact has one.
+        origin: what the report's header says; see `origin_of`.
         remark: what went wrong though the node succeeds; it is logged, and whoever runs a pipeline
             is shown it. Empty if all is well.
+        details: lines to say behind the headline.
     """
     remark = " ".join(remark.split())
     if remark:
@@ -43,7 +96,11 @@ def publish(
     folder = storage.make_folder(target.uri)
     record.write(folder / file_name)
     if page:
-        page.write(folder / REPORT_FILE)
+        page.write(folder / REPORT_FILE, origin=origin)
+        labels = {**labels, HEADLINE: page.verdict}
+        if not activity.is_watched():
+            where = f"  report: {folder / REPORT_FILE}"
+            closing.say(f"{origin.node or page.title}: {page.verdict}", *details, where)
     for key, value in metrics.checked(figures).items():
         target.set_float_custom_property(key, value)
     for key, label in {**labels, REMARK: remark or None}.items():
@@ -57,6 +114,7 @@ def publish_unmeasured(
     *,
     title: str,
     labels: Mapping[str, str],
+    origin: origins.Origin = origins.UNKNOWN,
 ) -> None:
     """Writes `unmeasured.json` and a report in the place of figures.
 
@@ -65,6 +123,7 @@ def publish_unmeasured(
         reason: a sentence without its full stop.
         title: of the report that there would be.
         labels: short strings to record.
+        origin: see `publish`.
     """
     verdict = f"Nothing was measured: {reason}."
     publish(
@@ -74,6 +133,7 @@ def publish_unmeasured(
         figures={},
         labels=labels,
         page=report.Report(title=title, verdict=verdict),
+        origin=origin,
         remark=verdict,
     )
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx.dsl.io import fileio
-from tfx.types import standard_component_specs
+from tfx.types import component_spec, standard_component_specs
 
 from tfx_perf import errors, fingerprint
 
@@ -16,6 +16,28 @@ _ARGUMENTS = (
     standard_component_specs.TRAIN_ARGS_KEY,
     standard_component_specs.CUSTOM_CONFIG_KEY,
 )
+
+# For the PARAMETERS of a ComponentSpec. TFX takes a result from cache if inputs and properties are
+# the same, and the digest is what an edit of the code changes among them.
+PARAMETERS = {"source_digest": component_spec.ExecutionParameter(type=str, optional=True)}
+
+
+def known_digest(function: Any) -> str | None:
+    """Returns the digest of a function's code for a component's properties.
+
+    Args:
+        function: import path, or what a run puts one in the place of, or None.
+
+    Returns:
+        None if the function is not known yet, or its code is not here: a pipeline may be compiled
+        in one place and run in another, and there it is said if the code is missing.
+    """
+    if not isinstance(function, str):
+        return None
+    try:
+        return source_digest(function)
+    except (errors.UserError, ImportError, OSError, ValueError):
+        return None
 
 
 def source_digest(function: str) -> str:
@@ -37,7 +59,9 @@ def source_digest(function: str) -> str:
         )
     folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
     files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-    return fingerprint.digest(*(file.read_bytes() for file in files or [pathlib.Path(spec.origin)]))
+    if not files and spec.has_location:
+        files = [pathlib.Path(spec.origin)]
+    return fingerprint.digest(*(file.read_bytes() for file in files))
 
 
 def training_digest(exec_properties: Mapping[str, Any]) -> str:

@@ -13,7 +13,12 @@ from tfx.components.util import udf_utils
 from tfx.dsl.io import fileio
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
-from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
+from tfx.types import (
+    artifact_utils,
+    component_spec,
+    standard_artifacts,
+    standard_component_specs,
+)
 from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
@@ -21,6 +26,11 @@ from tfx_perf.components.input_tuner import sources
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
+_PLAN_SOURCE_KEY = "input_plan_source"
+
+# For the PARAMETERS of a ComponentSpec that takes an input plan. Of a node that is not in the
+# pipeline, an executor gets an empty input or none, as if nobody had wired it.
+PLAN_PARAMETERS = {_PLAN_SOURCE_KEY: component_spec.ExecutionParameter(type=str, optional=True)}
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -36,7 +46,8 @@ def fn_args(
         input_dict: as Trainer's (`examples`, optional `transform_graph`, `schema`,
             `base_model`, `hyperparameters`), and optional `input_plan`, which is applied.
         output_dict: `model` and `model_run`.
-        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read.
+        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read,
+            and `input_plan_source`: where a plan should have come from, it is said if none did.
 
     Raises:
         UserError: a split that does not exist, or one without examples.
@@ -51,7 +62,20 @@ def fn_args(
         arguments.data_accessor = arguments.data_accessor._replace(
             tf_dataset_factory=sources.plan_factory(examples, record)
         )
+    elif exec_properties.get(_PLAN_SOURCE_KEY):
+        _LOGGER.warning(
+            "Expected an input_plan from %s. Received: none, so the examples are read as TFX reads "
+            "them. Add %s to the pipeline's components.",
+            *2 * [exec_properties[_PLAN_SOURCE_KEY]],
+        )
     return arguments
+
+
+def plan_source(input_plan: types.BaseChannel | None) -> str | None:
+    """Returns the id of the node that an input plan comes from, as an execution property."""
+    if input_plan is None:
+        return None
+    return getattr(input_plan, "producer_component_id", None) or "another node"
 
 
 def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:

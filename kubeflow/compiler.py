@@ -12,29 +12,17 @@ from google.protobuf import json_format
 from tfx import components as tfx_components
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
-from tfx.dsl.components.common import resolver
-from tfx.dsl.input_resolution.strategies import (
-    latest_artifact_strategy,
-    latest_blessed_model_strategy,
-)
 from tfx.orchestration import data_types
 from tfx.orchestration.kubeflow.v2 import kubeflow_v2_dag_runner, pipeline_builder
 from tfx.types import standard_component_specs
 
 from tfx_perf import errors
-from tfx_perf.components import PerfEvaluator
-from tfx_perf.config import PerfConfig
-from tfx_perf.kubeflow import lint, names, platform_spec, proto, spec
+from tfx_perf.kubeflow import lint, names, notes, platform_spec, proto, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
 
 _LOGGER = logging.getLogger(__name__)
 
 _ENTRYPOINT = ("python", "-m", "tfx_perf.kubeflow.entrypoint")
-_NATIVE_STRATEGIES = (
-    latest_artifact_strategy.LatestArtifactStrategy,
-    latest_blessed_model_strategy.LatestBlessedModelStrategy,
-)
-_SCHEMES = {"kubeflow": ("minio", "s3", "gs"), "vertex": ("gs",)}
 
 
 def compile_pipeline(
@@ -47,7 +35,8 @@ def compile_pipeline(
 
     For Kubeflow every Resolver is left out, since the server has none: the inputs that it
     would fill stay empty, and PerfEvaluator finds its ledger through `gate.baseline_uri`. For
-    Vertex the two strategies that it knows stay.
+    Vertex the two strategies that it knows stay. What a run will do without is logged, see
+    `tfx_perf.kubeflow.notes`.
 
     A pipeline object can be compiled once, as with TFX's own runners.
 
@@ -78,7 +67,6 @@ def compile_pipeline(
         )
     names.check_pipeline_name(pipeline.pipeline_info.pipeline_name)
     _check_nodes(pipeline, settings)
-    _warn_of_gates_alone(pipeline, settings.target)
     kept = _Part(pipeline, _without_resolvers(pipeline.components, settings.target))
     document = _build(kept, settings)
     root = _pipeline_root(pipeline, settings)
@@ -102,6 +90,8 @@ def compile_pipeline(
             raise errors.UserError(
                 f"Expected a pipeline that Kubeflow accepts. Received: {found[0]}."
             )
+    for note in notes.notes(pipeline, settings):
+        _LOGGER.warning("%s", note)
     _write(path, documents)
     return path
 
@@ -143,19 +133,6 @@ def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None
             )
 
 
-def _warn_of_gates_alone(pipeline: tfx.dsl.Pipeline, target: str) -> None:
-    """Says where a gate would compare nothing, for want of a ledger."""
-    for node in pipeline.components:
-        if target == "kubeflow" and isinstance(node, PerfEvaluator):
-            gate = PerfConfig.from_json(node.exec_properties["config"]).gate
-            if not gate.baseline_uri:
-                _LOGGER.warning(
-                    "%s has no gate.baseline_uri, and Kubeflow has no resolvers: it will compare "
-                    "no run with another, and only absolute limits refuse.",
-                    node.id,
-                )
-
-
 def _not_on_vertex(where: str) -> str:
     return (
         "Expected only image, resources, accelerator, environment, retries and cache for "
@@ -169,28 +146,22 @@ def _without_resolvers(
     """Returns the nodes that the server can run.
 
     Raises:
-        UserError: a node needs what one of the others would resolve.
+        UserError: a node needs what one of the others would resolve, or what is no node.
     """
-    removed = {
-        node.id
-        for node in nodes
-        if isinstance(node, resolver.Resolver)
-        and not (
-            target == "vertex"
-            and node.exec_properties.get(resolver.RESOLVER_STRATEGY_CLASS) in _NATIVE_STRATEGIES
-        )
-    }
+    removed = notes.left_out(nodes, target)
     kept = [node for node in nodes if node.id not in removed]
-    for node in kept:
-        for key, channel in node.inputs.items():
-            if getattr(channel, "producer_component_id", None) not in removed:
-                continue
-            if not node.spec.INPUTS[key].optional:
-                raise errors.UserError(
-                    f"Expected inputs that another node puts out: {target} has no such resolver. "
-                    f"Received: {node.id}.{key} from the resolver "
-                    f"{channel.producer_component_id}, and {node.id} cannot do without."
-                )
+    for node, key, producer in notes.inputs_from(kept, removed | notes.missing(nodes)):
+        declared = node.spec.INPUTS.get(key)  # none for what a dynamic property needs
+        if declared is None or not declared.optional:
+            source = (
+                f"the resolver {producer}, which {target} does not have"
+                if producer in removed
+                else f"{producer}, which is not in the pipeline"
+            )
+            raise errors.UserError(
+                "Expected inputs that another node puts out. "
+                f"Received: {node.id}.{key} from {source}; {node.id} cannot do without."
+            )
     return kept
 
 
@@ -216,7 +187,7 @@ def _build(part: _Part, settings: KubeflowSettings) -> dict[str, Any]:
 
 
 def _pipeline_root(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> str | None:
-    schemes = _SCHEMES[settings.target]
+    schemes = notes.SCHEMES[settings.target]
     if settings.pipeline_root:
         if settings.pipeline_root.partition("://")[0] not in schemes:
             raise errors.UserError(

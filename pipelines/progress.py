@@ -1,8 +1,10 @@
 """Shows which node of a local run is at work, instead of TFX's log."""
 
 import contextlib
+import dataclasses
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
 from absl import logging as absl_logging
@@ -21,17 +23,38 @@ _STATES = {mlmd.Execution.CACHED: "from cache", mlmd.Execution.FAILED: _FAILED}
 _DONE = "done"
 
 
+@dataclasses.dataclass(frozen=True)
+class NodeRun:
+    """How a node ended.
+
+    Attributes:
+        name: its id.
+        state: `done`, `from cache`, `skipped` or `failed`.
+        seconds: how long it took.
+        found: of our components what they found, what to do about it, and the report, in lines.
+    """
+
+    name: str
+    state: str
+    seconds: float
+    found: Sequence[str] = ()
+
+
 @contextlib.contextmanager
-def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[None]:
+def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[Sequence[NodeRun]]:
     """Shows, while the context lasts, the nodes that end in this process.
 
-    A node that takes long says now and then what it is doing. What went wrong in nodes that
-    succeeded is said under them, and once more at the end. TFX logs what it does meanwhile;
-    `quiet.libraries` keeps that, and the rest, in a file.
+    A node that takes long says now and then what it is doing. At the end stands what our
+    components found, from cache or not: the plans, the gate's decision and what to do about it,
+    what went wrong though a node succeeded, and the reports. TFX logs what it does meanwhile;
+    `quiet.libraries` keeps that, and what the nodes print, in a file.
 
     Args:
         terminal: where a line is written for each node.
         pulse_seconds: time between two lines of a node that is still at work.
+
+    Yields:
+        The nodes that have ended, which become more.
     """
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.INFO)
@@ -47,7 +70,7 @@ def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[None]:
     launcher.Launcher.launch = watched
     try:
         with activity.watched() as nodes.activity:
-            yield
+            yield nodes.ended
     finally:
         launcher.Launcher.launch = launch
         absl_logging.set_verbosity(verbosity)
@@ -69,58 +92,72 @@ class _Nodes:
 
     Attributes:
         activity: returns what the node at work has said last.
+        ended: the nodes that have ended.
     """
 
     activity: Callable[[], str]
+    ended: list[NodeRun]
 
     def __init__(self, terminal: TextIO, *, pulse_seconds: float) -> None:
         self._terminal = terminal
         self._pulse_seconds = pulse_seconds
-        self._remarks: list[str] = []
+        self.ended = []
 
     @contextlib.contextmanager
     def watched(self, node: launcher.Launcher) -> Iterator[_Watch]:
         """Says how the node ended when the context does."""
         name, began, watch = node._pipeline_node.node_info.id, time.monotonic(), _Watch()
-        state, said = _FAILED, []
+        state, decisions, found = _FAILED, [], []
 
-        def line(what: str) -> str:
-            return f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}"
+        def say(what: str) -> None:
+            self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
 
         try:
             activity.say("")
-            with periodic.calling(
-                lambda: self._say(line(f"{PULSE} {self.activity() or 'at work'}")),
+            pulse = periodic.calling(
+                lambda: say(f"{PULSE} {self.activity() or 'at work'}"),
                 seconds=self._pulse_seconds,
-            ):
+            )
+            # Keras' progress bar is on standard output.
+            with pulse, contextlib.redirect_stdout(sys.stderr):
                 yield watch
-            state, said = self._outcome(node, watch.result)
+            if getattr(watch.result, "execution_id", None) is None:
+                state = _SKIPPED
+            else:
+                state, made = _outcome(node, watch.result)
+                decisions, found = list(remarks.decisions(made)), list(_closing(name, made))
         finally:
-            self._say(line(state))
-            for each in said:
-                self._say(f"    {each}")
+            say(state)
+            for decision in decisions:
+                self._say(f"    {decision}")
+            self.ended.append(NodeRun(name, state, time.monotonic() - began, found))
 
     def close(self) -> None:
-        """Says the remarks again, which the nodes after them have moved out of sight."""
-        for line in self._remarks:
+        """Says what was found, which the nodes after it have moved out of sight."""
+        for line in (line for node in self.ended for line in node.found):
             self._say(line)
-
-    def _outcome(
-        self, node: launcher.Launcher, result: data_types.ExecutionInfo | None
-    ) -> tuple[str, list[str]]:
-        """Returns how a node ended, and a gate's decision, remarks and where their reports are."""
-        execution_id = getattr(result, "execution_id", None)
-        if execution_id is None:
-            return _SKIPPED, []
-        with node._mlmd_connection as connection:
-            (execution,) = connection.store.get_executions_by_id([execution_id])
-            made = remarks.outputs_of(connection.store, execution_id)
-        state = _STATES.get(execution.last_known_state, _DONE)
-        found = list(remarks.remarks(made))
-        name = node._pipeline_node.node_info.id
-        self._remarks += [f"Remark on {name}: {remark}" for remark in found]
-        said = [*remarks.decisions(made), *(f"remark: {remark}" for remark in found)]
-        return state, [*said, *remarks.reports(made)] if said else []
 
     def _say(self, line: str) -> None:
         print(line, file=self._terminal, flush=True)
+
+
+def _outcome(
+    node: launcher.Launcher, result: data_types.ExecutionInfo
+) -> tuple[str, Sequence[mlmd.Artifact]]:
+    """Returns how a node ended, and what it has put out."""
+    with node._mlmd_connection as connection:
+        (execution,) = connection.store.get_executions_by_id([result.execution_id])
+        made = remarks.outputs_of(connection.store, result.execution_id)
+    return _STATES.get(execution.last_known_state, _DONE), made
+
+
+def _closing(name: str, made: Sequence[mlmd.Artifact]) -> Iterator[str]:
+    """Yields what there is to say of a node at the end: what it found, remarks, reports."""
+    found = remarks.outcome(made)
+    said = list(remarks.remarks(made))
+    if found:
+        yield f"{name}: {found[0]}"
+        yield from found[1:]
+    yield from (f"  remark: {remark}" for remark in said if remark not in found)
+    if found or said or any(remarks.decisions(made)):
+        yield from (f"  {report}" for report in remarks.reports(made))

@@ -1,14 +1,16 @@
 """What the outputs of a node have to say to whoever looks on: decisions, remarks, reports."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.components.evaluator import constants
 
 from tfx_perf import errors, storage
-from tfx_perf.components import artifacts
+from tfx_perf.components import artifacts, types
+from tfx_perf.gate import explanation
+from tfx_perf.gate import record as gate_record
 
 
 def outputs_of(
@@ -44,6 +46,24 @@ def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
         remark = artifact.custom_properties[artifacts.REMARK].string_value
         if remark:
             yield remark
+
+
+def outcome(outputs: Iterable[mlmd.Artifact]) -> Sequence[str]:
+    """Returns what one of our components found, for the end of a run; empty of other components.
+
+    The headline of its report, of PerfEvaluator also the figures and what to do.
+    """
+    for artifact in outputs:
+        headline = artifact.custom_properties[artifacts.HEADLINE].string_value
+        if artifact.type == types.PerfEvaluation.TYPE_NAME:
+            try:
+                file = storage.path(artifact.uri) / gate_record.FILE_NAME
+                return list(explanation.lines(gate_record.GateRecord.read(file)))
+            except errors.UserError:  # removed, or of another version
+                return [headline]
+        if headline:
+            return [headline]
+    return []
 
 
 def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:

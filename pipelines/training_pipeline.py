@@ -56,6 +56,7 @@ class TrainingCode:
 
         TFX takes a component's result from cache if its inputs and properties are the same.
         An import path stays the same when the code behind it is edited; the digest does not.
+        The components of tfx-perf have it among their properties without this.
 
         Args:
             function: import path.
@@ -139,21 +140,19 @@ def create_pipeline(
             name="train_steps", ptype=int, default=code.train_steps
         ),
         "eval_args": code.eval_args,
+        "custom_config": dict(code.custom_config),
         "config": config,
     }
-    code_config = code.config_for(code.run_fn)
+    code_digest.source_digest(code.run_fn)  # raises if there is no such code
     plans = latest_plans(transform.outputs["transformed_examples"])
-    input_tuner = InputTuner(
-        **training, custom_config=code_config, previous_plans=plans.outputs["previous_plans"]
-    )
+    input_tuner = InputTuner(**training, previous_plans=plans.outputs["previous_plans"])
     training["input_plan"] = input_tuner.outputs["input_plan"]
-    memory_profiler = MemoryProfiler(**training, custom_config=code_config)
+    memory_profiler = MemoryProfiler(**training)
     previous_metrics = latest_metrics(
         transform.outputs["transformed_examples"], run_label=run_label
     )
     trainer = OptimizedTrainer(
         **training,
-        custom_config=code_config,
         previous_metrics=previous_metrics.outputs["previous_metrics"],
         run_label=run_label,
     )

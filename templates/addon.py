@@ -1,9 +1,11 @@
 """Adds the four components to a TFX project: says what to change, or changes it."""
 
 import ast
+import contextlib
 import dataclasses
 import difflib
 import pathlib
+from collections.abc import Iterable
 
 from tfx_perf import errors
 from tfx_perf.templates import copying, training_step
@@ -18,14 +20,17 @@ class Addition:
 
     Attributes:
         project: the folder that paths are relative to.
-        files: text of each new and changed file, by its path in the project.
-        changed: path of the file that exists and changes.
+        files: text of each new and changed file, by its path in the project; none if the project
+            uses tfx-perf already.
+        changed: path of the file that exists and changes; None if none does.
+        kept: paths of what was added before, and stays as it is.
         notes: what is left to the user.
     """
 
     project: pathlib.Path
     files: dict[str, str]
-    changed: str
+    changed: str | None
+    kept: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -39,7 +44,7 @@ class Addition:
         Args:
             paths: of these files only; None for all.
         """
-        return "".join(self._diff(path) for path in paths or self.files)
+        return "".join(self._diff(path) for path in (self.files if paths is None else paths))
 
     def write(self, paths: list[str] | None = None) -> list[pathlib.Path]:
         """Writes the files and returns them.
@@ -47,7 +52,7 @@ class Addition:
         Args:
             paths: of these files only; None for all.
         """
-        written = [self.project / path for path in paths or self.files]
+        written = [self.project / path for path in (self.files if paths is None else paths)]
         for path in written:
             draft = path.with_name(f".{path.name}.draft")
             draft.write_text(self.files[str(path.relative_to(self.project))], encoding="utf-8")
@@ -70,34 +75,57 @@ class Addition:
 
 
 def addition(target: pathlib.Path) -> Addition:
-    """Returns what has to change in a project.
+    """Returns what has to change in a project; what was added before stays as it is.
 
     Args:
         target: its folder, or the file that defines its pipeline.
 
     Raises:
-        UserError: it has no pipeline that can be changed, or uses tfx-perf already.
+        UserError: it has no pipeline that can be changed, or a module of its own has the name of
+            one that would be added.
     """
     target = target.absolute()
-    step = training_step.find(target)
-    root = training_step.import_root(target, step.path)
+    user = _module_user(target)
+    step = None if user else training_step.find(target)
+    path = user or step.path
+    root = training_step.import_root(target, path)
     project = target if target.is_dir() else root
-    templates = copying.contents(copying.PERF_ADDON, pipeline_name="")
-    folder = step.path.parent
-    for name in templates:
-        if (folder / name).exists():
-            raise errors.UserError(
-                "Expected a project that does not use tfx-perf yet. "
-                f"Received: {folder / name}, which exists. Remove it to start anew."
-            )
-    package = ".".join(folder.relative_to(root).parts)
-    module = f"from {package} import {_MODULE}" if package else f"import {_MODULE}"
-    changed = str(step.path.relative_to(project))
-    files = {
-        **{str((folder / name).relative_to(project)): text for name, text in templates.items()},
-        changed: _changed(step, module),
+    wanted = {
+        str((path.parent / name).relative_to(project)): text
+        for name, text in copying.contents(copying.PERF_ADDON, pipeline_name="").items()
     }
-    return Addition(project=project, files=files, changed=changed, notes=_notes(step))
+    kept = [name for name in wanted if (project / name).exists()]
+    files = {name: text for name, text in wanted.items() if name not in kept}
+    _check_own(project / name for name in kept)
+    changed = str(path.relative_to(project))
+    if step is None:
+        return Addition(project, files, changed=None, kept=(*kept, changed), notes=())
+    package = ".".join(path.parent.relative_to(root).parts)
+    module = f"from {package} import {_MODULE}" if package else f"import {_MODULE}"
+    files[changed] = _changed(step, module)
+    return Addition(project, files, changed=changed, kept=tuple(kept), notes=_notes(step))
+
+
+def _module_user(target: pathlib.Path) -> pathlib.Path | None:
+    """Returns the file that trains with what was added before."""
+    for path in training_step.python_files(target):
+        source = path.read_text(encoding="utf-8")
+        if f"{_MODULE}.train" not in source:
+            continue
+        with contextlib.suppress(SyntaxError):  # which is said where the Trainer is sought
+            calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+            if any(ast.unparse(call.func) == f"{_MODULE}.train" for call in calls):
+                return path
+    return None
+
+
+def _check_own(paths: Iterable[pathlib.Path]) -> None:
+    for path in paths:
+        if path.suffix == ".py" and "tfx_perf" not in path.read_text(encoding="utf-8"):
+            raise errors.UserError(
+                "Expected a project without a module of that name. "
+                f"Received: {path}, which is none of tfx-perf's. Rename it."
+            )
 
 
 def _notes(step: training_step.TrainingStep) -> tuple[str, ...]:

@@ -36,7 +36,6 @@ PERF = Template(
 PERF_ADDON = Template(
     name="perf-addon",
     summary="the four components for a TFX project that exists, and what to change in it",
-    from_package=(("perf.yaml", "tfx_perf.templates:perf/perf.yaml"),),
 )
 TEMPLATES = {template.name: template for template in (PERF, PERF_ADDON)}
 

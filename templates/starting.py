@@ -38,6 +38,9 @@ def copy(name: str, *, pipeline_name: str, destination: pathlib.Path) -> Copied:
             copying.copy_project(template, pipeline_name=pipeline_name, destination=destination)
         )
     added = addon.addition(destination)
+    kept = (f"already added: {', '.join(added.kept)}",) if added.kept else ()
     return Copied(
-        files=added.write(added.new_files), patch=added.patch([added.changed]), notes=added.notes
+        files=added.write(added.new_files),
+        patch=added.patch([added.changed] if added.changed else []),
+        notes=(*kept, *added.notes),
     )

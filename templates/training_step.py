@@ -56,7 +56,7 @@ def find(project: pathlib.Path) -> TrainingStep:
             "which does not exist."
         )
     found = []
-    for path in [project] if project.is_file() else _python_files(project):
+    for path in python_files(project):
         source = path.read_text(encoding="utf-8")
         if "Trainer" in source:
             module = _parsed(path, source)
@@ -86,7 +86,7 @@ def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """
     if project.is_dir():
         by_name = re.compile(rf"^\s*(?:from|import)\s+{re.escape(project.name)}\b", re.MULTILINE)
-        sources = (file.read_text(encoding="utf-8") for file in _python_files(project))
+        sources = (file.read_text(encoding="utf-8") for file in python_files(project))
         return project.parent if any(map(by_name.search, sources)) else project
     folder = path.parent
     while (folder / "__init__.py").exists():
@@ -94,7 +94,15 @@ def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _python_files(project: pathlib.Path) -> Iterator[pathlib.Path]:
+def python_files(project: pathlib.Path) -> Iterator[pathlib.Path]:
+    """Yields a project's own modules, sorted.
+
+    Args:
+        project: its folder, or a file, which is then the only one.
+    """
+    if project.is_file():
+        yield project
+        return
     for path in sorted(project.rglob("*.py")):
         parts = path.relative_to(project).parts
         if not any(part in _SKIPPED or part.startswith(".") for part in parts):

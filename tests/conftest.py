@@ -1,10 +1,12 @@
-"""What holds for every test: which are slow, and that none leaves a seed or a heap behind."""
+"""What holds for every test: which are slow, and what none leaves behind."""
 
 import fnmatch
 import gc
 import sys
 
 import pytest
+
+from tfx_perf import closing
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at who is slow
@@ -26,6 +28,13 @@ def no_seed_is_left():
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow and sys.modules["tensorflow.python.eager.context"].global_seed() is not None:
         tensorflow.random.set_seed(None)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_said_at_the_end():
+    """Keeps what components of a test have found from standing below pytest's own last line."""
+    yield
+    closing._LINES.clear()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -26,6 +26,12 @@ def test_of_takes_what_it_gets():
     assert PerfConfig.of({"training": {"margin": 0.5}}).training.margin == 0.5
 
 
+def test_a_single_number_stands_for_a_list_of_one():
+    values = {"training": {"steps_per_call": 50}, "memory": {"batch_sizes": 8}}
+    config = PerfConfig.from_dict(values)
+    assert (config.training.steps_per_call, config.memory.batch_sizes) == ((50,), (8,))
+
+
 def test_json_round_trip():
     config = PerfConfig.from_dict(
         {
@@ -77,7 +83,9 @@ def test_a_job_on_a_cluster():
         ({"training": {"trial_budget": 9}}, ["trial_budget=9. Did you mean trial_budget_seconds?"]),
         ({"compilation": {"enabled": "perhaps"}}, ["Expected true or false", "enabled='perhaps'"]),
         ({"compilation": {"aot_signature": 7}}, ["Expected text", "aot_signature=7"]),
-        ({"memory": {"batch_sizes": 64}}, ["Expected a list", "memory.batch_sizes=64"]),
+        ({"memory": {"batch_sizes": "64"}}, ["Expected a list", "memory.batch_sizes='64'"]),
+        ({"memory": {"batch_sizes": True}}, ["Expected a list", "memory.batch_sizes=True"]),
+        ({"training": {"steps_per_call": 0}}, ["above 0", "training.steps_per_call.0=0"]),
         ({"memory": "much"}, ["Expected keys with values", "memory='much'"]),
         ({"training": {"steps_per_call": [0]}}, ["training.steps_per_call.0=0"]),
         ({"training": {"recompute": 1}}, ["at least 2", "training.recompute=1"]),

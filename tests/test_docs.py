@@ -12,6 +12,9 @@ from tfx_perf import config, metrics
 
 _ROOT = pathlib.Path(__file__).parent.parent
 _README = (_ROOT / "README.md").read_text()
+_PAGES = sorted(
+    page for where in ("*.md", "docs/*.md", "tfx_perf/**/*.md") for page in _ROOT.glob(where)
+)
 
 
 def _code(language: str) -> list[str]:
@@ -44,7 +47,7 @@ def test_readme_snippet_builds_components() -> None:
         ("gate", "ledger", "ledger"),
     ):
         assert names[reader].inputs[key].producer_component_id == names[node].id
-    (sentence,) = re.findall(r"add all seven \((.+?)\)", _README)
+    (sentence,) = re.findall(r"add all\sseven \((.+?)\)", _README)
     assert all(hasattr(names[name], "outputs") for name in re.findall(r"`(\w+)`", sentence))
 
 
@@ -54,7 +57,7 @@ def test_readme_settings_are_valid(tmp_path: pathlib.Path) -> None:
     assert config.PerfConfig.from_yaml(path).gate.rules["input_wait_ratio"].max == 0.3  # noqa: PLR2004
 
 
-@pytest.mark.parametrize("page", sorted(_ROOT.glob("*.md")) + sorted(_ROOT.glob("docs/*.md")))
+@pytest.mark.parametrize("page", _PAGES)
 def test_links_lead_somewhere(page: pathlib.Path) -> None:
     for target in re.findall(r"\]\((?!https:)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"

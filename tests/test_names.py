@@ -17,7 +17,8 @@ from tfx_perf.cli import main
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("benchmarks", "components", "kubeflow", "pipelines", "templates", "tfx_perf")
-PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("templates/**/*.md")]
+PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("templates/**/*.md"),
+         *ROOT.glob("tfx_perf/**/*.md")]  # fmt: skip
 
 _NAME = re.compile(r"(?<![\w/.-])tfx_perf(?:\.[A-Za-z_]\w*)+(?![\w/])")
 _COMMAND = re.compile(r"`(?:\.venv/bin/)?tfx-perf ([^`]+)`")
@@ -33,7 +34,7 @@ _BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 # What is made when something runs, or is another project's.
 _ELSEWHERE = {
-    ".uv/", "output/", "refused/", "evaluation.md",
+    ".uv/", "output/", "refused/", "evaluation.md", "pipeline.py", "scheduled.py",
     "pipeline/training_pipeline.py", "kubeflow_v2_run_executor.py",
 }  # fmt: skip
 

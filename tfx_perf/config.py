@@ -31,6 +31,14 @@ _PositiveInt = Annotated[int, pydantic.Field(gt=0)]
 _Share = Annotated[float, pydantic.Field(gt=0, le=1)]
 
 
+def _listed(value: Any) -> Any:
+    return (value,) if type(value) is int else value  # which true is not
+
+
+# A single number stands for a list of one.
+_PositiveInts = Annotated[tuple[_PositiveInt, ...], pydantic.BeforeValidator(_listed)]
+
+
 class CompilationConfig(_Section):
     """XLA.
 
@@ -102,7 +110,7 @@ class TrainingConfig(_Section):
     """
 
     trial_budget_seconds: Annotated[float, pydantic.Field(ge=0)] = 120.0
-    steps_per_call: tuple[_PositiveInt, ...] = (10, 50)
+    steps_per_call: _PositiveInts = (10, 50)
     loss_tolerance: _Positive = 0.01
     margin: Annotated[float, pydantic.Field(ge=0)] = 0.02
     seed: int | None = None
@@ -150,7 +158,7 @@ class MemoryConfig(_Section):
             of it; a batch near the limit is trained on only if a quarter of it will do.
     """
 
-    batch_sizes: tuple[_PositiveInt, ...] = ()
+    batch_sizes: _PositiveInts = ()
     max_device_utilization: _Share = 0.85
     timeout_seconds: _Positive = 600.0
 

@@ -11,8 +11,8 @@ from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
 from tfx_perf import config as perf_config
+from tfx_perf.components import code_digest, trainer_args, types
 from tfx_perf.components import train_steps as steps
-from tfx_perf.components import trainer_args, types
 from tfx_perf.components.input_tuner import executor
 
 
@@ -22,6 +22,7 @@ class InputTunerSpec(component_spec.ComponentSpec):
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
         **steps.PARAMETERS,
+        **code_digest.PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
         "split": component_spec.ExecutionParameter(type=str),
         "label_key": component_spec.ExecutionParameter(type=str, optional=True),
@@ -103,7 +104,9 @@ class InputTuner(base_beam_component.BaseBeamComponent):
             split: the split to tune on.
             label_key: feature that the training code splits off as the label, if any; not needed
                 if the code is given.
-            run_fn: dotted path of the training function, e.g. `models.model.run_fn`.
+            run_fn: dotted path of the training function, e.g. `models.model.run_fn`. If its
+                package is at hand here, a digest of it is among the properties, so that TFX's
+                cache does not hide an edit of the code.
             module_file: path of a module that defines `run_fn`; packaged as Trainer does.
             train_args: splits and steps to train, as for Trainer.
             train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
@@ -138,6 +141,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,
+                source_digest=code_digest.known_digest(run_fn),
                 custom_config=trainer_args.custom_config_property(custom_config),
                 input_plan=tfx_types.Channel(type=types.InputPlan),
             )

@@ -91,6 +91,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 figures=plan.figures(),
                 labels={"chosen_candidate": plan.chosen, "reused_from": plan.reused_from},
                 page=input_report.report_on(plan),
+                origin=artifacts.origin_of(self._context, input_dict),
                 remark=plan.remark and f"{plan.remark}{where}",
             )
             storage.copy(log_path, target.uri)

@@ -11,8 +11,8 @@ from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
 from tfx_perf import config as perf_config
+from tfx_perf.components import code_digest, trainer_args, types
 from tfx_perf.components import train_steps as steps
-from tfx_perf.components import trainer_args, types
 from tfx_perf.components.memory_profiler import executor
 
 
@@ -22,6 +22,8 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
         **steps.PARAMETERS,
+        **code_digest.PARAMETERS,
+        **trainer_args.PLAN_PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
     }
     INPUTS = {
@@ -89,7 +91,9 @@ class MemoryProfiler(base_component.BaseComponent):
 
         Args:
             examples: `Examples` to train on, as for Trainer.
-            run_fn: dotted path of the training function, e.g. `models.model.run_fn`.
+            run_fn: dotted path of the training function, e.g. `models.model.run_fn`. If its
+                package is at hand here, a digest of it is among the properties, so that TFX's
+                cache does not hide an edit of the code.
             module_file: path of a module that defines `run_fn`; packaged as Trainer does.
             transform_graph: `TransformGraph`, if the module reads it.
             schema: `Schema`, if the module reads it.
@@ -115,12 +119,14 @@ class MemoryProfiler(base_component.BaseComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 input_plan=input_plan,
+                input_plan_source=trainer_args.plan_source(input_plan),
                 config=perf_config.PerfConfig.of(config).to_json("memory", "training.precision"),
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,
+                source_digest=code_digest.known_digest(run_fn),
                 custom_config=trainer_args.custom_config_property(custom_config),
                 memory_profile=tfx_types.Channel(type=types.MemoryProfile),
             )

@@ -42,6 +42,7 @@ class Executor(base_executor.BaseExecutor):
         settings = config.PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
         storage.path(target.uri)  # a store without its driver is said at once
+        origin = artifacts.origin_of(self._context, input_dict)
         with tempfile.TemporaryDirectory(prefix="memory-profiler-") as name:
             folder = pathlib.Path(name)
             found = attempts.Attempts(
@@ -53,6 +54,7 @@ class Executor(base_executor.BaseExecutor):
                     found.reason,
                     title=memory_report.TITLE,
                     labels={"not_measured": found.reason},
+                    origin=origin,
                 )
             else:
                 artifacts.publish(
@@ -68,6 +70,7 @@ class Executor(base_executor.BaseExecutor):
                         ),
                     },
                     page=memory_report.report_on(found),
+                    origin=origin,
                     remark=found.remark,
                 )
             for log in sorted(folder.glob("*.log")):

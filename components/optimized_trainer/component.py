@@ -11,8 +11,8 @@ from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
 from tfx_perf import config as perf_config
+from tfx_perf.components import code_digest, trainer_args, types
 from tfx_perf.components import train_steps as steps
-from tfx_perf.components import trainer_args, types
 from tfx_perf.components.optimized_trainer import executor
 
 
@@ -22,6 +22,8 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
         **steps.PARAMETERS,
+        **code_digest.PARAMETERS,
+        **trainer_args.PLAN_PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
         "run_label": component_spec.ExecutionParameter(type=str, optional=True),
     }
@@ -112,7 +114,9 @@ class OptimizedTrainer(base_component.BaseComponent):
                 found with the same code, schema, input plan, settings, host and versions is used
                 again, if `fit` gets the same model and batches.
             module_file: path of the module that defines `run_fn`; TFX packages it.
-            run_fn: import path of the function, instead of `module_file`.
+            run_fn: import path of the function, instead of `module_file`. If its package is at
+                hand here, a digest of it is among the properties, so that TFX's cache does not
+                hide an edit of the code.
             train_args: splits and steps to train; by default the split `train`.
             train_steps: instead of the steps in `train_args`; may be a RuntimeParameter.
             eval_args: splits and steps to evaluate; by default the split `eval`.
@@ -134,10 +138,12 @@ class OptimizedTrainer(base_component.BaseComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 input_plan=input_plan,
+                input_plan_source=trainer_args.plan_source(input_plan),
                 previous_metrics=previous_metrics,
                 run_label=run_label,
                 module_file=module_file,
                 run_fn=run_fn,
+                source_digest=code_digest.known_digest(run_fn),
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),

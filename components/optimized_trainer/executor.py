@@ -6,7 +6,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
 from tfx_perf import storage
-from tfx_perf.components import train_steps, trainer_args
+from tfx_perf.components import artifacts, train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
 from tfx_perf.components.optimized_trainer.job import TrainingJob
@@ -49,6 +49,7 @@ class Executor(base_executor.BaseExecutor):
         if job.settings.distribution.job:
             cluster_training.train(job, output_dict, context=self._context)
             return
+        origin = artifacts.origin_of(self._context, input_dict)
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
@@ -59,7 +60,9 @@ class Executor(base_executor.BaseExecutor):
                 given = plans.plan_for(job, log_folder=log_folder, checkpoint_folder=folder)
         job = job.with_plan(given.plan)
         if job.plan.onednn and not onednn.is_on():
-            training.train_in_child(job, output_dict, given=given, checkpoint_folder=folder)
+            training.train_in_child(
+                job, output_dict, given=given, checkpoint_folder=folder, origin=origin
+            )
         else:
             training.train(
                 job,
@@ -68,4 +71,5 @@ class Executor(base_executor.BaseExecutor):
                 target=target,
                 given=given,
                 checkpoint_folder=folder,
+                origin=origin,
             )

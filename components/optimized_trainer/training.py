@@ -15,6 +15,7 @@ from tfx_perf.components.optimized_trainer import checkpoints
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
 from tfx_perf.hardware import onednn
+from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
 from tfx_perf.training import aot_export, precision, record, session
 from tfx_perf.training.lines import keras_line
@@ -34,6 +35,7 @@ def train(
     target: artifact.Artifact,
     given: PlanChoice,
     checkpoint_folder: str | None,
+    origin: origins.Origin,
 ) -> None:
     """Trains in this process, and publishes what was measured.
 
@@ -44,6 +46,7 @@ def train(
         target: the artifact `perf_metrics`.
         given: the choice that the plan is of.
         checkpoint_folder: see `TrainingConfig`.
+        origin: for the report's header.
 
     Raises:
         RuntimeError: `run_fn` ended without having saved a model.
@@ -55,7 +58,9 @@ def train(
         given=given,
         checkpoint_folder=checkpoint_folder,
     )
-    publish(job, found, model_folder=arguments.serving_model_dir, target=target)
+    publish(
+        job, found, model_folder=arguments.serving_model_dir, target=target, origin=origin
+    )
 
 
 def run(
@@ -107,6 +112,7 @@ def publish(
     *,
     model_folder: str,
     target: artifact.Artifact,
+    origin: origins.Origin,
 ) -> None:
     """Publishes what was measured, and compiles the saved model if that is wanted.
 
@@ -115,6 +121,7 @@ def publish(
         found: what `run` returned.
         model_folder: where the model was saved.
         target: the artifact `perf_metrics`.
+        origin: for the report's header.
     """
     notes = _aot_export(model_folder, job.settings.compilation.aot_signature)
     if isinstance(found, unmeasured.Unmeasured):
@@ -124,6 +131,7 @@ def publish(
             found.reason,
             title=training_report.TITLE,
             labels={"plan": f"not measured: {found.reason}"},
+            origin=origin,
         )
         return
     found = found.model_copy(update={"notes": (*found.notes, *notes)})
@@ -134,6 +142,7 @@ def publish(
         figures=found.figures(),
         labels={"plan": str(found.plan), "reused_from": found.reused_from},
         page=training_report.report_on(found),
+        origin=origin,
         remark=found.remark,
     )
     job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
@@ -145,6 +154,7 @@ def train_in_child(
     *,
     given: PlanChoice,
     checkpoint_folder: str | None,
+    origin: origins.Origin = origins.UNKNOWN,
 ) -> None:
     """Trains as `train`, in a process that uses oneDNN and stands for this one.
 
@@ -153,6 +163,7 @@ def train_in_child(
         output_dict: OptimizedTrainer's; their properties are set.
         given: see `train`.
         checkpoint_folder: see `train`.
+        origin: see `train`.
 
     Raises:
         MeasurementError: that process failed; the cause is in its output.
@@ -165,6 +176,7 @@ def train_in_child(
             "outputs": json_utils.dumps(output_dict),
             "given": given.model_dump(mode="json"),
             "checkpoint_folder": checkpoint_folder,
+            "origin": origin.model_dump(mode="json"),
         },
         timeout_seconds=None,
         log_path=None,
@@ -181,6 +193,7 @@ def carry_out(
     outputs: str,
     given: dict[str, Any],
     checkpoint_folder: str | None,
+    origin: dict[str, Any],
 ) -> str:
     """Is the child's side of `train_in_child`; returns the outputs with their properties."""
     training = jobs.TrainingJob.model_validate(job)
@@ -193,6 +206,7 @@ def carry_out(
         target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
         given=PlanChoice.model_validate(given),
         checkpoint_folder=checkpoint_folder,
+        origin=origins.Origin.model_validate(origin),
     )
     return json_utils.dumps(output_dict)
 

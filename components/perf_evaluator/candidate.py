@@ -73,6 +73,7 @@ def read(
         evaluation=evaluation,
         evaluation_gains=gains,
         step_times=_step_times(training) if training else (),
+        plan=str(training.plan) if training else "",
         unmeasured=why_unmeasured,
         source=source.uri,
     )

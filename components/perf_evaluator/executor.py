@@ -1,6 +1,7 @@
 """Runs the gate on the artifacts of a pipeline run."""
 
 import functools
+import itertools
 import logging
 from typing import Any
 
@@ -12,10 +13,10 @@ from tfx.types import artifact, artifact_utils
 from tfx_perf import config, errors, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.perf_evaluator import baseline, candidate, remeasuring
+from tfx_perf.gate import explanation, record, verdict
 from tfx_perf.gate import ledger as ledgers
-from tfx_perf.gate import record, verdict
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.report import gate_junit, gate_markdown, gate_report
+from tfx_perf.report import gate_junit, gate_markdown, gate_report, refusal_guide
 
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
@@ -66,15 +67,17 @@ class Executor(base_executor.BaseExecutor):
             file_name=record.FILE_NAME,
             figures=decision.figures(),
             labels={
-                "headline": decision.headline,
                 "verdict": decision.verdict.value,
                 "run_id": decision.candidate.run_id,
             },
             page=gate_report.report_on(decision),
+            origin=artifacts.origin_of(self._context, input_dict),
+            details=itertools.islice(explanation.lines(decision), 1, None),
         )
         for name, text in (
             (gate_markdown.FILE_NAME, gate_markdown.markdown_of(decision)),
             (gate_junit.FILE_NAME, gate_junit.junit_of(decision)),
+            *([] if decision.blessed else [(refusal_guide.FILE_NAME, refusal_guide.render())]),
         ):
             storage.write_text(storage.path(evaluation.uri) / name, text)
         artifacts.publish(

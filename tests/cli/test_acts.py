@@ -132,9 +132,8 @@ def test_an_unblessed_run_counts_no_longer_until_it_is_blessed_again(database, a
     place = LedgerArtifacts(str(database), pipeline="taxi")
     assert "no longer counts" in act("unbless", "2026-run-a", "--metadata", database)
     assert entries(place.read()) == []
-    assert "does not count as baseline anyway" in act(
-        "unbless", "2026-run-a", "--metadata", database
-    )
+    again = " ".join(act("unbless", "2026-run-a", "--metadata", database).split())
+    assert "is not blessed, so it does not count as baseline anyway" in again
     assert len(place.read().acts) == 1
     act("bless", "2026-run-a", "--metadata", database)
     assert entries(place.read()) == ["2026-run-a"]
@@ -174,7 +173,7 @@ def test_with_both_places_the_folder_is_written_and_overrules_the_artifact(
     [
         ("bless", "2026-run", "run=2026-run, with which 2 begin: 2026-run-b, 2026-run-a."),
         ("bless", "2026-rnu-b", "Expected one run on record, e.g. 2026-run-b"),
-        ("unbless", "2027-run-c", "run on record, e.g. 2026-run-a. Received: run=2027-run-c"),
+        ("unbless", "2028-run-c", "run on record, e.g. 2027-run-c, .*Received: run=2028-run-c"),
     ],
 )
 def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
@@ -182,6 +181,41 @@ def test_a_run_that_nobody_knows_is_answered_with_the_nearest_names(
 ):
     with pytest.raises(errors.UserError, match=words):
         act(kind, name, "--metadata", database)
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("decision", "answer"),
+    [
+        ("unbless 2027", "2027-run-c is not blessed, so it does not count as baseline anyway"),
+        ("unbless unjudged", "unjudged is not blessed, so it does not count as baseline anyway"),
+        ("unbless ancient", "ancient is no longer in the ledger, so it does not count as"),
+        ("bless 2026-run-a", "2026-run-a counts as baseline anyway"),
+    ],
+)
+def test_a_decision_that_changes_nothing_is_answered_and_not_recorded(
+    database, recorder, act, decision, answer
+):
+    kind, name = decision.split()
+    recorder.execute("OptimizedTrainer", run="unjudged", state=mlmd.Execution.FAILED)
+    recorder.execute(
+        "PerfEvaluator", run="ancient",
+        outputs={"InfraBlessing": {"blessed": 1}, "tfx_perf.PerfEvaluation": {}},
+    )  # fmt: skip
+    before = database.read_bytes()
+    said = " ".join(act(kind, name, "--metadata", database).split())
+    assert said.startswith(answer)
+    assert said.endswith("; nothing was recorded.")
+    document = json.loads(act(kind, name, "--metadata", database, "--json"))
+    assert (document["kind"], document["recorded"]) == (kind, False)
+    assert database.read_bytes() == before
+
+
+@pytest.mark.usefixtures("root")
+def test_a_run_that_was_never_judged_cannot_be_blessed(database, recorder, act):
+    recorder.execute("OptimizedTrainer", run="unjudged", state=mlmd.Execution.FAILED)
+    with pytest.raises(errors.UserError, match="run=unjudged, which is failed and has no evalua"):
+        act("bless", "unjudged", "--metadata", database)
 
 
 @pytest.mark.usefixtures("root")

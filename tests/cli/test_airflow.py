@@ -1,7 +1,10 @@
 """`tfx-perf airflow deploy`."""
 
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +65,37 @@ def test_what_is_no_pipeline_is_one_line_and_exit_code_2(
     assert printed == (["noise on standard output"] if "nothing" in reference else [])
     assert received in line
     assert list((project / "dags").iterdir()) == []
+
+
+_DEPLOY = """
+import sys
+from tfx_perf import errors
+from tfx_perf.cli import main
+try:
+    main.cli.main(
+        ["airflow", "deploy", "my_pipeline:create_pipeline", *sys.argv[1:]], standalone_mode=False
+    )
+except errors.UserError as error:
+    print(error)
+print(sorted({"tfx", "tensorflow", "my_pipeline"} & sys.modules.keys()))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ([], "Received: AIRFLOW_HOME={home}, and there is no {home}/airflow.db"),
+        (["--dags-folder", "{home}/dags"], "Received: dags_folder={home}/dags"),
+    ],
+)
+def test_a_place_without_airflow_is_said_before_tfx_is_imported(project, options, words):
+    home = project / "nowhere"
+    arguments = [option.format(home=home) for option in options]
+    done = subprocess.run(
+        [sys.executable, "-c", _DEPLOY, *arguments],
+        cwd=project, capture_output=True, text=True, check=True,
+        env={**os.environ, "AIRFLOW_HOME": str(home)},
+    )  # fmt: skip
+    said, imported = done.stdout.splitlines()
+    assert words.format(home=home) in said
+    assert imported == "[]"

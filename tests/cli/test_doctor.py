@@ -31,6 +31,31 @@ def test_looks_at_the_machine(findings):
         assert findings[item].value
 
 
+def test_the_line_is_installed_by_one_rule_with_uv_or_with_pip(monkeypatch, tmp_path):
+    def remark():
+        (line,) = (each for each in checks.software() if each.item == "supported line")
+        return line.remark
+
+    monkeypatch.setattr(checks.sysconfig, "get_path", lambda name: str(tmp_path))
+    by_uv, by_pip = versions.install_commands(".".join(map(str, sys.version_info[:3])))
+    assert remark() == f"`{by_uv}` or `{by_pip}` installs it in a clone"
+    # As a wheel leaves it.
+    folder = tmp_path / "share" / "tfx-perf"
+    folder.mkdir(parents=True)
+    assert remark().endswith(f"a wheel takes the dot's place, and both files are in {folder}")
+    assert "--ignore-requires-python" in versions.install_commands("3.11.4")[1]
+
+
+def test_who_uses_pip_is_told_nothing_that_needs_uv_or_make(monkeypatch):
+    monkeypatch.setattr(checks, "_output_of", lambda *command: None)
+    monkeypatch.setattr(versions, "installed", lambda *names: dict.fromkeys(names))
+    tools = {finding.item: finding for finding in checks._tools()}
+    assert (tools["uv"].value, tools["uv"].status) == ("none", "ok")
+    assert tools["uv"].remark == "pip does as well"
+    assert "python -m ensurepip" in tools["pip"].remark
+    assert not any(word in each.remark for each in tools.values() for word in ("uv ", "make"))
+
+
 def test_missing_parts_are_named(monkeypatch):
     def nothing_installed(*names):
         return dict.fromkeys(names)

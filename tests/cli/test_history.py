@@ -338,9 +338,28 @@ def test_a_folder_that_stands_for_nothing_is_said_in_one_line(
         assert word in line
 
 
-def test_an_empty_folder_is_a_ledger_without_runs(tmp_path, run_command):
-    done = run_command("history", tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"{tmp_path} holds no runs.\n")
+@pytest.mark.parametrize("command", ["history", "calibrate"])
+def test_an_empty_folder_is_another_one_than_was_meant(command, tmp_path, run_command):
+    done = run_command(command, tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"Received: path={tmp_path}, a folder that holds neither" in line
+
+
+def test_a_ledger_without_runs_of_a_pipeline_says_whose(ledger, tmp_path, capsys):
+    of_taxi = ledger.entries[0].model_copy(update={"pipeline": "taxi"})
+    for path in (tmp_path / "mirror", tmp_path / "ledger.json"):
+        one = Ledger(entries=(of_taxi,))
+        one.write(path) if path.suffix else Mirror(str(path)).add(one)
+        main.cli.main(["history", str(path), "--pipeline", "orders"], standalone_mode=False)
+        said = " ".join(capsys.readouterr().out.split())
+        assert said == f"{path} holds no runs of orders."
+
+
+def test_a_single_run_is_not_called_runs(recorder, database, capsys):
+    record_run(recorder, "run-1", speed=1000.0, blessed=True)
+    main.cli.main(["history", str(database)], standalone_mode=False)
+    assert "1 run of taxi" in capsys.readouterr().out
 
 
 def test_trends_mark_the_verdicts(ledger, tmp_path, run_command):

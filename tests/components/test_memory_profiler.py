@@ -11,7 +11,13 @@ from tfx.types import artifact_utils, standard_artifacts, standard_component_spe
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import config, errors, metrics, unmeasured
-from tfx_perf.components import trainer_args, types
+from tfx_perf.components import (
+    InputTuner,
+    MemoryProfiler,
+    OptimizedTrainer,
+    trainer_args,
+    types,
+)
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.components.memory_profiler import component, executor
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
@@ -224,6 +230,24 @@ def test_input_plan_is_applied(examples, schema, input_plan, tmp_path):
     ]
     assert datasets[0].element_spec == datasets[1].element_spec
     assert stock.data_accessor.tf_dataset_factory is not tuned.data_accessor.tf_dataset_factory
+
+
+@pytest.mark.parametrize("taker", [MemoryProfiler, OptimizedTrainer])
+def test_a_plan_that_is_wired_and_does_not_come_is_missed(taker, examples, tmp_path, caplog):
+    def said_of(input_plan):
+        channel = tfx_types.Channel(type=standard_artifacts.Examples)
+        node = taker(examples=channel, run_fn="a.b", input_plan=input_plan)
+        given = properties(input_plan_source=node.exec_properties.get("input_plan_source"))
+        trainer_args.fn_args({"examples": [examples]}, outputs(tmp_path), given)
+        return [each.getMessage() for each in caplog.records if each.name.startswith("tfx_perf")]
+
+    assert said_of(None) == []
+    tuner = InputTuner(examples=tfx_types.Channel(type=standard_artifacts.Examples))
+    (said,) = said_of(tuner.with_id("Tuner").outputs["input_plan"])
+    assert said == (
+        "Expected an input_plan from Tuner. Received: none, so the examples are read as TFX reads "
+        "them. Add Tuner to the pipeline's components."
+    )
 
 
 @pytest.mark.parametrize(

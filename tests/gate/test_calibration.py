@@ -56,6 +56,12 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     assert KEY in done.stdout
 
 
+def test_a_single_replayed_run_is_not_called_runs(tmp_path):
+    ledger_of(KEY, [1.0, 1.0]).write(tmp_path / "ledger.json")
+    done = CliRunner().invoke(calibrate.command, [str(tmp_path / "ledger.json")])
+    assert "1 run replayed" in done.stdout
+
+
 def test_the_folder_at_baseline_uri_is_replayed_too(tmp_path):
     Mirror(str(tmp_path)).add(ledger_of(KEY, noisy(10, sd=0.01)))
     done = CliRunner().invoke(calibrate.command, [str(tmp_path), "--json"])

@@ -1,5 +1,6 @@
 """The gate's page, Markdown and JUnit XML."""
 
+import functools
 import re
 from xml.etree import ElementTree
 
@@ -8,6 +9,7 @@ from gate_runs import ELSEWHERE, only, run
 
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
+from tfx_perf.report import gate_report, refusal_guide
 from tfx_perf.report.gate_junit import junit_of
 from tfx_perf.report.gate_markdown import markdown_of
 from tfx_perf.report.gate_report import report_on
@@ -36,6 +38,7 @@ def test_the_page_leads_with_the_decision_and_draws_trends_and_step_times(refuse
     assert not refused.blessed
     assert html.index("Refused by 1 of 3 checks") < html.index("<table>")
     assert html.count("<svg") == 2  # no blessed run has a train_loss; and the step times
+    html = html.replace("\u00a0", " ")
     for text in ("20.0 ms", "+97.0 %", "20.0 %", "regression", "not compared", "global_batch_size",
                  "smallest detectable change", "≤ "):  # fmt: skip
         assert text in html
@@ -44,7 +47,55 @@ def test_the_page_leads_with_the_decision_and_draws_trends_and_step_times(refuse
 
 def test_what_refuses_stands_first_in_the_table(refused):
     html = report_on(refused).render()
-    assert html.index("<td>step_time_seconds") < html.index("<td>mfu_ratio")
+    assert html.index(">step_time_seconds</td>") < html.index(">mfu_ratio</td>")
+
+
+def test_what_refuses_is_drawn_first_with_what_is_allowed_and_what_is_noise():
+    rules = only(peak_rss_bytes={"margin": 0.1}, step_time_seconds={"margin": 0.1})
+    runs = [
+        run(f"r{i}", minute=i, peak_rss_bytes=1e9 + i, step_time_seconds=0.01 + i / 1e4)
+        for i in range(4)
+    ]
+    slow = run("slow", peak_rss_bytes=1e9, step_time_seconds=0.02)
+    decision = evaluate(slow, ledger=Ledger(entries=tuple(runs)), settings=rules)
+    html = report_on(decision).render()
+    first, second = (html.index(f"<h2>Trend of {name}</h2>") for name in ("step time", "peak rss"))
+    assert decision.outcomes[0].metric == "peak_rss_bytes"
+    assert first < second
+    reason = next(item.reason for item in decision.outcomes if item.refuses)
+    for text in ("margin and noise allow", "noise: 9 in 10 runs", "mean of the blessed runs",
+                 "this run, refused", "20.0 ms", reason):  # fmt: skip
+        assert text in html[first:second]
+
+
+def test_the_noise_is_the_interval_of_the_change(refused):
+    outcome = next(item for item in refused.outcomes if item.metric == "step_time_seconds")
+    width = outcome.baseline * (outcome.change_high - outcome.change_low)
+    assert gate_report._noise(outcome) == pytest.approx(width / 2)
+    equal = outcome.model_copy(update={"value": outcome.baseline, "change": 0.0})
+    assert gate_report._noise(equal) == 0.0
+
+
+def test_where_the_time_of_a_step_goes_is_drawn_before_the_trends():
+    shares = {"examples_per_second": 6400.0, "global_batch_size": 64, "host_share_ratio": 0.1}
+    runs = [run(f"r{i}", minute=i, step_time_seconds=0.01, **shares) for i in range(3)]
+    decision = evaluate(runs[-1], ledger=Ledger(entries=tuple(runs[:2])), settings=SETTINGS)
+    html = report_on(decision).render()
+    parts, trend = html.index("Where a step&#39;s time goes"), html.index("Trend of step time")
+    assert parts < trend
+
+
+def test_a_figure_is_compared_with_what_the_legend_names(refused):
+    outcome = next(item for item in refused.outcomes if item.metric == "step_time_seconds")
+    named = functools.partial(gate_report._baseline_in_words, record=refused)
+    assert named(outcome).startswith("mean of the blessed runs")
+    assert named(outcome.model_copy(update={"metric": "trace_count"})) == "last blessed run"
+    gaining = refused.candidate.model_copy(update={"evaluation_gains": {"auc": 0.1}})
+    named = functools.partial(
+        gate_report._baseline_in_words, record=refused.model_copy(update={"candidate": gaining})
+    )
+    of_auc = named(outcome.model_copy(update={"metric": "evaluation/auc"}))
+    assert of_auc.startswith("Evaluator's baseline")
 
 
 def test_the_page_of_a_run_that_nothing_is_comparable_with_shows_the_differences():
@@ -79,3 +130,23 @@ def test_junit_survives_what_xml_cannot_hold(refused):
     odd = refused.model_copy(update={"headline": "a\x00b <&> \x1b[31m"})
     suite = ElementTree.fromstring(junit_of(odd)).find("testsuite")
     assert suite.find("testcase/failure").text == "a�b <&> �[31m"
+
+
+def test_a_refusal_leads_to_what_would_let_the_run_pass(refused):
+    html, text = report_on(refused).render(), markdown_of(refused)
+    assert html.index("<h2>What to do</h2>") < html.index("<h2>Checks</h2>")
+    assert '<a href="refused.html">I was refused</a>' in html
+    (refusal,) = [outcome for outcome in refused.outcomes if outcome.refuses]
+    assert refusal.remedy.suggestion in html
+    assert text.endswith(f"What to do:\n\n- {refusal.remedy}\n")
+    blessed = evaluate(refused.candidate, ledger=Ledger(), settings=SETTINGS)
+    assert blessed.blessed
+    assert "What to do" not in report_on(blessed).render() + markdown_of(blessed)
+
+
+def test_the_page_on_refusals_needs_no_other_file():
+    html = refusal_guide.render()
+    assert "<h1>I was refused</h1>" in html
+    assert "<table>" in html
+    assert "<a href=" not in html
+    assert "(docs/gate.md)" in html

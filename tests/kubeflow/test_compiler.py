@@ -14,7 +14,7 @@ from tfx.dsl.components.common import resolver
 
 from tfx_perf import errors
 from tfx_perf.components import PerfEvaluator, types
-from tfx_perf.kubeflow import compile_pipeline, proto
+from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, notes, proto
 
 OURS = {
     "input-tuner": "input_plan",
@@ -224,6 +224,11 @@ def _needs_a_resolver():
     return pipeline_of(model, trainer, metrics, gate)
 
 
+def _lacks_a_node():
+    gen = tfx.components.CsvExampleGen(input_base="/data")
+    return pipeline_of(tfx.components.StatisticsGen(examples=gen.outputs["examples"]))
+
+
 def _has_a_module_file():
     trainer = tfx.components.Trainer(
         module_file=__file__,
@@ -259,6 +264,7 @@ def _condition_on_a_value():
                           "defaults": {"volumes": {"/x": "y"}}}, "defaults"),
         (two_components, {"target": "vertex"}, "pipeline_root=minio://"),
         (_needs_a_resolver, {}, "PerfEvaluator.perf_metrics from the resolver latest"),
+        (_lacks_a_node, {}, "StatisticsGen.examples from CsvExampleGen, which is not in the"),
         (_has_a_module_file, {}, "Trainer with module_file="),
         (_condition_on_a_value, {}, "artifact_value_op"),
     ],
@@ -283,3 +289,55 @@ def test_a_gate_without_a_ledger_is_named(tmp_path, caplog, baseline_uri):
     compiled(four_components(**config), tmp_path)
     said = [message for message in caplog.messages if "gate.baseline_uri" in message]
     assert bool(said) is not bool(baseline_uri)
+
+
+def _notes(pipeline, **settings):
+    return notes.notes(pipeline, KubeflowSettings.of({**SETTINGS, **settings}))
+
+
+def test_what_a_run_will_do_without_is_logged_a_line_each(tmp_path, caplog):
+    pipeline = four_components("/home/me/data", gate={"baseline_uri": "/home/me/ledger"})
+    compiled(pipeline, tmp_path)
+    said = [each.getMessage() for each in caplog.records if each.name.startswith("tfx_perf")]
+    assert said == _notes(pipeline)
+    assert not any("\n" in line for line in said)
+    resolvers, paths = said[:3], said[3:]
+    for line, words in zip(
+        resolvers,
+        ["InputTuner.previous_plans stays empty, and it searches anew",
+         "PerfEvaluator.ledger stays empty.",
+         "OptimizedTrainer.previous_metrics stays empty, and it makes its trials anew"],
+        strict=True,
+    ):  # fmt: skip
+        assert "is left out, since Kubeflow has none such" in line
+        assert words in line
+    for line, words in zip(
+        paths,
+        ["CsvExampleGen looks for input_base=/home/me/data in its pod",
+         "PerfEvaluator looks for config.gate.baseline_uri=/home/me/ledger in its pod",
+         "Pusher looks for push_destination.filesystem.base_directory=/home/me/data-serving"],
+        strict=True,
+    ):  # fmt: skip
+        assert words in line
+        assert "mount a volume there (nodes." in line
+
+
+def test_what_a_pod_sees_is_not_noted():
+    mounted = {"defaults": {"volumes": {"/home/me": "claim"}}}
+    pipeline = four_components("/home/me/data", gate={"baseline_uri": "s3://bucket/ledger"})
+    assert len(_notes(pipeline, **mounted)) == 3  # of the resolvers
+    gen = tfx.components.CsvExampleGen(input_base="gs://bucket/data")
+    assert _notes(pipeline_of(gen)) == []
+    gen = tfx.components.CsvExampleGen(input_base="gs://bucket/data")
+    (line,) = _notes(pipeline_of(gen), pipeline_root=None)
+    assert line.startswith("pipeline_root=/tmp/not-there is left out")
+
+
+def test_an_input_of_a_node_outside_of_the_pipeline_is_named(tmp_path, caplog):
+    pipeline = four_components("gs://bucket/data")
+    pipeline.components = [node for node in pipeline.components if node.id != "InputTuner"]
+    (spec,) = compiled(pipeline, tmp_path)
+    assert "input_plan" not in tasks(spec)["optimized-trainer"]["inputs"]["artifacts"]
+    for name in ("MemoryProfiler", "OptimizedTrainer"):
+        line = f"{name}.input_plan stays empty, since InputTuner is not in the pipeline."
+        assert any(message.startswith(line) for message in caplog.messages)

@@ -258,15 +258,20 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _compile(function):
-    return _command("compile", f"my_pipeline:{function}", "--settings", "settings.yaml")
+def _compile(function, *options):
+    return _command("compile", f"my_pipeline:{function}", "--settings", "settings.yaml", *options)
 
 
 def test_compiling_shows_own_lines_only(project):
     done = _compile("create")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
     assert done.stdout == "Compiled for kubeflow: pipeline.yaml\n"
+    (note,) = done.stderr.splitlines()
+    assert note.startswith("Note: CsvExampleGen looks for input_base=data in its pod")
     assert (project / "pipeline.yaml").is_file()
+    done = _compile("create", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["notes"] == [note.removeprefix("Note: ")]
 
 
 @pytest.mark.usefixtures("project")

@@ -44,6 +44,15 @@ def test_no_claim_goes_further_than_eight_times_what_was_trained_on():
     assert claimed(took(b10=200, b50=600, b400=4100), 100_000) == (3200, True)
 
 
+def test_no_batch_beyond_what_anybody_trains_with_is_claimed_or_trained_on():
+    assert claimed(took(b200000=200), 100_000) == (2**20, True)
+    assert following(took(b200000=200), 100_000) == 2**20
+    assert following(took(b2097152=200), 100_000) is None
+    given = claim.claim(took(b2097152=200), limit_bytes=100_000 * MIB)
+    assert (given.largest, given.is_lower_bound) == (2**21, True)
+    assert given.remark == "a batch of 2,097,152 was trained on and took 200 MiB"
+
+
 def test_the_steepest_line_counts():
     # 10 an example at first, 20 at last: the last is what goes on.
     assert claimed(took(b10=200, b50=600, b100=1600), 2600) == (150, False)

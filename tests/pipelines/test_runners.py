@@ -118,13 +118,12 @@ def test_what_takes_long_says_what_it_is_doing(tmp_path):
 def test_what_went_wrong_is_said_though_the_node_succeeded(tmp_path, state):
     if state == "from cache":
         _shown(tmp_path, runner_components.Stumble())
-    node, remark, report, closing = _shown(tmp_path, runner_components.Stumble())
+    node, closing, report = _shown(tmp_path, runner_components.Stumble())
     assert node.startswith("  Stumble ")
     assert node.endswith(f" s  {state}")
-    assert remark == "    remark: Nothing was measured: run_fn raised."
     (page,) = tmp_path.rglob("report.html")
-    assert report == f"    report: {page}"
-    assert closing == "Remark on Stumble: Nothing was measured: run_fn raised."
+    assert closing == "Stumble: Nothing was measured: run_fn raised."
+    assert report == f"  report: {page}"
 
 
 def test_a_gates_decision_is_shown_where_people_look(tmp_path):
@@ -132,4 +131,4 @@ def test_a_gates_decision_is_shown_where_people_look(tmp_path):
     assert node.startswith("  Judge ")
     assert decision == "    REFUSED by 2 of 17 checks."
     (page,) = tmp_path.rglob("report.html")
-    assert report == f"    report: {page}"
+    assert report == f"  report: {page}"

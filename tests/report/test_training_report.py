@@ -1,6 +1,9 @@
 """OptimizedTrainer's report says what the record says."""
 
+import math
+
 import pytest
+from drawn import texts
 
 from tfx_perf import metrics
 from tfx_perf.report import training_report
@@ -66,7 +69,7 @@ def record(**fields):
 def test_the_verdict_names_plan_reason_and_speed():
     verdict = training_report.report_on(record()).verdict
     assert verdict.startswith("Trained with 50 steps per call: 4.00 times plain fit's speed.")
-    assert "50,000/s" in verdict
+    assert verdict.endswith("50,000 examples/s after warm-up.")
 
 
 def test_every_trial_and_every_figure_is_there():
@@ -79,7 +82,42 @@ def test_every_trial_and_every_figure_is_there():
         assert metrics.CATALOGUE[key].description.replace("'", "&#39;") in html
     assert "measured: here" in html
     assert "FLOPs not counted: why" in html
-    assert html.count("<svg") == 2
+    assert html.count("<svg") == 3
+
+
+def test_the_pictures_come_before_the_tables_they_rest_on():
+    html = training_report.report_on(record()).render()
+    titles = ["Loss", "Step time of the plans", "Steps", "Trials", "Until the first step"]
+    places = [html.index(f"<h2>{title}</h2>") for title in titles]
+    assert places == sorted(places)
+
+
+def loss_section(**losses):
+    html = training_report.report_on(record(losses=losses)).render()
+    return html[html.index("<h2>Loss</h2>") : html.index("<h2>Step time of the plans</h2>")]
+
+
+def test_losses_are_drawn_from_the_second_epoch_on():
+    section = loss_section(loss=(0.7, 0.5), val_loss=(0.8, 0.6), tips_loss=(0.2, 0.1))
+    assert section.count("<svg") == 1
+    assert {"training", "validation", "epoch", "loss"} <= set(texts(section))
+    assert "at even distances" not in section
+    assert section.index("Other losses") < section.index("tips_loss") < section.index(">0.1<")
+    assert "tips_loss" not in texts(section)
+
+
+def test_the_losses_of_one_epoch_are_a_table():
+    section = loss_section(loss=(0.71234,), val_loss=(0.8,))
+    assert "<svg" not in section
+    for text in ("training", "0.7123", "validation", "0.8", "only epoch"):
+        assert text in section
+    assert "<h2>Loss" not in training_report.report_on(record(losses={})).render()
+
+
+def test_the_page_says_when_validation_came_less_often_and_which_loss_is_no_number():
+    section = loss_section(loss=(0.7, 0.5, math.nan, math.nan), val_loss=(0.8, 0.7))
+    assert "The validation loss is known 2 times in 4 epochs" in section
+    assert "Value 3 of the training loss is nan." in section
 
 
 def test_a_training_without_trials_or_steps_has_a_report_too():

@@ -1,13 +1,20 @@
 """What has to change in a project, by its syntax."""
 
 import ast
+import json
 import pathlib
+import re
 import subprocess
 
 import pytest
+import yaml
+from click import testing
 
 from tfx_perf import errors
-from tfx_perf.templates import addon, starting
+from tfx_perf.cli import main
+from tfx_perf.config import PerfConfig
+from tfx_perf.settings import gate_defaults
+from tfx_perf.templates import addon, copying, starting
 
 _LISTED = '''"""A pipeline."""
 from tfx import v1 as tfx
@@ -138,11 +145,95 @@ def test_what_no_rule_covers_is_refused(tmp_path, text, expected):
     assert not (project / "pipeline" / "perf_components.py").exists()
 
 
-def test_it_is_added_once(tmp_path):
+_PATHS = ["pipeline/perf_components.py", "pipeline/perf.yaml", "pipeline/pipeline.py"]
+
+
+def _files(project: pathlib.Path) -> dict[str, str]:
+    return {str(path): path.read_text() for path in project.rglob("*") if path.is_file()}
+
+
+def _apply(project: pathlib.Path, *options: str) -> testing.Result:
+    return testing.CliRunner().invoke(main.cli, ["addon", str(project), "--apply", *options])
+
+
+@pytest.mark.parametrize("text", [_LISTED, _APPENDED])
+def test_what_is_added_already_is_no_error_and_stays(tmp_path, text):
+    project = _project(tmp_path, text)
+    assert _apply(project).exit_code == 0
+    (project / "pipeline" / "perf.yaml").write_text("training: {seed: 1}  # mine\n")
+    before = _files(project)
+    for target in (project, project / "pipeline" / "pipeline.py"):
+        done = _apply(target)
+        assert (done.exit_code, done.stdout) == (0, "")
+        assert done.stderr == f"Already added: {', '.join(_PATHS)}\n"
+    document = json.loads(_apply(project, "--json").stdout)
+    assert (document["already_added"], document["patch"]) == (True, "")
+    copied = starting.copy("perf-addon", pipeline_name="x", destination=project)
+    assert (copied.files, copied.patch) == ([], "")
+    assert copied.notes == (f"already added: {', '.join(_PATHS)}",)
+    assert _files(project) == before
+
+
+def test_what_is_missing_is_added_to_what_is_there(tmp_path):
     project = _project(tmp_path, _LISTED)
-    addon.addition(project).write()
-    with pytest.raises(errors.UserError):
+    starting.copy("perf-addon", pipeline_name="x", destination=project)
+    again = starting.copy("perf-addon", pipeline_name="x", destination=project)
+    assert again.files == []
+    assert "perf_components.train(" in again.patch
+    document = json.loads(_apply(project, "--json").stdout)
+    assert (document["already_added"], document["changed"]) == (False, _PATHS[2])
+    (project / _PATHS[1]).unlink()
+    added = addon.addition(project)
+    assert (added.new_files, added.changed) == ([_PATHS[1]], None)
+    assert added.kept == (_PATHS[0], _PATHS[2])
+
+
+def test_a_module_of_that_name_that_is_not_ours_is_left_alone(tmp_path):
+    project = _project(tmp_path, _LISTED)
+    (project / _PATHS[0]).write_text("mine = 1\n")
+    before = _files(project)
+    done = _apply(project)
+    assert done.exit_code == 1
+    with pytest.raises(errors.UserError, match="perf_components.py, which is none of tfx-perf's"):
         addon.addition(project)
+    assert _files(project) == before
+
+
+def test_the_settings_are_the_defaults_but_for_what_noise_would_refuse():
+    text = copying.contents(copying.PERF_ADDON, pipeline_name="")["perf.yaml"]
+    lines = text.splitlines()
+    assert len(lines) <= 25
+    assert all("#" in line for line in lines)
+    settings = PerfConfig.from_dict(yaml.safe_load(text))
+    rules = settings.gate.rules
+    assert settings == PerfConfig(gate=PerfConfig().gate.model_copy(update={"rules": rules}))
+    assert {key: rule.margin for key, rule in rules.items()} == {"step_time_seconds": 0.25}
+
+
+@pytest.mark.parametrize("template", [copying.PERF, copying.PERF_ADDON])
+def test_a_looser_margin_says_so_and_what_the_default_is(template):
+    text = copying.contents(template, pipeline_name="x")["perf.yaml"]
+    rules = PerfConfig.from_dict(yaml.safe_load(text)).gate.rules
+    of_rules = text.partition("rules:")[2] if template is copying.PERF_ADDON else text
+    assert "loose" in of_rules.casefold()
+    assert "`tfx-perf calibrate" in of_rules
+    for key, rule in rules.items():
+        default = gate_defaults.RULES[key]
+        assert rule.margin > default.margin
+        # The comment is right before the rule.
+        comment = text.partition(f"{key}: {{")[0].splitlines()
+        said = " ".join(line.strip(" #") for line in comment[-4:])
+        assert re.search(rf"default( margin)? is {default.margin}", said)
+
+
+def test_budgets_below_the_defaults_say_why():
+    text = copying.contents(copying.PERF, pipeline_name="x")["perf.yaml"]
+    settings, defaults = PerfConfig.from_dict(yaml.safe_load(text)), PerfConfig()
+    for section, key in (("input", "time_budget_seconds"), ("training", "trial_budget_seconds")):
+        default = getattr(getattr(defaults, section), key)
+        assert getattr(getattr(settings, section), key) < default
+        (line,) = (line for line in text.splitlines() if key in line)
+        assert f"the default is {default:g}; " in line
 
 
 def test_no_project_is_refused(tmp_path):

@@ -13,7 +13,9 @@ from tfx_perf import metadata
 from tfx_perf.templates import copying
 
 _SHOWN_LINE = re.compile(
-    r"  \S+ +[\d.]+ s  (done|from cache|skipped|\.\.\. .+)|    .+|Remark on .+"
+    r"  \S+ +[\d.]+ s  (done|from cache|skipped|\.\.\. .+)|    .+"  # and a gate's decision
+    r"|(InputTuner|MemoryProfiler|OptimizedTrainer|PerfEvaluator): .+"  # what was found
+    r"|  (report|remark|What to do|To let it count as good|step time|\w+ \([\w ]+\)):? .+"
 )
 
 
@@ -24,7 +26,9 @@ def _call(project: pathlib.Path, *arguments: str, **environment: str) -> str:
         env={**os.environ, **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    assert all(_SHOWN_LINE.fullmatch(line) for line in done.stderr.splitlines())
+    lines = done.stderr.splitlines()
+    assert all(_SHOWN_LINE.fullmatch(line) for line in lines)
+    assert len(lines) <= 40  # noqa: PLR2004
     return done.stdout + done.stderr
 
 

@@ -14,6 +14,7 @@ from tfx_perf import errors, storage
 from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
+    from tfx_perf import metadata
     from tfx_perf.gate.ledger import Ledger
     from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
     from tfx_perf.gate.mirror import Mirror
@@ -77,7 +78,8 @@ def record(
     places = _places(source, baseline_uri=baseline_uri, pipeline=pipeline)
     known = Ledger().merge(*(place.read() for place in places))
     run = _find(kind, name, known=known, source=source, pipeline=pipeline, node=node)
-    counts = any(entry.key == run.key for entry in known.entries)
+    key = (run.pipeline, run.node, run.run_id)
+    counts = any(entry.key == key for entry in known.entries)
     changes = counts is (kind == "unbless")
     act = Act(
         kind=kind,
@@ -90,17 +92,24 @@ def record(
     )
     if changes:
         places[0].add(Ledger(entries=(run,), acts=(act,)))
-    answer = "no longer counts as baseline" if kind == "unbless" else "counts as baseline"
     if as_json:
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
     elif changes:
+        answer = "no longer counts" if kind == "unbless" else "counts"
         terminal.show(
-            f"{markup.escape(run.run_id)} {answer} from now on. "
+            f"{markup.escape(run.run_id)} {answer} as baseline from now on. "
             f"Recorded in {markup.escape(baseline_uri or 'ML Metadata')}."
         )
     else:
-        answer = answer.replace("no longer counts", "does not count")
-        terminal.show(f"{markup.escape(run.run_id)} {answer} anyway; nothing was recorded.")
+        answer = "counts" if kind == "bless" else f"{_absence(run)}, so it does not count"
+        terminal.show(
+            f"{markup.escape(run.run_id)} {answer} as baseline anyway; nothing was recorded."
+        )
+
+
+def _absence(run: "Run | metadata.Run") -> str:
+    """Returns why the ledger does not count a run: it keeps only so many of the blessed ones."""
+    return "is no longer in the ledger" if getattr(run, "blessed", None) else "is not blessed"
 
 
 def _now_after(times: Iterable[datetime.datetime]) -> datetime.datetime:
@@ -146,22 +155,26 @@ def _find(
     source: str | None,
     pipeline: str | None,
     node: str | None,
-) -> "Run":
-    """Returns the run with its figures."""
+) -> "Run | metadata.Run":
+    """Returns the run, with its figures if it is to be blessed."""
     from tfx_perf.gate import history, judged_runs
     from tfx_perf.gate.run import Run
 
     if kind == "bless" and storage.exists(name):
         return judged_runs.read_one(name)
     in_ledger = {run.key for run in known.runs}
-    judged = [
+    others = [
         run
-        for run in (history.read(source, pipeline=pipeline) if source and kind == "bless" else ())
-        if "PerfEvaluation" in run.folders
-        and (run.pipeline, run.node, run.run_id) not in in_ledger
+        for run in (history.read(source, pipeline=pipeline) if source else ())
+        if (run.pipeline, run.node, run.run_id) not in in_ledger
         and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
-    found = names.pick_run(name, [*judged, *known.runs], pipeline=pipeline, node=node)
-    if isinstance(found, Run):
+    found = names.pick_run(name, [*others, *known.runs], pipeline=pipeline, node=node)
+    if isinstance(found, Run) or kind == "unbless":
         return found
+    if "PerfEvaluation" not in found.folders:
+        raise errors.UserError(
+            f"Expected a run that PerfEvaluator has judged. Received: run={found.run_id}, which "
+            f"is {found.state} and has no evaluation."
+        )
     return judged_runs.read_one(found.folders["PerfEvaluation"])

@@ -16,6 +16,7 @@ def command(*, project: str, apply: bool, as_json: bool) -> None:
 
     PROJECT is its folder, or the file that defines its pipeline. The output is a patch, for
     `git apply` or `patch -p1` in the project's folder; the project's code is read, not run.
+    What was added before stays as it is.
     """
     from tfx_perf.templates import addon
 
@@ -30,13 +31,16 @@ def command(*, project: str, apply: bool, as_json: bool) -> None:
                 "new_files": added.new_files,
                 "changed": added.changed,
                 "notes": added.notes,
+                "already_added": not added.files,
                 "applied": apply,
                 "patch": patch,
             }
         )
         return
     click.echo(patch, nl=False)
+    if added.kept:
+        click.echo(f"Already added: {', '.join(added.kept)}", err=True)
     for note in added.notes:
-        terminal.show_progress(f"Note: {note}")
-    if apply:
-        terminal.show_progress(f"Written: {', '.join(added.files)} in {added.project}")
+        click.echo(f"Note: {note}", err=True)
+    if apply and added.files:
+        click.echo(f"Written: {', '.join(added.files)} in {added.project}", err=True)

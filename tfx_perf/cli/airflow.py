@@ -53,8 +53,9 @@ def deploy_command(
         console.Console(file=shown).status("Compiling"),
         contextlib.redirect_stdout(shown),
     ):
-        from tfx_perf.pipelines.airflow import AirflowSettings, deploy
+        from tfx_perf.pipelines.airflow import AirflowSettings, deploy, home
 
+        dags_folder = home.dags_folder(dags_folder)  # before the pipeline, which imports TFX
         values = validation.read_yaml(settings_path) if settings_path else None
         settings = AirflowSettings.of(values, source=settings_path or "settings")
         if not settings.container:

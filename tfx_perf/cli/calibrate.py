@@ -5,7 +5,7 @@ from rich import box, table
 
 from tfx_perf import config as perf_config
 from tfx_perf import formatting
-from tfx_perf.cli import terminal
+from tfx_perf.cli import sources, terminal
 
 
 @click.command("calibrate")
@@ -29,6 +29,8 @@ def command(
     settings = perf_config.PerfConfig.from_yaml(config_path) if config_path else None
     gate = perf_config.PerfConfig.of(settings).gate
     runs = judged_runs.read(source, pipeline=pipeline, with_refused=refused)
+    if not runs:
+        sources.check_not_empty(source)
     found = calibration.replay(runs, gate)
     if as_json:
         document = found.model_dump(mode="json")
@@ -37,11 +39,11 @@ def command(
     title = "No run has a comparable run before it, so there is nothing to replay."
     if found.replayed:
         title = (
-            f"{found.replayed} runs replayed, each against the runs before it: {found.refused} "
+            f"{_runs(found.replayed)} replayed, each against the runs before it: {found.refused} "
             f"refused ({found.false_alarm_rate:.1%})"
         )
     if found.beyond_limit:
-        title += f"\n{found.beyond_limit} of {len(runs)} runs refused by an absolute limit"
+        title += f"\n{found.beyond_limit} of {_runs(len(runs))} refused by an absolute limit"
     if not found.metrics:
         terminal.show(title)
         return
@@ -59,6 +61,10 @@ def command(
             str(item.inconclusive), _percent(item.noise), _percent(item.detectable),
         )  # fmt: skip
     terminal.show(rows)
+
+
+def _runs(count: int) -> str:
+    return f"{count} run{'' if count == 1 else 's'}"
 
 
 def _percent(share: float | None) -> str:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import sys
@@ -78,7 +79,8 @@ def software() -> Iterator[Finding]:
     line = versions.line_of(python)
     if line:
         commands = " or ".join(f"`{command}`" for command in versions.install_commands(python))
-        yield Finding("supported line", line.name, remark=f"{commands} installs it", required=True)
+        remark = f"{commands} installs it in a clone{_of_a_wheel()}"
+        yield Finding("supported line", line.name, remark=remark, required=True)
     else:
         yield Finding("supported line", "none for this Python", "broken", required=True)
     for check in versions.check():
@@ -88,6 +90,14 @@ def software() -> Iterator[Finding]:
     for name, version in versions.installed(*_PACKAGES).items():
         yield Finding(name, version or "not installed", "ok" if version else "missing",
                       "" if version else "see supported line", required=True)  # fmt: skip
+
+
+def _of_a_wheel() -> str:
+    """Returns how the commands are meant where there is no clone; empty if a clone is installed."""
+    shared = pathlib.Path(sysconfig.get_path("data"), "share", "tfx-perf")
+    if not shared.is_dir():
+        return ""
+    return f"; a wheel takes the dot's place, and both files are in {shared}"
 
 
 def _tools() -> Iterator[Finding]:
@@ -100,13 +110,13 @@ def _tools() -> Iterator[Finding]:
         "" if compiler else "installing TFDV on a new machine compiles pyfarmhash; install g++",
     )
     uv = _output_of("uv", "--version")
-    yield Finding("uv", uv or "none", remark="" if uv else "make installs its own")
+    yield Finding("uv", uv or "none", remark="" if uv else "pip does as well")
     pip = versions.installed("pip")["pip"]
     yield Finding(
         "pip",
         pip or "none",
         "ok" if pip else "warn",
-        "" if pip else "TFX installs module files with it; uv venv --seed puts it in",
+        "" if pip else "TFX installs module files with it; python -m ensurepip puts it in",
     )
     repaired = script.is_repaired()
     yield Finding(

@@ -91,7 +91,8 @@ def _show(runs: "list[Run]", found: "Comparison") -> None:
         for difference in found.figures:
             rows.add_row(*_row(difference))
         terminal.show(rows)
-    terminal.show(f"{found.equal_count} further figures are equal.")
+    equal = "figure is" if found.equal_count == 1 else "figures are"
+    terminal.show(f"{found.equal_count} further {equal} equal.")
 
 
 def _show_values(title: str, values: Mapping[str, tuple[str, str]]) -> None:

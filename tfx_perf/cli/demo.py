@@ -212,11 +212,4 @@ def _show(summary: dict[str, Any]) -> None:
             formatting.MISSING if ratio is None else f"{ratio:.2f}",
         )
     terminal.show(rows)
-    verdict = summary["verdict"]
-    word = "[green]blessed[/]" if verdict["blessed"] else "[red]refused[/]"
-    pushed = "pushed" if verdict["pushed"] else "not pushed"
-    terminal.show(f"Plan     {markup.escape(summary['plan'])}: {summary['plan_reason']}")
-    terminal.show(f"Verdict  {word}, {pushed}. {markup.escape(verdict['headline'])}")
-    for kind, path in summary["reports"].items():
-        terminal.show(f"Report   {kind:<16}{markup.escape(path)}")
-    terminal.show(f"Log      {markup.escape(summary['log'])}\n")
+    terminal.show(f"Log: {markup.escape(summary['log'])}\n")

@@ -9,7 +9,7 @@ import click
 from rich import box, markup, table
 
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.cli import names, sparkline, terminal
+from tfx_perf.cli import names, sources, sparkline, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.metadata import Run
@@ -62,6 +62,8 @@ def command(
     from tfx_perf.gate import history
 
     runs = history.read(source, pipeline=pipeline, limit=limit)
+    if not runs:
+        sources.check_not_empty(source)
     if html_path:
         _write_page(runs, keys or _DEFAULT_METRICS, html_path)
     if as_json:
@@ -73,7 +75,8 @@ def command(
         if len(runs) > 1:
             terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
     else:
-        terminal.show(markup.escape(f"{source} holds no runs."))
+        whose = f" of {pipeline}" if pipeline else ""
+        terminal.show(markup.escape(f"{source} holds no runs{whose}."))
 
 
 def _key(name: str) -> str:

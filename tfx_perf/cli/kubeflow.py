@@ -50,14 +50,16 @@ def _server_options(function: Callable[..., None]) -> Callable[..., None]:
         *, host: str | None, namespace: str | None, token: str | None, cookies: str | None,
         ssl_ca_cert: str | None, **others: Any,
     ) -> None:  # fmt: skip
-        from tfx_perf.kubeflow import PipelineServer
-
         options = {
             "namespace": namespace, "existing_token": token, "cookies": cookies,
             "ssl_ca_cert": ssl_ca_cert,
         }  # fmt: skip
         given = {key: value for key, value in options.items() if value}
-        function(server=PipelineServer(host, **given), **others)
+        with quiet.libraries():
+            from tfx_perf.kubeflow import PipelineServer
+
+            server = PipelineServer(host, **given)
+        function(server=server, **others)
 
     return with_server
 
@@ -96,15 +98,22 @@ def _job_options(function: Callable[..., None]) -> Callable[..., None]:
 @click.option("--output", type=click.Path(), default="pipeline.yaml", show_default=True)
 @_JSON
 def compile_command(*, target: str, settings_path: str, output: str, as_json: bool) -> None:
-    """Compiles the pipeline that MODULE:FUNCTION returns."""
+    """Compiles the pipeline that MODULE:FUNCTION returns.
+
+    Standard error has a line for each thing that a run will do without.
+    """
     with quiet.libraries() as shown, contextlib.redirect_stdout(shown):
-        from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline
+        from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, notes
 
         settings = KubeflowSettings.from_yaml(settings_path)
-        path = compile_pipeline(_load(target)(), output=output, settings=settings)
+        pipeline = _load(target)()
+        path = compile_pipeline(pipeline, output=output, settings=settings)
+        found = notes.notes(pipeline, settings)
     if as_json:
-        terminal.show_json({"path": str(path), "target": settings.target})
+        terminal.show_json({"path": str(path), "target": settings.target, "notes": found})
     else:
+        for note in found:
+            click.echo(f"Note: {note}", err=True)
         terminal.show(f"Compiled for {settings.target}: {markup.escape(str(path))}")
 
 
@@ -114,9 +123,10 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
 @click.pass_context
 def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
     """Checks a compiled pipeline by the server's rules; exit code 1 if it would be refused."""
-    from tfx_perf.kubeflow import packages
+    with quiet.libraries():
+        from tfx_perf.kubeflow import packages
 
-    _, found = packages.problems(pathlib.Path(path))
+        _, found = packages.problems(pathlib.Path(path))
     if as_json:
         terminal.show_json({"path": path, "problems": found})
     else:

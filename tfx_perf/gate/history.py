@@ -20,6 +20,7 @@ from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
 _DATABASES = "metadata.sqlite", "metadata.db"  # as our templates name it, and TFX's
+_DEPTH = 3  # TFX's templates have tfx_metadata/PIPELINE/metadata.db
 _EXPECTED = (
     "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON file, or "
     "the folder at baseline_uri"
@@ -117,8 +118,9 @@ def resolved(source: str) -> str:
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
         return source
-    found = [each for name in _DATABASES for each in folder.glob(name)]
-    found = found or [each for name in _DATABASES for each in folder.glob(f"*/{name}")]
+    found = []
+    for depth in range(_DEPTH):
+        found = found or [each for name in _DATABASES for each in folder.glob("*/" * depth + name)]
     is_mirror = any(folder.glob("*.json")) or not any(folder.iterdir())
     if not found and is_mirror:
         return source

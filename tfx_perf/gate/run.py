@@ -23,6 +23,8 @@ class Run(records.Record):
             on the same examples; empty if it had none.
         step_times: seconds per step after warm-up, evenly spaced quantiles from the smallest
             to the largest; empty if they are not known.
+        plan: of the training, in words; empty where nobody knows it, as in ledgers of earlier
+            versions.
         source: folder of the training's figures, where it can be found again.
         unmeasured: why the training has no figures; empty if it has.
     """
@@ -37,6 +39,7 @@ class Run(records.Record):
     evaluation: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     evaluation_gains: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
+    plan: str = ""
     source: str | None = None
     unmeasured: str = ""
 

@@ -2,7 +2,8 @@
 
 A straight line far beyond what was measured is wrong by tens of percent. So a claim goes no
 further than 8 times the largest batch that was trained on, and a batch near to it is trained on
-before, where there is time and memory for that.
+before, where there is time and memory for that. Nor does it go beyond what anybody trains with:
+of a small model, tens of millions of examples may fit.
 """
 
 import dataclasses
@@ -14,6 +15,7 @@ from tfx_perf.memory.record import Footprint, Prediction, StepMemory
 REACH = 8
 """So many times the largest batch that was trained on, a claim may be."""
 
+_ENOUGH = 2**20  # examples; larger batches are neither claimed nor trained on, unless given
 _NEAR = 0.75  # of a claim: a batch that was trained on so near to it bears it out
 _CAUTION = 0.9  # of the claim: what is trained on to bear it out
 _RESOLUTION = 0.05  # of a footprint
@@ -58,8 +60,9 @@ def claim(
     if line is None and taken[base] > limit_bytes:
         remark = f"batch {base} alone takes {formatting.format_bytes(taken[base])}"
         return Claim(None, False, None, remark)
-    if fits > REACH * base:
-        fits, is_lower_bound = REACH * base, True
+    reach = min(REACH * base, max(base, _ENOUGH))
+    if fits > reach:
+        fits, is_lower_bound = reach, True
     over = min((item.batch_size for item in tried if item.status in _OVER), default=None)
     if over is not None and fits >= over:
         # The largest of those that did fit; the line is refuted.
@@ -83,7 +86,8 @@ def next_size(
         return None
     line, base = _line(taken), max(taken)
     known = max([base, *(step.batch_size for step in steps if step.status == "measured")])
-    target = int(min(REACH * known, _CAUTION * _bound(taken, line, limit_bytes)))
+    bound = _CAUTION * _bound(taken, line, limit_bytes)
+    target = int(min(REACH * known, max(base, _ENOUGH), bound))
     ended = min((step.batch_size for step in steps if step.status != "measured"), default=None)
     if ended is not None:
         target = min(target, (base + ended) // 2)

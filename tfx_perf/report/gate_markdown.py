@@ -8,7 +8,10 @@ FILE_NAME = "evaluation.md"
 
 
 def markdown_of(record: GateRecord) -> str:
-    """Returns the decision and one table row for each check; a budget only if it is used up."""
+    """Returns the decision, a table row for each check, and what to do.
+
+    A budget has a row only if it is used up.
+    """
     columns = ["metric", "value", "baseline", "change", "allowed", "verdict", "reason"]
     lines = [
         f"**{'Blessed' if record.blessed else 'Refused'}** {_escaped(record.candidate.run_id)}",
@@ -32,6 +35,9 @@ def markdown_of(record: GateRecord) -> str:
             outcome.reason,
         ]
         lines.append(f"| {' | '.join(map(_escaped, cells))} |")
+    remedies = [f"- {_escaped(str(item.remedy))}" for item in record.outcomes if item.remedy]
+    if remedies:
+        lines += ["", "What to do:", "", *remedies]
     return "\n".join(lines) + "\n"
 
 

@@ -1,36 +1,38 @@
 """PerfEvaluator's report."""
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from tfx_perf import fingerprint, formatting
+from tfx_perf import fingerprint, formatting, metrics
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.report import page, plots
+from tfx_perf.report import page, plots, refusal_guide, step_parts
 
 _COLUMNS = ("metric", "value", "baseline", "change", "margin", "allowed", "verdict", "reason")
+_NO_BREAK = "\u00a0"
 _PROPERTIES = "property", "latest blessed run", "this run"
 
 
 def report_on(record: GateRecord) -> page.Report:
-    """Returns the decision, the checks, trends, step times and what differs."""
+    """Returns the decision, the checks, where a step's time goes, trends and what differs."""
     report = page.Report(
         title="PerfEvaluator: may this model be pushed?",
         verdict=record.headline,
         tone="good" if record.blessed else "bad",
     )
     ordered = _most_important_first(record)
+    _add_remedies(report, ordered)
     report.add_table(
         "Checks",
         columns=_COLUMNS,
         rows=[_row(outcome) for outcome in ordered if outcome.kind != "drift"],
         note=_how_it_was_checked(record),
     )
-    _add_detectable(report, record)
-    for title, svg in _trends(record):
-        report.add_figure(title, svg=svg, note="The band is what would have passed.")
+    step_parts.add_to(report, record)
+    for outcome in ordered:
+        if outcome.kind == "change" and outcome.baseline is not None:
+            _add_trend(report, outcome, record)
     _add_step_times(report, record)
+    _add_detectable(report, record)
     drifts = [_row(outcome) for outcome in ordered if outcome.kind == "drift"]
     if drifts:
         report.add_table(
@@ -49,6 +51,23 @@ def _most_important_first(record: GateRecord) -> list[Outcome]:
         record.outcomes,
         key=lambda item: (not item.refuses, item.verdict.value == "pass", not item.checked),
     )
+
+
+def _add_remedies(report: page.Report, outcomes: list[Outcome]) -> None:
+    """Adds what would let the run pass."""
+    found = [(item, item.remedy) for item in outcomes if item.remedy]
+    if found:
+        report.add_table(
+            "What to do",
+            columns=["refused by", "setting", "it is", "what to do"],
+            rows=[
+                [f"{item.metric} ({item.verdict.value})", remedy.setting, remedy.value,
+                 remedy.suggestion]
+                for item, remedy in found
+            ],
+            note="A setting is changed where the rule is wrong; where the run is, find out why:",
+            link=(refusal_guide.FILE_NAME, "I was refused"),
+        )  # fmt: skip
 
 
 def _how_it_was_checked(record: GateRecord) -> str:
@@ -70,7 +89,8 @@ def _row(outcome: Outcome) -> list[str]:
         outcome.metric,
         formatting.format_value(outcome.metric, outcome.value),
         formatting.format_value(outcome.metric, outcome.baseline),
-        change_in_words(outcome),
+        # Two lines at most: the change, and its interval.
+        change_in_words(outcome).replace(" ", _NO_BREAK).replace(f"{_NO_BREAK}(", " ("),
         formatting.MISSING if outcome.margin is None else f"{outcome.margin:.1%}",
         allowed_in_words(outcome),
         verdict,
@@ -114,22 +134,39 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
         )
 
 
-def _trends(record: GateRecord) -> Iterator[tuple[str, str]]:
-    """Yields title and plot for each compared metric."""
-    for outcome in record.outcomes:
-        if outcome.kind != "change" or outcome.baseline is None:
-            continue
-        known = [run.figure(outcome.metric) for run in record.baseline_runs]
-        yield (
-            f"Trend of {formatting.label(outcome.metric)}",
-            plots.trend_with_band(
-                [figure for figure in known if figure is not None],
-                outcome.value,
-                band=(outcome.lowest, outcome.highest),
-                refused=outcome.refuses,
-                ylabel=outcome.metric,
-            ),
-        )
+def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
+    """Draws a compared metric over the blessed runs and this one."""
+    known = [run.figure(outcome.metric) for run in record.baseline_runs]
+    report.add_figure(
+        f"Trend of {formatting.label(outcome.metric)}",
+        svg=plots.trend_with_band(
+            [figure for figure in known if figure is not None],
+            outcome.value,
+            key=outcome.metric,
+            baseline=(outcome.baseline, _baseline_in_words(outcome, record)),
+            noise=_noise(outcome),
+            band=(outcome.lowest, outcome.highest),
+            refused=outcome.refuses,
+        ),
+        note=outcome.reason,
+    )
+
+
+def _baseline_in_words(outcome: Outcome, record: GateRecord) -> str:
+    """Returns what a figure is compared with, as the legend has it."""
+    if record.candidate.gain(outcome.metric) is not None:
+        return "Evaluator's baseline\nmodel"
+    if metrics.lookup(outcome.metric).is_deterministic:
+        return "last blessed run"
+    return "mean of the blessed runs\nat their latest level"
+
+
+def _noise(outcome: Outcome) -> float:
+    """Returns half the 90 % interval of the change, in the metric's unit; 0 where it is unknown."""
+    difference = outcome.value - outcome.baseline
+    if not difference or outcome.change_high is None:  # equal, so that no scale can be told
+        return 0.0
+    return (outcome.change_high - outcome.change) * difference / outcome.change
 
 
 def _add_step_times(report: page.Report, record: GateRecord) -> None:

@@ -1,6 +1,5 @@
 """The page of `tfx-perf history`."""
 
-import functools
 from collections.abc import Sequence
 
 from tfx_perf import formatting
@@ -27,12 +26,13 @@ def report_on(runs: Sequence[Run], keys: Sequence[str]) -> page.Report:
         measured = [run for run in reversed(runs) if key in run.metrics]
         points = [(run.metrics[key], _KIND_OF[run.blessed]) for run in measured]
         if points:
-            shown = functools.partial(formatting.format_value, key)
-            figure = plots.trend(points, kinds=_KINDS, shown=shown)
-            report.add_figure(f"Trend of {formatting.label(key)}", svg=figure)
+            report.add_figure(
+                f"Trend of {formatting.label(key)}",
+                svg=plots.trend(points, key=key, kinds=_KINDS),
+            )
     report.add_table(
         "Runs, newest first",
-        columns=["run", "begun", *map(formatting.label, keys), "state", "verdict"],
+        columns=["run", "begun (UTC)", *map(formatting.label, keys), "state", "verdict"],
         rows=[
             [
                 " ".join(filter(None, (run.pipeline, run.run_id))),

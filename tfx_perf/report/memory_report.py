@@ -13,6 +13,7 @@ _FOOTPRINT_NOTES = {
     False: "The allocator's peak over the first steps of fit, each batch size in a process of its "
     "own, as the module trains.",
 }
+_PREDICTED = "predicted without XLA"
 _PLANS = {"plain": "without XLA", "xla": "with XLA"}
 _ENDINGS = {
     "failed": "failed",
@@ -51,6 +52,7 @@ def report_on(record: ProfileRecord) -> page.Report:
                 xlabel="batch size",
                 ylabel=f"peak, {unit}",
                 markers=True,
+                predicted=_PREDICTED,
             ),
             note=_growth_note(record),
         )
@@ -162,7 +164,7 @@ def _growth(
             )
     if record.prediction:
         ends = [0, 1.5 * max(step.batch_size for step in measured)]
-        series["predicted without XLA"] = (
+        series[_PREDICTED] = (
             ends,
             [record.prediction.bytes_at(size) / scale for size in ends],
         )

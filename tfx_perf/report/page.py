@@ -1,6 +1,7 @@
 """One self-contained HTML page: a verdict, then tables and figures."""
 
 import dataclasses
+import datetime
 import pathlib
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -8,7 +9,9 @@ from typing import Any, Literal
 import jinja2
 import upath
 
+import tfx_perf
 from tfx_perf import storage
+from tfx_perf.report import origin as origins
 
 Tone = Literal["good", "bad", "neutral"]
 
@@ -23,6 +26,8 @@ class _Section:
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
     svg: str = ""
+    link: str = ""
+    link_text: str = ""
 
 
 class Report:
@@ -48,13 +53,30 @@ class Report:
         self.title = title
         self.verdict = verdict
         self.tone = tone
+        self.made = datetime.datetime.now(datetime.timezone.utc)
         self._sections: list[_Section] = []
 
     def add_table(
-        self, title: str, *, columns: Sequence[str], rows: Sequence[Sequence[Any]], note: str = ""
+        self,
+        title: str,
+        *,
+        columns: Sequence[str],
+        rows: Sequence[Sequence[Any]],
+        note: str = "",
+        link: tuple[str, str] = ("", ""),
     ) -> None:
-        """Adds a table; cells are shown with `str` and escaped."""
-        self._sections.append(_Section("table", title, note, columns, rows))
+        """Adds a table; cells are shown with `str` and escaped.
+
+        Args:
+            title: of the section.
+            columns: headings.
+            rows: one cell a column.
+            note: stands above the table.
+            link: file beside the page, and the words that lead there from the note's end.
+        """
+        self._sections.append(
+            _Section("table", title, note, columns, rows, link=link[0], link_text=link[1])
+        )
 
     def add_figure(self, title: str, *, svg: str, note: str = "") -> None:
         """Adds a plot made by `tfx_perf.report.plots`."""
@@ -64,17 +86,45 @@ class Report:
         """Adds a paragraph."""
         self._sections.append(_Section("text", title, note))
 
-    def render(self) -> str:
-        """Returns the page as HTML."""
+    def render(
+        self,
+        *,
+        origin: origins.Origin = origins.UNKNOWN,
+        folder: str | pathlib.Path | upath.UPath = "",
+    ) -> str:
+        """Returns the page as HTML.
+
+        Args:
+            origin: what its header says beside date and version.
+            folder: where the page will lie; links to other reports start there.
+        """
         environment = jinja2.Environment(
             loader=jinja2.FileSystemLoader(_TEMPLATE_FOLDER),
             autoescape=True,
             undefined=jinja2.StrictUndefined,
         )
         return environment.get_template("page.html.j2").render(
-            title=self.title, verdict=self.verdict, tone=self.tone, sections=self._sections
+            title=self.title,
+            verdict=self.verdict,
+            tone=self.tone,
+            header=self._header(origin),
+            links=origin.links(folder),
+            sections=self._sections,
         )
 
-    def write(self, path: str | pathlib.Path | upath.UPath) -> None:
-        """Writes the page to `path`."""
-        storage.write_text(path, self.render())
+    def write(
+        self, path: str | pathlib.Path | upath.UPath, *, origin: origins.Origin = origins.UNKNOWN
+    ) -> None:
+        """Writes the page to `path`; see `render`."""
+        place = storage.path(path)
+        storage.write_text(place, self.render(origin=origin, folder=place.parent))
+
+    def _header(self, origin: origins.Origin) -> list[tuple[str, str]]:
+        known = {
+            "made": f"{self.made:%Y-%m-%d %H:%M} UTC",
+            "pipeline": origin.pipeline,
+            "run": origin.run_id,
+            "node": origin.node,
+            "tfx-perf": tfx_perf.__version__,
+        }
+        return [(name, value) for name, value in known.items() if value]

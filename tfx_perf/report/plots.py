@@ -5,13 +5,26 @@ display, so a plot can be made in any process or thread.
 """
 
 import io
+import math
 from collections.abc import Callable, Mapping, Sequence
 
-from matplotlib import figure
+import numpy as np
+from matplotlib import figure, ticker
+
+from tfx_perf import formatting, metrics
 
 # All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")
-_COLOURS = ("#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e")
+# What the axis of a trend reaches at least on both sides of the median, relative to it: a change of
+# 4 % then takes a tenth of its height, however little the runs differ.
+_LEAST_REACH = 0.2
+# The same in changes that pass, for where these are smaller, as of an AUC.
+_REACH_IN_ALLOWED = 3.0
+_READABLE_SHARE = 0.08  # of the widest bar, for a part's size to fit into it
+_MOST_TICKS, _MOST_RUN_NUMBERS = 5, 12
+_COLOURS = (
+    "#30506e", "#d98c2b", "#1b7f4b", "#8a5a9e", "#9aa7b4", "#b3261e", "#5fa8a0", "#6b4a2b",
+)  # fmt: skip
 
 
 def _svg(drawing: figure.Figure) -> str:
@@ -27,6 +40,11 @@ def _axes(height_inches: float) -> tuple[figure.Figure, "figure.Axes"]:
     axes = drawing.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return drawing, axes
+
+
+def _plain(value: float, _: int | None = None) -> str:
+    """Writes a number at a tick without an exponent."""
+    return f"{value:,.12g}"
 
 
 def interval_bars(
@@ -52,29 +70,40 @@ def interval_bars(
     axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
     if reference is not None:
         axes.axvline(reference, color="#1d2733", linestyle="--", linewidth=1)
+    axes.xaxis.set_major_formatter(_plain)
     axes.set_xlabel(xlabel)
     return _svg(drawing)
 
 
 def stacked_bars(
-    rows: Mapping[str, Mapping[str, float]], *, xlabel: str
+    rows: Mapping[str, Mapping[str, float]],
+    *,
+    xlabel: str,
+    shown: Callable[[float], str] | None = None,
 ) -> str:
     """Draws one horizontal bar a row, split into parts.
 
     Args:
         rows: label to the parts' names and sizes; every row has the same part names.
-        xlabel: what the sizes are, with their unit.
+        xlabel: what the sizes are, with their unit if `shown` does not write it.
+        shown: writes a size, at the axis and where there is room in the part; None: the axis has
+            plain numbers, and the parts none.
     """
-    drawing, axes = _axes(1.3 + 0.42 * len(rows))
+    drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
     parts = list(next(iter(rows.values())))
     left = [0.0] * len(labels)
+    widest = max(sum(sizes.values()) for sizes in rows.values())
     for index, part in enumerate(parts):
         sizes = [rows[label][part] for label in labels]
-        axes.barh(labels, sizes, left=left, height=0.6, label=part,
-                  color=_COLOURS[index % len(_COLOURS)])
+        bars = axes.barh(labels, sizes, left=left, height=0.6, label=part,
+                         color=_COLOURS[index % len(_COLOURS)])  # fmt: skip
+        if shown:
+            words = [shown(size) if size > _READABLE_SHARE * widest else "" for size in sizes]
+            axes.bar_label(bars, words, label_type="center", color="white")
         left = [start + size for start, size in zip(left, sizes, strict=True)]
-    axes.invert_yaxis()
+    axes.set_ylim(len(labels) - 0.4, -0.6)
+    axes.xaxis.set_major_formatter((lambda value, _: shown(value)) if shown else _plain)
     axes.set_xlabel(xlabel)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(parts), frameon=False)
     return _svg(drawing)
@@ -88,6 +117,7 @@ def lines(
     markers: bool = False,
     from_zero: bool = True,
     log_scale: bool = False,
+    predicted: str | None = None,
 ) -> str:
     """Draws one line a series.
 
@@ -98,41 +128,51 @@ def lines(
         markers: draw a dot at each point.
         from_zero: start the y axis at zero.
         log_scale: draw y logarithmically; it then cannot start at zero.
+        predicted: the label of a series that was not measured; it is dashed.
     """
     drawing, axes = _axes(3.2)
     for index, (label, (x, y)) in enumerate(series.items()):
+        is_measured = label != predicted
         axes.plot(x, y, label=label, color=_COLOURS[index % len(_COLOURS)],
-                  marker="o" if markers else None, markersize=4, linewidth=1.3)
+                  marker="o" if markers and is_measured else None, markersize=4,
+                  linestyle="-" if is_measured else "--", linewidth=1.3)  # fmt: skip
+    if all(isinstance(place, int) for x, _ in series.values() for place in x):
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     if log_scale:
         axes.set_yscale("log")
+        low, high = axes.get_ylim()
+        has_decades = high > 10 * low
+        axes.yaxis.set_minor_formatter(ticker.NullFormatter() if has_decades else _plain)
     elif from_zero:
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.05 * axes.get_ylim()[1])
+    axes.xaxis.set_major_formatter(_plain)
+    axes.yaxis.set_major_formatter(_plain)
     if len(series) > 1:
         axes.legend(frameon=False)
     return _svg(drawing)
 
 
-def trend(
-    points: Sequence[tuple[float, str]], *, kinds: Mapping[str, str], shown: Callable[[float], str]
-) -> str:
-    """Draws a figure over a row of runs, each run's dot in the colour of its kind.
+def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, str]) -> str:
+    """Draws a metric over a row of runs, each run's dot in the colour of its kind.
 
     Args:
         points: value and kind, oldest first.
+        key: the metric; see `metrics.lookup`.
         kinds: every kind to its colour; those that occur are explained.
-        shown: writes a value with its unit, for the axis.
     """
     drawing, axes = _axes(2.6)
     values = [value for value, _ in points]
-    axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=1)
+    axes.plot(range(1, len(points) + 1), values, color=_COLOURS[4], linewidth=1, zorder=2)
     for kind, colour in kinds.items():
         places = [place for place, (_, found) in enumerate(points, start=1) if found == kind]
         if places:
-            axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind)
+            axes.scatter(places, [values[place - 1] for place in places], color=colour, label=kind,
+                         zorder=3, clip_on=False)  # fmt: skip
+    _set_value_axis(axes, key, values, reach=_LEAST_REACH * abs(float(np.median(values))))
+    axes.set_xlim(0.5, len(points) + 0.5)
     axes.xaxis.get_major_locator().set_params(integer=True)
-    axes.yaxis.set_major_formatter(lambda value, _: shown(value))
     axes.set_xlabel("runs, oldest first")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
     return _svg(drawing)
@@ -142,34 +182,107 @@ def trend_with_band(
     blessed: Sequence[float],
     value: float,
     *,
+    key: str,
+    baseline: tuple[float, str],
+    noise: float,
     band: tuple[float | None, float | None],
     refused: bool,
-    ylabel: str,
 ) -> str:
-    """Draws blessed runs, this run, and the band that passes.
+    """Draws blessed runs, this run, what noise explains, and what is allowed.
 
     Args:
         blessed: figures of the blessed runs, oldest first.
         value: this run's figure.
-        band: lowest and highest value that passes; None where there is no such bound.
+        key: the metric; see `metrics.lookup`.
+        baseline: what the figure is compared with, and what that is.
+        noise: how far from it nine in ten runs that are no worse lie; 0 where it is not known, or
+            there is none.
+        band: lowest and highest value that margin and noise allow; None where there is no such
+            bound.
         refused: whether this run's figure was refused.
-        ylabel: what the figures are, with their unit.
     """
-    drawing, axes = _axes(2.4)
+    drawing, axes = _axes(2.6)
     here = len(blessed) + 1
-    known = [*blessed, value, *(bound for bound in band if bound is not None)]
-    room = 0.15 * (max(known) - min(known)) or abs(value) * 0.05 or 1.0
-    axes.set_ylim(min(known) - room, max(known) + room)
+    centre, name = baseline
+    bounds = [bound for bound in band if bound is not None]
+    allowed = max((abs(bound - centre) for bound in bounds), default=0.0)
+    least = _LEAST_REACH * abs(centre)
+    reach = min(_REACH_IN_ALLOWED * allowed, least) if allowed else least
+    known = [*blessed, value, centre, *bounds]
+    _set_value_axis(axes, key, known, reach=reach, centre=centre)
     bottom, top = axes.get_ylim()
     low, high = (bottom if band[0] is None else band[0]), (top if band[1] is None else band[1])
-    axes.axhspan(low, high, color=_COLOURS[2], alpha=0.10, linewidth=0, label="passes")
+    axes.axhspan(low, high, color=_COLOURS[2], alpha=0.10, linewidth=0,
+                 label="margin and noise allow")  # fmt: skip
+    if noise:
+        explained = max(bottom, centre - noise), min(top, centre + noise)
+        axes.axhspan(*explained, color=_COLOURS[0], alpha=0.16, linewidth=0,
+                     label="noise: 9 in 10 runs\nthat are no worse")  # fmt: skip
+    axes.axhline(centre, color=_COLOURS[0], linestyle="--", linewidth=1, label=name)
     axes.plot(range(1, here), blessed, color=_COLOURS[0], marker="o", markersize=5, linewidth=1,
-              label="blessed")  # fmt: skip
-    colour, label = (_COLOURS[5], "refused") if refused else (_COLOURS[1], "this run")
+              clip_on=False, label="blessed runs")  # fmt: skip
+    colour, label = (_COLOURS[5], "this run, refused") if refused else (_COLOURS[1], "this run")
     axes.plot([here], [value], color=colour, marker="X" if refused else "D", markersize=8,
-              linestyle="none", label=label)  # fmt: skip
-    axes.set_xticks(range(1, here + 1), [*map(str, range(1, here)), "now"])
+              linestyle="none", clip_on=False, label=label)  # fmt: skip
+    axes.set_xlim(0.5, here + 0.5)
+    places = range(1, here, max(1, here // _MOST_RUN_NUMBERS))
+    axes.set_xticks([*places, here], [*map(str, places), "now"])
     axes.set_xlabel("comparable runs, oldest first")
-    axes.set_ylabel(ylabel)
     axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return _svg(drawing)
+
+
+def _set_value_axis(
+    axes: "figure.Axes",
+    key: str,
+    values: Sequence[float],
+    *,
+    reach: float,
+    centre: float | None = None,
+) -> None:
+    """Sets the y axis for a metric: its limits, its ticks with units, its name.
+
+    It starts at zero where the values fill most of it then.
+
+    Args:
+        axes: to set.
+        key: the metric.
+        values: what must be within.
+        reach: what must be, too, on both sides of `centre`.
+        centre: None for the median of the values.
+    """
+    centre = float(np.median(values)) if centre is None else centre
+    if metrics.lookup(key).unit in ("count", "flag"):
+        reach = max(reach, 1.0)
+    low, high = min(*values, centre - reach), max(*values, centre + reach)
+    room = 0.05 * (high - low)
+    lowest, highest = metrics.lookup(key).bounds
+    if min(values) >= 0 and low < high / 2:
+        low, room = max(lowest, 0.0), 0.05 * high
+    else:
+        low = max(lowest, low - room)
+    high = min(highest, high + room)
+    axes.set_ylim(low, high if high > low else low + 1.0)
+    ticks = _ticks(*axes.get_ylim(), key=key)
+    axes.set_yticks(list(ticks), list(ticks.values()))
+    axes.set_ylabel(formatting.label(key))
+
+
+def _ticks(low: float, high: float, *, key: str) -> dict[float, str]:
+    """Returns round values with what is written at them, no two of which look the same."""
+    metric = metrics.lookup(key)
+    unit = 1.0
+    if metric.unit == "bytes" and high >= 1:
+        unit = 1024.0 ** (math.log2(high) // 10)
+    found: dict[float, str] = {}
+    for count in range(_MOST_TICKS, 0, -1):
+        locator = ticker.MaxNLocator(count, integer=metric.unit in ("count", "flag"))
+        places = unit * locator.tick_values(low / unit, high / unit)
+        found = {
+            place: formatting.format_value(key, place)
+            for place in places.tolist()
+            if low <= place <= high
+        }
+        if len(set(found.values())) == len(found):
+            break
+    return found

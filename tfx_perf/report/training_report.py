@@ -1,5 +1,8 @@
 """OptimizedTrainer's report."""
 
+import math
+from collections.abc import Mapping, Sequence
+
 from tfx_perf import formatting, metrics
 from tfx_perf.report import page, plots
 from tfx_perf.training.record import TrainingRecord
@@ -8,9 +11,15 @@ from tfx_perf.training.xla_account import XlaAccount
 
 TITLE = "OptimizedTrainer: how the model was trained"
 
+_LOSSES = {"loss": "training", "val_loss": "validation"}
+_MARKED_EPOCHS = 40
+
 
 def report_on(record: TrainingRecord) -> page.Report:
-    """Returns the report on a training: the plan, the trials, the steps, every figure."""
+    """Returns the report on a training.
+
+    First the pictures in which people look for trouble, then what they rest on, then every figure.
+    """
     report = page.Report(
         title=TITLE,
         verdict=_verdict(record),
@@ -23,32 +32,10 @@ def report_on(record: TrainingRecord) -> page.Report:
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
             "trials shown are its.",
         )
-    if record.trials:
-        timed = [trial for trial in record.trials if trial.step_time]
-        report.add_figure(
-            "Step time of the plans",
-            svg=plots.interval_bars(
-                [
-                    (
-                        str(trial.plan),
-                        trial.step_time.value * 1e3,
-                        trial.step_time.low * 1e3,
-                        trial.step_time.high * 1e3,
-                    )
-                    for trial in timed
-                ],
-                xlabel="milliseconds per step, median and 95 % interval",
-                highlight=str(record.plan),
-            ),
-            note="Blocks of steps on the real model and data, interleaved plan by plan.",
-        )
-        report.add_table(
-            "Trials",
-            columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
-            rows=[_trial_row(trial) for trial in record.trials],
-            note="Every plan first trains the same steps from the same weights and must reach "
-            "plain fit's loss.",
-        )
+    _add_losses(report, record)
+    timed = [trial for trial in record.trials if trial.step_time]
+    if timed:
+        _add_plans(report, record, timed)
     if record.advice:
         report.add_table(
             "Advice",
@@ -56,24 +43,17 @@ def report_on(record: TrainingRecord) -> page.Report:
             rows=[(item.code.replace("_", " "), item.message) for item in record.advice],
         )
     if record.step_times:
-        report.add_figure(
-            "Steps",
-            svg=plots.lines(
-                {
-                    "step time": (
-                        [done for done, _ in record.step_times],
-                        [seconds * 1e3 for _, seconds in record.step_times],
-                    )
-                },
-                xlabel="steps done",
-                ylabel="milliseconds per step",
-                log_scale=True,
-            ),
-            note="One point for each call of the train function. The first holds tracing and "
-            "compiling, unless trials in the same process have done them.",
-        )
+        _add_steps(report, record)
     if record.memory_series:
         _add_memory(report, record)
+    if record.trials:
+        report.add_table(
+            "Trials",
+            columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
+            rows=[_trial_row(trial) for trial in record.trials],
+            note="Every plan first trains the same steps from the same weights and must reach "
+            "plain fit's loss.",
+        )
     _add_start(report, record)
     if record.xla:
         _add_xla(report, record.xla)
@@ -100,6 +80,102 @@ def report_on(record: TrainingRecord) -> page.Report:
         note="Runs are compared only if all of this is equal.",
     )
     return report
+
+
+def _add_losses(report: page.Report, record: TrainingRecord) -> None:
+    """Adds the loss of every epoch; where there was one epoch, a table."""
+    losses = {name: values for name, values in record.losses.items() if values}
+    drawn = {name: values for name, values in losses.items() if name in _LOSSES}
+    epochs = max(map(len, losses.values()), default=0)
+    if epochs > 1 and drawn:
+        report.add_figure(
+            "Loss",
+            svg=plots.lines(
+                {
+                    _LOSSES[name]: (_epochs(len(values), epochs), values)
+                    for name, values in drawn.items()
+                },
+                xlabel="epoch",
+                ylabel="loss",
+                markers=epochs <= _MARKED_EPOCHS,
+                from_zero=False,
+            ),
+            note=_loss_note(drawn, epochs),
+        )
+    others = losses if epochs == 1 else {name: losses[name] for name in losses.keys() - drawn}
+    if others:
+        report.add_table(
+            "Loss" if epochs == 1 else "Other losses",
+            columns=["loss", "after the only epoch" if epochs == 1 else "after the last epoch"],
+            rows=[
+                (_LOSSES.get(name, name), formatting.format_value("train_loss", values[-1]))
+                for name, values in sorted(others.items())
+            ],
+        )
+
+
+def _epochs(count: int, epochs: int) -> list[float]:
+    """Returns where the values of a loss are drawn: Keras does not say when it validated."""
+    if count == epochs:
+        return list(range(1, epochs + 1))
+    return [epochs * (index + 1) / count for index in range(count)]
+
+
+def _loss_note(drawn: Mapping[str, Sequence[float]], epochs: int) -> str:
+    sentences = []
+    for name, values in drawn.items():
+        if len(values) != epochs:
+            sentences.append(
+                f"The {_LOSSES[name]} loss is known {len(values)} times in {epochs} epochs, and "
+                "is drawn at even distances."
+            )
+        broken = next((at for at, value in enumerate(values, 1) if not math.isfinite(value)), None)
+        if broken:
+            sentences.append(f"Value {broken} of the {_LOSSES[name]} loss is {values[broken - 1]}.")
+    return " ".join(sentences)
+
+
+def _add_plans(
+    report: page.Report, record: TrainingRecord, timed: Sequence[TrialRecord]
+) -> None:
+    """Adds the step times of the plans that were tried."""
+    report.add_figure(
+        "Step time of the plans",
+        svg=plots.interval_bars(
+            [
+                (
+                    str(trial.plan),
+                    trial.step_time.value * 1e3,
+                    trial.step_time.low * 1e3,
+                    trial.step_time.high * 1e3,
+                )
+                for trial in timed
+            ],
+            xlabel="milliseconds per step, median and 95 % interval",
+            highlight=str(record.plan),
+        ),
+        note="Blocks of steps on the real model and data, interleaved plan by plan.",
+    )
+
+
+def _add_steps(report: page.Report, record: TrainingRecord) -> None:
+    """Adds the step times along the training."""
+    report.add_figure(
+        "Steps",
+        svg=plots.lines(
+            {
+                "step time": (
+                    [done for done, _ in record.step_times],
+                    [seconds * 1e3 for _, seconds in record.step_times],
+                )
+            },
+            xlabel="steps done",
+            ylabel="milliseconds per step",
+            log_scale=True,
+        ),
+        note="One point for each call of the train function. The first holds tracing and "
+        "compiling, unless trials in the same process have done them.",
+    )
 
 
 def _add_memory(report: page.Report, record: TrainingRecord) -> None:
@@ -166,9 +242,12 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
 
 def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
-    speed = formatting.format_value("examples_per_second", figures["examples_per_second"])
-    said = f"Trained with {record.plan}: {record.plan_reason}. {speed} examples after warm-up."
-    return " ".join([said, *record.fit_remarks])
+    said = [f"Trained with {record.plan}: {record.plan_reason}."]
+    speed = figures["examples_per_second"]
+    if speed is not None:
+        shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
+        said.append(f"{shown} examples/s after warm-up.")
+    return " ".join([*said, *record.fit_remarks])
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
 from tfx_perf import errors, fingerprint, storage
+from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer import training, worker
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
@@ -40,7 +41,7 @@ def train(
     Args:
         job: the training.
         output_dict: OptimizedTrainer's.
-        context: the executor's; it names the job.
+        context: the executor's; it names the job and the report.
 
     Raises:
         UserError: the cluster refuses the job, or the training has found something wrong.
@@ -48,6 +49,7 @@ def train(
     """
     settings = job.settings.distribution.job
     target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+    origin = artifacts.origin_of(context, job.input_dict)
     digest = _digest(job, output_dict)
     name = names.job_name(*_words(context), digest=digest)
     exchange = Exchange(pathlib.Path(settings.shared_folder, name))
@@ -66,7 +68,9 @@ def train(
             )
         exchange.collect(output_dict)
         folder = path_utils.serving_model_dir(model.uri)
-        training.publish(job, result.record, model_folder=folder, target=target)
+        training.publish(
+            job, result.record, model_folder=folder, target=target, origin=origin
+        )
 
     with Termination() as termination, storage.local_folder(target.uri) as log_folder:
         api.pause = _pause_of(termination)

@@ -1,0 +1,181 @@
+"""What a pipeline is compiled without, and what its pods will not find: told, not refused."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tfx import v1 as tfx
+from tfx.dsl.components.base import base_node
+from tfx.dsl.components.common import resolver
+from tfx.dsl.input_resolution.strategies import (
+    latest_artifact_strategy,
+    latest_blessed_model_strategy,
+)
+
+from tfx_perf.components import PerfEvaluator
+from tfx_perf.config import PerfConfig
+from tfx_perf.kubeflow.settings import KubeflowSettings
+
+SCHEMES = {"kubeflow": ("minio", "s3", "gs"), "vertex": ("gs",)}
+"""The object stores that a pipeline root may be in, by target."""
+
+_NATIVE_STRATEGIES = (
+    latest_artifact_strategy.LatestArtifactStrategy,
+    latest_blessed_model_strategy.LatestBlessedModelStrategy,
+)
+# What follows where an input stays empty, by its name.
+_CONSEQUENCES = {
+    "baseline_model": "checks its absolute thresholds only",
+    "previous_metrics": "makes its trials anew in each run",
+    "previous_plans": "searches anew in each run",
+}
+# Of properties that are paths, also where they are relative.
+_PATH_KEYS = {"baseDirectory", "base_directory", "baseline_uri", "checkpoint_folder", "input_base"}
+
+
+def notes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> list[str]:
+    """Returns what the user should know before a run, a sentence each.
+
+    Args:
+        pipeline: as for `compile_pipeline`.
+        settings: likewise.
+    """
+    nodes = pipeline.components
+    return [
+        *_of_root(str(pipeline.pipeline_info.pipeline_root), settings),
+        *_of_resolvers(nodes, settings.target),
+        *_of_gates(nodes, settings.target),
+        *_of_missing_nodes(nodes),
+        *_of_paths(nodes, settings),
+    ]
+
+
+def left_out(nodes: Sequence[base_node.BaseNode], target: str) -> set[str]:
+    """Returns the ids of the resolvers that the server does not have.
+
+    Args:
+        nodes: of the pipeline.
+        target: `kubeflow` or `vertex`, which has two strategies.
+    """
+    return {
+        node.id
+        for node in nodes
+        if isinstance(node, resolver.Resolver)
+        and not (
+            target == "vertex"
+            and node.exec_properties.get(resolver.RESOLVER_STRATEGY_CLASS) in _NATIVE_STRATEGIES
+        )
+    }
+
+
+def inputs_from(
+    nodes: Sequence[base_node.BaseNode], producers: set[str]
+) -> Iterator[tuple[base_node.BaseNode, str, str]]:
+    """Yields node, key and producer of the inputs that come from certain nodes.
+
+    Args:
+        nodes: whose inputs.
+        producers: their ids.
+    """
+    for node in nodes:
+        for key, channel in node.inputs.items():
+            producer = getattr(channel, "producer_component_id", None)
+            if producer in producers:
+                yield node, key, producer
+
+
+def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
+    """Returns the ids of nodes that inputs come from, but that are not in the pipeline.
+
+    Args:
+        nodes: of the pipeline.
+    """
+    named = {
+        getattr(channel, "producer_component_id", None)
+        for node in nodes
+        for channel in node.inputs.values()
+    }
+    return named - {None, *(node.id for node in nodes)}
+
+
+def _of_root(root: str, settings: KubeflowSettings) -> Iterator[str]:
+    if root and not settings.pipeline_root and not _is_url(root, *SCHEMES[settings.target]):
+        yield (
+            f"pipeline_root={root} is left out, since no pod sees it: that of the run counts, or "
+            "the server's own. Give the settings a pipeline_root in an object store."
+        )
+
+
+def _of_resolvers(nodes: Sequence[base_node.BaseNode], target: str) -> Iterator[str]:
+    for removed in sorted(left_out(nodes, target)):
+        empty = []
+        for node, key, _ in inputs_from(nodes, {removed}):
+            then = _CONSEQUENCES.get(key)
+            empty.append(f"{node.id}.{key} stays empty" + (f", and it {then}" if then else ""))
+        yield (
+            f"The resolver {removed} is left out, since {target.capitalize()} has none such: "
+            f"{'; '.join(empty) or 'no node reads it'}."
+        )
+
+
+def _of_gates(nodes: Sequence[base_node.BaseNode], target: str) -> Iterator[str]:
+    for node in nodes:
+        if target == "kubeflow" and isinstance(node, PerfEvaluator):
+            gate = PerfConfig.from_json(node.exec_properties["config"]).gate
+            if not gate.baseline_uri:
+                yield (
+                    f"{node.id} has no gate.baseline_uri, and Kubeflow has no resolvers: it will "
+                    "compare no run with another, and only absolute limits refuse."
+                )
+
+
+def _of_missing_nodes(nodes: Sequence[base_node.BaseNode]) -> Iterator[str]:
+    for node, key, producer in inputs_from(nodes, missing(nodes)):
+        yield (
+            f"{node.id}.{key} stays empty, since {producer} is not in the pipeline. Add it to the "
+            "pipeline's components."
+        )
+
+
+def _of_paths(
+    nodes: Sequence[base_node.BaseNode], settings: KubeflowSettings
+) -> Iterator[str]:
+    for node in nodes:
+        own = settings.for_node(node.id)
+        mounts = (*own.volumes, *own.secret_volumes)
+        volume = f", mount a volume there (nodes.{node.id}.volumes)"
+        remedy = volume if settings.target == "kubeflow" else ""
+        for name, path in _paths(node.exec_properties):
+            if not any(path == mount or path.startswith(f"{mount}/") for mount in mounts):
+                yield (
+                    f"{node.id} looks for {name}={path} in its pod, which has no files of this "
+                    f"machine: give a URL of an object store{remedy}, or put it into the image."
+                )
+
+
+def _paths(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yields name and value of the properties that are local paths, also within JSON."""
+    for key, value in values.items():
+        found = _parsed(value)
+        if isinstance(found, Mapping):
+            yield from ((f"{key}.{name}", path) for name, path in _paths(found))
+        elif isinstance(value, str) and _is_local(key, value):
+            yield key, value
+
+
+def _is_local(key: str, value: str) -> bool:
+    return value.startswith("/") or (bool(value) and key in _PATH_KEYS and "://" not in value)
+
+
+def _parsed(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("{"):
+        try:
+            return json.loads(value)
+        except ValueError:  # text that begins so
+            return value
+    return value
+
+
+def _is_url(text: str, *schemes: str) -> bool:
+    scheme, separator, _ = text.partition("://")
+    return bool(separator) and scheme in schemes

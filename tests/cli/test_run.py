@@ -1,0 +1,99 @@
+"""`tfx-perf run`, and what is left on the terminal of who does without it."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+_COMPONENTS = pathlib.Path(__file__).parents[1] / "pipelines"
+_SCRIPT = '''
+import sys
+import runner_components
+from tfx import v1 as tfx
+nodes = {
+    "good": [runner_components.Choose(number=3), runner_components.Stumble()],
+    "bad": [runner_components.Work(obstacle=__file__)],
+}[sys.argv[1]]
+print("a line of the script")
+sqlite = tfx.orchestration.metadata.sqlite_metadata_connection_config
+tfx.orchestration.LocalDagRunner().run(tfx.dsl.Pipeline(
+    pipeline_name="one", pipeline_root="artifacts", components=nodes,
+    metadata_connection_config=sqlite("metadata.sqlite"), enable_cache=True,
+))
+'''
+
+
+@pytest.fixture
+def call(tmp_path):
+    """Runs a program in a folder with the script `here.py`."""
+    (tmp_path / "here.py").write_text(_SCRIPT)
+    paths = [str(_COMPONENTS), *filter(None, [os.environ.get("PYTHONPATH")])]
+
+    def run(*command):
+        return subprocess.run(
+            [*command], cwd=tmp_path, capture_output=True, text=True, check=False,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        )  # fmt: skip
+
+    return run
+
+
+@pytest.fixture
+def tfx_perf(call):
+    """Runs `tfx-perf run` there."""
+    script = str(pathlib.Path(sys.executable).with_name("tfx-perf"))
+    return lambda *arguments: call(script, "run", *arguments)
+
+
+def test_nodes_and_what_they_found_are_all_that_is_shown(tfx_perf, tmp_path):
+    for state in ("done", "from cache"):
+        done = tfx_perf("here.py", "good")
+        assert (done.returncode, done.stdout) == (0, "a line of the script\n"), done.stderr
+        chosen, stumbled, found, report, log = done.stderr.splitlines()
+        assert re.fullmatch(rf"  Choose +[\d.]+ s  {state}", chosen)
+        assert re.fullmatch(rf"  Stumble +[\d.]+ s  {state}", stumbled)
+        assert found == "Stumble: Nothing was measured: run_fn raised."
+        assert (tmp_path / report.removeprefix("  report: ")).is_file()
+        assert log == "Log: here.log"
+        assert "Component Choose is finished" in (tmp_path / "here.log").read_text()
+
+
+def test_a_pipeline_that_fails_is_one_line_and_exit_code_1(tfx_perf, tmp_path):
+    done = tfx_perf("--log", "elsewhere.log", "here.py", "bad")
+    assert done.returncode == 1
+    node, failure, log = done.stderr.splitlines()
+    assert re.fullmatch(r"  Work +[\d.]+ s  failed", node)
+    assert failure.startswith("tfx-perf: here.py failed: ")
+    assert "there is an obstacle" in failure
+    assert log == "Log: elsewhere.log"
+    assert "Traceback" in (tmp_path / "elsewhere.log").read_text()
+
+
+def test_json_has_the_nodes(tfx_perf):
+    done = tfx_perf("--json", "here.py", "good")
+    answer = json.loads(done.stdout.removeprefix("a line of the script\n"))
+    assert [(node["name"], node["state"]) for node in answer["nodes"]] == [
+        ("Choose", "done"), ("Stumble", "done"),
+    ]  # fmt: skip
+    assert answer["failure"] is None
+    assert answer["nodes"][1]["found"][0] == "Stumble: Nothing was measured: run_fn raised."
+
+
+def test_a_script_that_is_not_there(tfx_perf):
+    done = tfx_perf("nowhere.py")
+    assert done.returncode == 2
+    assert done.stderr == (
+        "tfx-perf: Expected a Python script. Received: script=nowhere.py.\n"
+    )
+
+
+def test_a_run_without_it_ends_with_what_was_found(call):
+    done = call(sys.executable, "here.py", "good")
+    assert done.returncode == 0
+    found, report = done.stderr.splitlines()[-2:]
+    assert found == "a test: Nothing was measured: run_fn raised."
+    assert report.startswith("  report: ")

@@ -1,0 +1,97 @@
+"""The digest of the user's code among the properties: TFX's cache sees an edit."""
+
+import importlib
+
+import pytest
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx import types as tfx_types
+from tfx import v1 as tfx
+from tfx.dsl.components.base import base_executor, executor_spec
+from tfx.dsl.components.common import importer
+from tfx.orchestration import metadata
+from tfx.types import standard_artifacts
+
+from tfx_perf import metadata_store
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
+
+COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
+
+
+class Nothing(base_executor.BaseExecutor):
+    """Finishes at once."""
+
+    def Do(self, input_dict, output_dict, exec_properties):  # noqa: N802
+        pass
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A package of the user's on PYTHONPATH; the file beside the one with `run_fn`."""
+    package = tmp_path / "code" / "digested"
+    package.mkdir(parents=True)
+    for name in ("__init__", "model", "features"):
+        (package / f"{name}.py").write_text("KEYS = 1\n")
+    monkeypatch.syspath_prepend(str(package.parent))
+    importlib.invalidate_caches()
+    return package / "features.py"
+
+
+def digest_in(component, **arguments):
+    examples = tfx_types.Channel(type=standard_artifacts.Examples)
+    return component(examples=examples, **arguments).exec_properties.get("source_digest")
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_an_edit_anywhere_in_the_package_changes_the_properties(component, module):
+    before = digest_in(component, run_fn="digested.model.run_fn")
+    assert before == digest_in(component, run_fn="digested.model.run_fn")
+    module.write_text("KEYS = 2\n")
+    after = digest_in(component, run_fn="digested.model.run_fn")
+    assert len(before) == len(after) < 100  # ML Metadata indexes it as a short text
+    assert before != after
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"run_fn": "nowhere_at_all.model.run_fn"},
+        {"run_fn": ".model.run_fn"},
+        {"run_fn": tfx.dsl.experimental.RuntimeParameter(name="code", ptype=str)},
+        {"module_file": "module.py"},  # packaged by TFX, with a digest in the wheel's name
+    ],
+    ids=["elsewhere", "no path", "of the run", "module_file"],
+)
+def test_code_that_is_not_known_here_has_no_digest(component, arguments):
+    assert digest_in(component, **arguments) is None
+
+
+def test_a_namespace_without_modules_has_a_digest_too(tmp_path, monkeypatch):
+    (tmp_path / "only_a_folder").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    assert code_digest.source_digest("only_a_folder.run_fn")
+
+
+def test_tfx_takes_an_unchanged_training_from_cache_and_trains_an_edited_one(module, tmp_path):
+    database = tmp_path / "metadata.sqlite"
+
+    class Trainer(OptimizedTrainer):
+        EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(Nothing)
+
+    def run():
+        examples = importer.Importer(str(tmp_path), standard_artifacts.Examples).with_id("data")
+        trainer = Trainer(examples=examples.outputs["result"], run_fn="digested.model.run_fn")
+        pipeline = tfx.dsl.Pipeline(
+            "edited", str(tmp_path / "root"), components=[examples, trainer], enable_cache=True,
+            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(database)),
+        )  # fmt: skip
+        tfx.orchestration.LocalDagRunner().run(pipeline)
+        store = metadata_store.open_store(str(database))
+        (kind,) = (each for each in store.get_execution_types() if each.name.endswith("Trainer"))
+        found = store.get_executions_by_type(kind.name)
+        return mlmd.Execution.State.Name(max(found, key=lambda each: each.id).last_known_state)
+
+    assert [run(), run()] == ["COMPLETE", "CACHED"]
+    module.write_text("KEYS = 2\n")
+    assert [run(), run()] == ["COMPLETE", "CACHED"]

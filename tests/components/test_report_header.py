@@ -1,0 +1,138 @@
+"""The header of the components' reports: where it comes from, and the links between them."""
+
+import pathlib
+import re
+
+import pytest
+from perf_records import profile_record, training_record
+from tfx.dsl.components.base import base_executor
+from tfx.proto.orchestration import pipeline_pb2
+from tfx.types import standard_artifacts
+
+from tfx_perf import unmeasured
+from tfx_perf.components import artifacts, child, types
+from tfx_perf.components.optimized_trainer import training
+from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.perf_evaluator import candidate, executor
+from tfx_perf.config import PerfConfig
+from tfx_perf.report.origin import Origin
+from tfx_perf.settings.gate import GateConfig
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.trials import choice
+
+
+def context_of(node):
+    return base_executor.BaseExecutor.Context(
+        pipeline_node=pipeline_pb2.PipelineNode(node_info=pipeline_pb2.NodeInfo(id=node)),
+        pipeline_info=pipeline_pb2.PipelineInfo(id="taxi"),
+        pipeline_run_id="run-7",
+    )
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Returns an artifact in a pipeline root, in its folder as TFX names it."""
+
+    def make(kind, node, key):
+        item = kind()
+        item.uri = str(tmp_path / node / key / "1")
+        pathlib.Path(item.uri).mkdir(parents=True)
+        return item
+
+    return make
+
+
+def published(item):
+    return (pathlib.Path(item.uri) / artifacts.REPORT_FILE).read_text()
+
+
+def followed(item):
+    """Returns the files that a report links to, by the words of the link."""
+    found = re.findall(r'<a href="([^"]+)">([^<]+)</a>', published(item))
+    return {name: (pathlib.Path(item.uri) / target).resolve() for target, name in found}
+
+
+def test_the_gates_report_leads_to_those_of_its_inputs(place):
+    inputs = {
+        "perf_metrics": [place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")],
+        "memory_profile": [place(types.MemoryProfile, "MemoryProfiler", "memory_profile")],
+        "input_plan": [place(types.InputPlan, "InputTuner", "input_plan")],
+        "model": [place(standard_artifacts.Model, "OptimizedTrainer", "model")],
+    }
+    (trained,), (profile,), (plan,) = (
+        inputs[key] for key in ("perf_metrics", "memory_profile", "input_plan")
+    )
+    training_record(0.01).write(pathlib.Path(trained.uri) / "metrics.json")
+    profile_record(500).write(pathlib.Path(profile.uri) / "profile.json")
+    unmeasured.Unmeasured(reason="x").write(pathlib.Path(plan.uri) / unmeasured.FILE_NAME)
+    for item in (trained, profile):
+        (pathlib.Path(item.uri) / artifacts.REPORT_FILE).write_text("a report")
+    outputs = {
+        "blessing": [place(standard_artifacts.InfraBlessing, "PerfEvaluator", "blessing")],
+        "evaluation": [place(types.PerfEvaluation, "PerfEvaluator", "evaluation")],
+        "updated_ledger": [place(types.PerfLedger, "PerfEvaluator", "updated_ledger")],
+    }
+    executor.Executor(context_of("PerfEvaluator")).Do(
+        inputs, outputs, {"config": PerfConfig().to_json()}
+    )
+    (evaluation,) = outputs["evaluation"]
+    for text in ("taxi", "run-7", "PerfEvaluator"):
+        assert f"<b>{text}</b>" in published(evaluation)
+    # The plan has no report here, and a link to nothing helps nobody.
+    assert followed(evaluation) == {
+        "OptimizedTrainer": pathlib.Path(trained.uri, "report.html").resolve(),
+        "MemoryProfiler": pathlib.Path(profile.uri, "report.html").resolve(),
+    }
+
+
+def test_without_a_context_nothing_is_made_up():
+    assert artifacts.origin_of(None, {}) == Origin()
+
+
+def job_of(plan):
+    return TrainingJob(
+        inputs="{}", exec_properties={"config": PerfConfig().to_json()}, code="", plan=plan
+    )
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place, measured):
+    target = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
+    found = training_record(0.01) if measured else unmeasured.Unmeasured(reason="no fit")
+    training.publish(
+        job_of(PLAIN_FIT), found, model_folder="", target=target, origin=Origin(node="my-trainer")
+    )
+    assert "<b>my-trainer</b>" in published(target)
+
+
+def test_a_training_in_another_process_knows_where_it_comes_from(monkeypatch):
+    handed_over = {}
+
+    def run_in_child(_, arguments, **others):
+        handed_over.update(arguments)
+        return "{}"
+
+    monkeypatch.setattr(child, "run_in_child", run_in_child)
+    trained = []
+    monkeypatch.setattr(training, "train", lambda job, **others: trained.append(others["origin"]))
+    monkeypatch.setattr(training.trainer_args, "load_run_fn", lambda properties: None)
+    monkeypatch.setattr(training.trainer_args, "fn_args", lambda *given: None)
+    origin = Origin(pipeline="taxi", siblings=(("InputTuner", "/root/report.html"),))
+    training.train_in_child(
+        job_of(TrainingPlan(onednn=True)),
+        {},
+        given=choice.plain("for the test"),
+        checkpoint_folder=None,
+        origin=origin,
+    )
+    handed_over["outputs"] = training.json_utils.dumps({"perf_metrics": [types.PerfMetrics()]})
+    training.carry_out(**handed_over)
+    assert trained == [origin]
+
+
+def test_the_gate_is_told_the_plan(place):
+    trained = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
+    record = training_record(0.01).model_copy(update={"plan": TrainingPlan(steps_per_call=50)})
+    record.write(pathlib.Path(trained.uri) / "metrics.json")
+    run = candidate.read({"perf_metrics": [trained]}, settings=GateConfig(), context=None)
+    assert run.plan == "50 steps per call"

@@ -1,0 +1,49 @@
+"""What the terminal says of a decision."""
+
+from gate_runs import ledger_of, only, run
+
+from tfx_perf.gate import explanation
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.verdict import evaluate
+
+KEY = "step_time_seconds"
+
+
+def test_a_blessed_run_shows_its_figures_and_their_changes():
+    decision = evaluate(
+        run("new", **{KEY: 0.0102}, train_loss=0.25),
+        ledger=ledger_of(KEY, [0.01, 0.01]),
+        settings=only(**{KEY: {"margin": 0.1}}),
+    )
+    assert list(explanation.lines(decision)) == [
+        "Blessed: 1 of 1 check made, none refused. Compared with 2 blessed runs.",
+        "  step time 10.2 ms (+2.0 %), train loss 0.25",
+    ]
+
+
+def test_a_refused_run_shows_each_reason_once_and_what_to_do():
+    decision = evaluate(
+        run("new", **{KEY: 0.02}, mfu_ratio=0.05),
+        ledger=ledger_of(KEY, [0.01, 0.01]),
+        settings=only(**{KEY: {"margin": 0.1}, "mfu_ratio": {"min": 0.1}}),
+    )
+    first, figures, remedy, second, other, bless = explanation.lines(decision)
+    assert first == decision.headline
+    assert figures == "  step time 20.0 ms (+100.0 %)"
+    assert remedy == f"  What to do: {decision.outcomes[0].remedy}"
+    assert second == "  mfu_ratio (limit): 5.00 % is below the minimum 10.0 %."
+    assert other.startswith("  What to do: gate.rules.mfu_ratio.min is 0.1: 0.05 would let")
+    assert bless.endswith("tfx-perf bless new --reason TEXT --metadata DB")
+
+
+def test_of_many_refusals_the_report_has_the_rest():
+    keys = [KEY, "mfu_ratio", "examples_per_second", "train_loss", "compile_time_seconds",
+            "fit_time_seconds", "setup_time_seconds"]  # fmt: skip
+    decision = evaluate(
+        run("new", mfu_ratio=0.05),
+        ledger=Ledger(),
+        settings=only(**{key: {"min": 0.1} for key in keys}),
+    )
+    lines = list(explanation.lines(decision))
+    assert sum(line.startswith("  What to do: ") for line in lines) == 5
+    assert "  and 2 more, see the report" in lines

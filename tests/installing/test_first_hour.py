@@ -1,0 +1,124 @@
+"""The page "Your first hour", done in an environment made by uv and in one made by pip."""
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pages
+import pytest
+import wheels
+
+from tests.pipelines.airflow import airflow_environment
+from tfx_perf import metadata
+from tfx_perf.hardware import versions
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
+
+_PAGE = wheels.ROOT / "docs" / "first_hour.md"
+_OWN = pathlib.Path(__file__).with_name("own_project")
+_PYTHON = f"{sys.version_info[0]}.{sys.version_info[1]}"
+_SLOW = "    time.sleep(0.005)\n"
+
+
+def _made(tool: str, folder: pathlib.Path, *, uv: str) -> pathlib.Path:
+    """Returns the programs of a new environment, which has pip, since TFX calls it."""
+    if tool == "uv":
+        command = [uv, "venv", "--quiet", "--seed", "--python", sys.executable, str(folder)]
+    else:
+        command = [sys.executable, "-m", "venv", str(folder)]
+    subprocess.run(command, check=True)
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module", params=["uv", "pip"])
+def reader(request, uv, wheel, tmp_path_factory):
+    """Who has installed the wheel as the page says, with the tool of that name."""
+    tool, folder = request.param, tmp_path_factory.mktemp(f"you-{request.param}")
+    programs = _made(tool, folder / "environment", uv=uv)
+    user = pages.Reader(folder, pages.environment(programs))
+    commands = versions.install_commands(_PYTHON)
+    install = commands[0 if tool == "uv" else 1]
+    assert install in _PAGE.read_text()
+    install = re.sub(r" \.$", f" 'tfx-perf[kfp] @ {wheel.as_uri()}'", install)
+    for name in ("requirements.lock", "constraints.txt"):
+        install = install.replace(name, str(wheels.ROOT / name))
+    user.type(install.replace("uv pip", f"{uv} pip", 1) if tool == "uv" else install)
+    return user
+
+
+@pytest.fixture(scope="module")
+def airflow() -> str:
+    """The folder of the programs of an Airflow, without TFX."""
+    is_new = sys.version_info >= (3, 13)  # for which there is no Airflow 2
+    kind = airflow_environment.AIRFLOW_3 if is_new else airflow_environment.AIRFLOW_2
+    return str(airflow_environment.environment(kind))
+
+
+def _runs(project: pathlib.Path) -> list[metadata.Run]:
+    (database,) = [*project.rglob("metadata.db"), *project.rglob("metadata.sqlite")]
+    return metadata.read_runs(database)[::-1]
+
+
+def _with_names_of_runs(commands: str, user: pages.Reader) -> str:
+    """Puts the names of the reader's own runs in the place of the page's."""
+    numbers = re.findall(r"RUN_(\d)", commands)
+    for number in numbers:
+        name = _runs(user.folder)[int(number) - 1].run_id
+        commands = commands.replace(f"RUN_{number}", name)
+    return commands
+
+
+def test_what_the_page_says_is_what_comes(reader, airflow, capsys):
+    differences, shown = [], ""
+    for block in list(pages.blocks(_PAGE))[1:]:  # the first one has installed it
+        if block.language == "sh":
+            if "airflow" in block.body:
+                reader.type(f"export PATH=$PATH:{airflow} AIRFLOW__CORE__LOAD_EXAMPLES=False")
+            shown = reader.type(_with_names_of_runs(block.body, reader))
+            with capsys.disabled():
+                print(f"\n--- line {block.line}\n{block.body}---\n{shown}", flush=True)
+        elif block.language == "text":
+            if found := pages.difference(block.body, shown):
+                differences.append(f"first_hour.md:{block.line}\n{found}\n{shown}")
+        elif block.language == "diff":
+            reader.write("slow.patch", block.body)
+        else:
+            reader.write(block.body.splitlines()[0].removeprefix("# "), block.body)
+    assert not differences, "\n\n".join(differences)
+    taxi = _runs(reader.folder)
+    assert [run.blessed for run in taxi] == [True, True, False, True]
+    assert [run.pushed for run in taxi] == [True, True, False, True]
+
+
+def test_a_project_of_ones_own(reader):
+    """Without Transform, on Keras 3, run without `tfx-perf run` and without INFO lines."""
+    user = pages.Reader(reader.folder.parent / "own", pages.environment(_programs(reader)))
+    user.folder.mkdir()
+    for path in _OWN.iterdir():
+        if path.is_file():
+            user.write(path.name, path.read_text())
+    user.type("python make_data.py")
+    assert "perf_components.train(" in user.type("tfx-perf addon .")
+    user.type("tfx-perf addon . --apply")
+    assert user.type("tfx-perf addon . --apply").startswith("Already added: ")
+    for verdict in ("Blessed", "Blessed"):
+        shown = user.type("python run_pipeline.py")
+        assert re.search(rf"^PerfEvaluator: {verdict}", shown.rpartition("INFO")[2], re.M)
+    code = (user.folder / "training_code.py").read_text()
+    user.write("training_code.py", code.replace("    # each batch\n", _SLOW))
+    shown = user.type("python run_pipeline.py").rpartition("INFO")[2]
+    refusal = r"^PerfEvaluator: Refused by \d+ of \d+ checks\. step_time_seconds"
+    assert re.search(refusal, shown, re.M)
+    assert "What to do: gate.rules.step_time_seconds.margin is 0.25: " in shown
+    runs = _runs(user.folder)
+    assert [run.blessed for run in runs] == [True, True, False]
+    assert [run.pushed for run in runs] == [True, True, False]
+    name = runs[-1].run_id
+    user.type(f"tfx-perf bless {name} --reason why --metadata metadata/metadata.sqlite")
+    again = user.type("python run_pipeline.py").rpartition("INFO")[2]
+    assert "PerfEvaluator: Blessed" in again
+
+
+def _programs(reader: pages.Reader) -> pathlib.Path:
+    return pathlib.Path(reader.type("dirname $(command -v tfx-perf)").strip())

@@ -1,0 +1,65 @@
+"""`tfx-perf run`: a script that runs a pipeline, with a terminal that people can read."""
+
+import dataclasses
+import os
+import pathlib
+import runpy
+import sys
+import traceback
+
+import click
+
+from tfx_perf import errors, quiet
+from tfx_perf.cli import terminal
+
+_FAILED = 1
+
+
+@click.command(
+    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
+)
+@click.option("--log", "log_path", metavar="FILE", help="By default SCRIPT's name with .log.")
+@click.option("--json", "as_json", is_flag=True, help="Also the nodes and what they found as JSON.")
+@click.argument("script", type=click.Path())
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    *,
+    script: str,
+    arguments: tuple[str, ...],
+    log_path: str | None,
+    as_json: bool,
+) -> None:
+    """Runs SCRIPT, which runs a TFX pipeline in its own process, e.g. local_runner.py.
+
+    The terminal shows a line for each node, and at the end what tfx-perf's components found:
+    the plans, whether the gate has blessed the run, why not, and what to do. What TFX,
+    TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
+    exit code is 1 if the pipeline fails; a refusal is a result, and no failure.
+    """
+    path = pathlib.Path(script)
+    if not path.is_file():
+        raise errors.UserError(f"Expected a Python script. Received: script={script}.")
+    log = pathlib.Path(log_path or path.with_suffix(".log").name)
+    # As `python SCRIPT` has it.
+    sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
+    failure = ""
+    with quiet.libraries(log) as shown:
+        from tfx_perf.pipelines import progress
+
+        with progress.shown(shown) as nodes:
+            try:
+                runpy.run_path(script, run_name="__main__")
+            except errors.UserError:
+                raise
+            except Exception as error:
+                traceback.print_exc()  # into the log
+                failure = errors.in_one_line(error)
+    if as_json:
+        ended = [dataclasses.asdict(node) for node in nodes]
+        terminal.show_json({"nodes": ended, "failure": failure or None, "log": str(log)})
+    if failure:
+        click.echo(f"tfx-perf: {script} failed: {failure}. The log has the traceback.", err=True)
+    click.echo(f"Log: {log}", err=True)
+    ctx.exit(_FAILED if failure else 0)

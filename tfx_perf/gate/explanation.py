@@ -1,0 +1,52 @@
+"""The gate's decision for whoever looks at a terminal: the figures, what refuses, what to do."""
+
+from collections.abc import Iterator
+
+from tfx_perf import formatting
+from tfx_perf.gate.outcome import Outcome
+from tfx_perf.gate.record import GateRecord
+
+_LEADING = (
+    "step_time_seconds", "examples_per_second", "training_memory_bytes", "train_loss",
+    "validation_loss",
+)  # fmt: skip
+_MOST = 5
+
+
+def lines(decision: GateRecord) -> Iterator[str]:
+    """Yields the decision; then the figures, and of a refusal the reasons and what to do.
+
+    Args:
+        decision: on a run.
+    """
+    yield decision.headline
+    figures = ", ".join(_figures(decision))
+    if figures:
+        yield f"  {figures}"
+    refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
+    for outcome in refusals[:_MOST]:
+        if outcome is not refusals[0]:  # which the headline has
+            yield f"  {outcome.metric} ({outcome.verdict.value}): {outcome.reason}"
+        if outcome.remedy:
+            yield f"  What to do: {outcome.remedy}"
+    if refusals[_MOST:]:
+        yield f"  and {len(refusals) - _MOST} more, see the report"
+    if refusals:
+        run_id = decision.candidate.run_id
+        yield f"  To let it count as good: tfx-perf bless {run_id} --reason TEXT --metadata DB"
+
+
+def _figures(decision: GateRecord) -> Iterator[str]:
+    """Yields e.g. `step time 258 µs (-0.8 %)`, the change where there was a comparison."""
+    compared = {item.metric: item for item in decision.outcomes if item.kind == "change"}
+    for key in _LEADING:
+        value = decision.candidate.figure(key)
+        if value is not None:
+            shown = f"{formatting.label(key)} {formatting.format_value(key, value)}"
+            yield f"{shown}{_change(compared.get(key))}"
+
+
+def _change(outcome: Outcome | None) -> str:
+    if outcome is None or outcome.change is None:
+        return ""
+    return f" ({100 * outcome.change:+.1f} %)"

@@ -1,0 +1,75 @@
+"""Where a report comes from: the node that made it, and the reports on what it was given."""
+
+import dataclasses
+import os
+import pathlib
+from urllib import parse
+
+import upath
+
+from tfx_perf import records
+
+
+class Origin(records.Record):
+    """The run of a node, and the reports on its inputs.
+
+    Attributes:
+        pipeline: its name; empty where nobody knows it.
+        run_id: of the pipeline run; likewise.
+        node: its id in the pipeline; likewise.
+        siblings: what each of those reports is called, and its path or URL.
+    """
+
+    pipeline: str = ""
+    run_id: str = ""
+    node: str = ""
+    siblings: tuple[tuple[str, str], ...] = ()
+
+    def links(self, folder: str | pathlib.Path | upath.UPath) -> list["Link"]:
+        """Returns the links to the siblings.
+
+        Args:
+            folder: what the page with the links is written into.
+        """
+        return [Link(name, url, _target(url, folder=str(folder))) for name, url in self.siblings]
+
+
+UNKNOWN = Origin()
+"""Of a report that no node has made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Link:
+    """A link to a report.
+
+    Attributes:
+        name: what it is called.
+        address: where it lies.
+        target: for a browser; empty where none could follow it.
+    """
+
+    name: str
+    address: str
+    target: str
+
+
+def _target(address: str, *, folder: str) -> str:
+    """Returns how a page in `folder` links to another one.
+
+    Relative where both lie in one store or below one folder, so that the link holds in a copy of
+    the whole, whether it is opened from a disk or from a server in front of a store.
+    """
+    store, path = _split(address)
+    own_store, own_path = _split(folder)
+    if store == own_store and (store or os.path.commonpath([path, own_path]) != os.sep):
+        return parse.quote(os.path.relpath(path, own_path))
+    return "" if store else pathlib.Path(path).as_uri()
+
+
+def _split(address: str) -> tuple[str, str]:
+    """Returns the store with its bucket, empty for a disk, and the path in it from its root."""
+    scheme, separator, rest = address.partition("://")
+    if not separator:
+        return "", os.path.abspath(address)
+    bucket, _, path = rest.partition("/")
+    return f"{scheme}://{bucket}", f"/{path}"
