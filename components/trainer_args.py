@@ -21,7 +21,7 @@ from tfx.types import (
 )
 from tfx.utils import json_utils
 
-from tfx_perf import errors, storage
+from tfx_perf import closing, errors, storage
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.input import record as input_record
 
@@ -63,11 +63,13 @@ def fn_args(
             tf_dataset_factory=sources.plan_factory(examples, record)
         )
     elif exec_properties.get(_PLAN_SOURCE_KEY):
-        _LOGGER.warning(
-            "Expected an input_plan from %s. Received: none, so the examples are read as TFX reads "
-            "them. Add %s to the pipeline's components.",
-            *2 * [exec_properties[_PLAN_SOURCE_KEY]],
+        warning = (
+            f"Expected an input_plan from {exec_properties[_PLAN_SOURCE_KEY]}. Received: none, so "
+            f"the examples are read as TFX reads them. Add {exec_properties[_PLAN_SOURCE_KEY]} to "
+            "the pipeline's components."
         )
+        _LOGGER.warning(warning)
+        closing.say(warning)
     return arguments
 
 

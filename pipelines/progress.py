@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -125,7 +126,12 @@ class _Nodes:
                 state = _SKIPPED
             else:
                 state, made = _outcome(node, watch.result)
-                decisions, found = list(remarks.decisions(made)), list(_closing(name, made))
+                found = list(_closing(name, made))
+                # What stands at the end need not stand here, too.
+                decisions = [
+                    re.split("[:.]", decision)[0] if found else decision
+                    for decision in remarks.decisions(made)
+                ]
         finally:
             say(state)
             for decision in decisions:

@@ -28,6 +28,11 @@ def label(key: str) -> str:
     return " ".join(words[:-1] if words[-1] in ("seconds", "bytes", "ratio", "joules") else words)
 
 
+def counted(count: int, noun: str) -> str:
+    """Returns a number of things, e.g. `1 run` or `3 runs`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def format_bytes(value: float) -> str:
     """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
     for size, unit in _BINARY_UNITS:

@@ -9,13 +9,21 @@ from collections.abc import Iterator, Mapping
 
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _ESCAPE = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
-_RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+")
+_RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?")
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
 _UNIT = re.compile(r"# (?:µs|ms|s|min # s|B|KiB|MiB|GiB|[kMG]/s)(?![\w/])|#/s")
 _BARS = re.compile(r"[▁▂▃▄▅▆▇█]+")
 _FOLDER = re.compile(r"(?<=[ (])/\S+/")
-# What wins differs from machine to machine, and with it all that is said of it.
-_DIFFERS = re.compile(r"^((?:InputTuner|MemoryProfiler|OptimizedTrainer):) .*")
+# What differs from machine to machine: what wins, with all that is said of it; what is only
+# reported; whether a node works long; and Evaluator's own verdict on random initial weights.
+_DIFFERS = (
+    (re.compile(r"^((?:InputTuner|MemoryProfiler|OptimizedTrainer):) .*"), r"\1"),
+    (re.compile(r" To look at: [^.]*\."), ""),
+    (re.compile(r"^\S+ # UNIT \.\.\. .*"), ""),
+    (re.compile(r"^(blessed|REFUSED)$"), "decided"),
+    (re.compile(r"(, |^)not pushed|(, |^)pushed"), r"\1\2pushed"),
+    (re.compile(r" runs\b"), " run"),
+)
 _GAP = "..."
 
 
@@ -50,7 +58,10 @@ def normalised(text: str) -> list[str]:
 def _normalised_line(line: str) -> str:
     line = _BARS.sub("▁", _RUN_ID.sub("RUN", line))
     line = _UNIT.sub("# UNIT", _NUMBER.sub("#", _FOLDER.sub("/", line)))
-    return _DIFFERS.sub(r"\1", " ".join(re.sub(r"[─━]+", "─", line).split()))
+    line = " ".join(re.sub(r"[─━]+", "─", line).split())
+    for pattern, kept in _DIFFERS:
+        line = pattern.sub(kept, line)
+    return line
 
 
 def difference(expected: str, found: str) -> str | None:

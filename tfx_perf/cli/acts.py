@@ -95,9 +95,11 @@ def record(
     if as_json:
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
     elif changes:
-        answer = "no longer counts" if kind == "unbless" else "counts"
+        answer = "no longer counts as baseline"
+        if kind == "bless":
+            answer = "counts as baseline from now on"
         terminal.show(
-            f"{markup.escape(run.run_id)} {answer} as baseline from now on. "
+            f"{markup.escape(run.run_id)} {answer}. "
             f"Recorded in {markup.escape(baseline_uri or 'ML Metadata')}."
         )
     else:

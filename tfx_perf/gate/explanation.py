@@ -49,4 +49,6 @@ def _figures(decision: GateRecord) -> Iterator[str]:
 def _change(outcome: Outcome | None) -> str:
     if outcome is None or outcome.change is None:
         return ""
+    if outcome.change > 1:
+        return f" ({1 + outcome.change:.1f} times)"
     return f" ({100 * outcome.change:+.1f} %)"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
+from tfx_perf import formatting
 from tfx_perf.gate.outcome import Outcome, Verdict
 
 
@@ -34,11 +35,12 @@ def headline(
         if compared:
             return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
         return f"{decision} Nothing was compared: no blessed run is on record yet."
-    return f"{decision} Compared with {_counted(baseline_count, 'blessed run')}."
+    return f"{decision} Compared with {formatting.counted(baseline_count, 'blessed run')}."
 
 
 def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
-    count, checked = _counted(len(outcomes), "check"), sum(item.checked for item in outcomes)
+    count = formatting.counted(len(outcomes), "check")
+    checked = sum(item.checked for item in outcomes)
     if not blessed:
         refusals = [outcome for outcome in outcomes if outcome.refuses]
         first = refusals[0]
@@ -54,7 +56,3 @@ def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
     ]
     noted = f" To look at: {', '.join(dict.fromkeys(warnings))}." if warnings else ""
     return f"Blessed: {checked} of {count} made, none refused.{noted}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

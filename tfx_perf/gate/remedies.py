@@ -8,6 +8,8 @@ from tfx_perf.gate.outcome import Outcome, Remedy, Verdict
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.rule import BUDGET_MARGINS, Rule
 
+# A gate that tolerates more tolerates everything.
+_LARGEST_MARGIN = 1.0
 _BLESS = "if the run is good, bless it"
 
 
@@ -43,9 +45,10 @@ def _regression(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
         worst = abs(_worst(outcome, rule))
         # Within the margin a run may still be so uncertain that it could be beyond the budget.
         needed = max(abs(outcome.change), worst / BUDGET_MARGINS if rule.budget is None else 0)
-        words += f"; {_share(needed)} lets such runs pass"
-        if rule.budget is not None and worst > rule.budget:
-            words += f", with a budget of {_share(worst)}"
+        if needed < _LARGEST_MARGIN:
+            words += f"; {_share(needed)} lets such runs pass"
+            if rule.budget is not None and worst > rule.budget:
+                words += f", with a budget of {_share(worst)}"
     return _of_rule(outcome, "margin", rule.margin, words)
 
 

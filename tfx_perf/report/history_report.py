@@ -20,7 +20,8 @@ def report_on(runs: Sequence[Run], keys: Sequence[str]) -> page.Report:
     counts = [sum(run.blessed is value for run in runs) for value in (True, False)]
     report = page.Report(
         title="History of runs",
-        verdict=f"{len(runs)} runs, {counts[0]} blessed, {counts[1]} refused or unblessed.",
+        verdict=f"{formatting.counted(len(runs), 'run')}, {counts[0]} blessed, "
+        f"{counts[1]} refused or unblessed.",
     )
     for key in keys:
         measured = [run for run in reversed(runs) if key in run.metrics]

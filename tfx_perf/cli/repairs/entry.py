@@ -17,12 +17,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Args:
         arguments: what follows `tfx`; None for those of the process.
     """
-    # TFX takes some ten seconds to import.
-    from tfx.tools.cli import cli_main
+    # TFX takes some ten seconds to import, and others have much to say meanwhile.
+    with quiet.libraries():
+        from tfx.tools.cli import cli_main
 
-    from tfx_perf.cli.repairs import repair
+        from tfx_perf.cli.repairs import repair
 
-    repair.repair()
+        repair.repair()
     try:
         cli_main.cli_group.main(args=arguments, prog_name="tfx")
     except errors.UserError as error:
