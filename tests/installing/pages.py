@@ -13,7 +13,7 @@ _RUN_ID = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?")
 _NUMBER = re.compile(r"[-+]?\d[\d,]*(?:\.\d+)?(?:e[-+]\d+)?")
 _UNIT = re.compile(r"# (?:µs|ms|s|min # s|B|KiB|MiB|GiB|[kMG]/s)(?![\w/])|#/s")
 _BARS = re.compile(r"[▁▂▃▄▅▆▇█]+")
-_FOLDER = re.compile(r"(?<=[ (])/\S+/")
+_FOLDER = re.compile(r"(?<=[ (=])/\S+/")
 # What differs from machine to machine: what wins, with all that is said of it; what is only
 # reported; whether a node works long; and Evaluator's own verdict on random initial weights.
 _DIFFERS = (

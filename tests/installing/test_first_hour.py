@@ -91,10 +91,9 @@ def test_what_the_page_says_is_what_comes(reader, airflow, capsys):
     assert [run.pushed for run in taxi] == [True, True, False, True]
 
 
-def test_a_project_of_ones_own(reader):
+def test_a_project_of_ones_own(reader, tmp_path):
     """Without Transform, on Keras 3, run without `tfx-perf run` and without INFO lines."""
-    user = pages.Reader(reader.folder.parent / "own", pages.environment(_programs(reader)))
-    user.folder.mkdir()
+    user = pages.Reader(tmp_path, pages.environment(_programs(reader)))
     for path in _OWN.iterdir():
         if path.is_file():
             user.write(path.name, path.read_text())

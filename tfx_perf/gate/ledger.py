@@ -144,6 +144,10 @@ class Ledger(records.Record):
         """Whether a run is among those that count or were withdrawn, with the same figures."""
         return run in self._by_key.get(run.key, ())
 
+    def is_decided(self, entry: Run) -> bool:
+        """Whether a person has blessed one of the entries, against the gate."""
+        return any(act.kind == "bless" and act.is_about(entry) for act in self.acts)
+
     def of_node(self, candidate: Run) -> tuple[Run, ...]:
         """Returns the runs of a run's node, oldest first, whatever they were measured on."""
         return tuple(entry for entry in self.entries if entry.is_of_node_of(candidate))

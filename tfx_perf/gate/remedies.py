@@ -33,13 +33,11 @@ def _limit(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
 
 
 def _regression(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
+    words = "if the change is meant, bless the run"
     if outcome.kind == "drift":
-        # Blessed alone it would be compared with the same anchor.
-        words = "if the changes are meant, bless the run and name it in gate.anchor"
-        if outcome.change is not None:
+        if outcome.change is not None and abs(outcome.change) < _LARGEST_MARGIN:
             words += f"; {_share(outcome.change)} lets such runs pass"
         return _of_rule(outcome, "budget", rule.largest_change, words)
-    words = "if the change is meant, bless the run"
     # A counter that rises at all has changed, and what was 0 has no share to rise by.
     if outcome.change is not None and not metrics.lookup(outcome.metric).is_deterministic:
         worst = abs(_worst(outcome, rule))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 from tfx_perf import errors, metrics
 from tfx_perf.gate import (
     comparability,
+    decided_level,
     drift,
     holm,
     limits,
@@ -229,7 +230,9 @@ def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[st
     )
     if uncertainty > size.LARGEST_UNCERTAINTY:
         return {}
-    return dict(zip((run.run_id for run in runs), figures, strict=True))
+    begin = decided_level.beginning(key, figures, runs=runs, rule=rule, ledger=ledger)
+    names = [run.run_id for run in runs]
+    return dict(zip(names[begin:], figures[begin:], strict=True))
 
 
 def _host_factor(changes: Collection[Change], kind: noise.Kind) -> float:
