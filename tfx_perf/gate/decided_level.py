@@ -1,4 +1,4 @@
-"""The level that a person has decided on: a worse run that was blessed is the measure since then."""
+"""The level that a person has decided on: a worse run that was blessed is the measure since."""
 
 from collections.abc import Sequence
 
