@@ -1,9 +1,12 @@
 """Digests of the user's code: an import path stays the same when the code is edited."""
 
 import importlib.util
+import itertools
 import os
 import pathlib
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Iterator, Mapping
+from importlib import machinery
 from typing import Any
 
 from tfx.dsl.io import fileio
@@ -49,6 +52,7 @@ def source_digest(function: str) -> str:
     Raises:
         UserError: there is no such module.
     """
+    importlib.invalidate_caches()  # what finders know of an archive that was edited since
     name = function.partition(".")[0]
     # A script has none, nor could another process import it.
     spec = None if name == "__main__" else importlib.util.find_spec(name)
@@ -57,11 +61,34 @@ def source_digest(function: str) -> str:
             f"Expected the import path of a function. Received: {function}, but there is no "
             f"module {name} on PYTHONPATH."
         )
-    folders = [pathlib.Path(folder) for folder in spec.submodule_search_locations or ()]
-    files = [file for folder in folders for file in sorted(folder.rglob("*.py"))]
-    if not files and spec.has_location:
-        files = [pathlib.Path(spec.origin)]
-    return fingerprint.digest(*(file.read_bytes() for file in files))
+    # The name and length say where a file ends and the next begins.
+    parts = ((f"{file}\0{len(data)}\0".encode(), data) for file, data in _files(spec))
+    return fingerprint.digest(*itertools.chain.from_iterable(parts))
+
+
+def _files(spec: machinery.ModuleSpec) -> list[tuple[str, bytes]]:
+    """Returns the relative name and the content of each of a module's files."""
+    folders = map(pathlib.Path, spec.submodule_search_locations or ())
+    files = [file for folder in folders for file in sorted(_modules_below(folder))]
+    if files or not spec.has_location:
+        return files
+    origin = pathlib.Path(spec.origin)
+    data = origin.read_bytes() if origin.is_file() else spec.loader.get_data(spec.origin)
+    return [(origin.name, data)]
+
+
+def _modules_below(folder: pathlib.Path) -> Iterator[tuple[str, bytes]]:
+    """Yields the relative name and the content of each module; the folder may be in an archive."""
+    for file in folder.rglob("*.py"):
+        yield file.relative_to(folder).as_posix(), file.read_bytes()
+    archive = next((parent for parent in folder.parents if zipfile.is_zipfile(parent)), None)
+    if archive is None:
+        return
+    within = f"{folder.relative_to(archive).as_posix()}/"
+    with zipfile.ZipFile(archive) as zipped:
+        for name in zipped.namelist():
+            if name.startswith(within) and name.endswith(".py"):
+                yield name.removeprefix(within), zipped.read(name)
 
 
 def training_digest(exec_properties: Mapping[str, Any]) -> str:

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import re
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
@@ -12,7 +11,7 @@ from absl import logging as absl_logging
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.orchestration.portable import data_types, launcher
 
-from tfx_perf import activity, periodic
+from tfx_perf import activity, periodic, quiet
 from tfx_perf.pipelines import remarks
 
 PULSE = "..."
@@ -120,18 +119,16 @@ class _Nodes:
                 seconds=self._pulse_seconds,
             )
             # Keras' progress bar is on standard output.
-            with pulse, contextlib.redirect_stdout(sys.stderr):
+            with pulse, quiet.standard_output():
                 yield watch
             if getattr(watch.result, "execution_id", None) is None:
                 state = _SKIPPED
             else:
                 state, made = _outcome(node, watch.result)
                 found = list(_closing(name, made))
-                # What stands at the end need not stand here, too.
-                decisions = [
-                    re.split("[:.]", decision)[0] if found else decision
-                    for decision in remarks.decisions(made)
-                ]
+                # The rest of it stands at the end.
+                decided = (*remarks.decisions(made), *remarks.pushes(made))
+                decisions = [re.split("[:.]", each)[0] for each in decided]
         finally:
             say(state)
             for decision in decisions:
@@ -159,11 +156,10 @@ def _outcome(
 
 def _closing(name: str, made: Sequence[mlmd.Artifact]) -> Iterator[str]:
     """Yields what there is to say of a node at the end: what it found, remarks, reports."""
-    found = remarks.outcome(made)
-    said = list(remarks.remarks(made))
-    if found:
-        yield f"{name}: {found[0]}"
+    found = [*remarks.outcome(made)] or [*remarks.decisions(made), *remarks.pushes(made)]
+    said = [remark for remark in remarks.remarks(made) if remark not in found]
+    if found or said:
+        yield f"{name}: {' '.join(found[:1])}".rstrip()
         yield from found[1:]
-    yield from (f"  remark: {remark}" for remark in said if remark not in found)
-    if found or said or any(remarks.decisions(made)):
+        yield from (f"  remark: {remark}" for remark in said)
         yield from (f"  {report}" for report in remarks.reports(made))

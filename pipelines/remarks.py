@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.components.evaluator import constants
+from tfx.types import standard_artifacts
 
 from tfx_perf import errors, storage
 from tfx_perf.components import artifacts, types
@@ -38,6 +39,14 @@ def decisions(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
                 yield verdict + message[len(verdict) :]
             else:
                 yield f"{verdict}: {message}" if message else verdict
+
+
+def pushes(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields whether Pusher has pushed a model."""
+    for artifact in outputs:
+        if artifact.type == standard_artifacts.PushedModel.TYPE_NAME:
+            pushed = artifact.custom_properties["pushed"].int_value
+            yield "pushed" if pushed else "pushed nothing: a blessing is missing"
 
 
 def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:

@@ -4,10 +4,13 @@ import ast
 import contextlib
 import dataclasses
 import difflib
+import io
 import pathlib
+import re
 from collections.abc import Iterable
 
 from tfx_perf import errors
+from tfx_perf.config import PerfConfig
 from tfx_perf.templates import copying, training_step
 
 _MODULE = "perf_components"
@@ -25,6 +28,7 @@ class Addition:
         changed: path of the file that exists and changes; None if none does.
         kept: paths of what was added before, and stays as it is.
         notes: what is left to the user.
+        encoding: of the file that changes; the others have UTF-8.
     """
 
     project: pathlib.Path
@@ -32,6 +36,7 @@ class Addition:
     changed: str | None
     kept: tuple[str, ...]
     notes: tuple[str, ...]
+    encoding: str = "utf-8"
 
     @property
     def new_files(self) -> list[str]:
@@ -55,16 +60,20 @@ class Addition:
         written = [self.project / path for path in (self.files if paths is None else paths)]
         for path in written:
             draft = path.with_name(f".{path.name}.draft")
-            draft.write_text(self.files[str(path.relative_to(self.project))], encoding="utf-8")
+            draft.write_bytes(self._content(str(path.relative_to(self.project))))
             draft.replace(path)
         return written
 
+    def _content(self, path: str) -> bytes:
+        return self.files[path].encode(self.encoding if path == self.changed else "utf-8")
+
     def _diff(self, path: str) -> str:
         existing = path == self.changed
-        before = (self.project / path).read_text(encoding="utf-8") if existing else ""
+        before = (self.project / path).read_bytes() if existing else b""
+        # Without the signature, the byte order mark is a character, as `git apply` needs it.
+        encoding = self.encoding.removesuffix("-sig") if existing else "utf-8"
         lines = difflib.unified_diff(
-            before.splitlines(keepends=True),
-            self.files[path].splitlines(keepends=True),
+            *(_lines(data.decode(encoding)) for data in (before, self._content(path))),
             f"a/{path}" if existing else "/dev/null",
             f"b/{path}",
         )
@@ -72,6 +81,11 @@ class Addition:
             line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
             for line in lines
         )
+
+
+def _lines(text: str) -> list[str]:
+    """Returns lines as git counts them: no other character than a line feed ends one."""
+    return list(io.StringIO(text, newline="\n"))
 
 
 def addition(target: pathlib.Path) -> Addition:
@@ -87,7 +101,7 @@ def addition(target: pathlib.Path) -> Addition:
     target = target.absolute()
     user = _module_user(target)
     step = None if user else training_step.find(target)
-    path = user or step.path
+    path = user or step.source.path
     root = training_step.import_root(target, path)
     project = target if target.is_dir() else root
     wanted = {
@@ -103,29 +117,44 @@ def addition(target: pathlib.Path) -> Addition:
     package = ".".join(path.parent.relative_to(root).parts)
     module = f"from {package} import {_MODULE}" if package else f"import {_MODULE}"
     files[changed] = _changed(step, module)
-    return Addition(project, files, changed=changed, kept=tuple(kept), notes=_notes(step))
+    added = Addition(
+        project, files, changed, tuple(kept), notes=_notes(step), encoding=step.source.encoding
+    )
+    return dataclasses.replace(added, notes=(*added.notes, *_encoding_notes(added)))
 
 
 def _module_user(target: pathlib.Path) -> pathlib.Path | None:
     """Returns the file that trains with what was added before."""
-    for path in training_step.python_files(target):
-        source = path.read_text(encoding="utf-8")
-        if f"{_MODULE}.train" not in source:
+    for source in training_step.sources(target):
+        if f"{_MODULE}.train" not in source.text:
             continue
         with contextlib.suppress(SyntaxError):  # which is said where the Trainer is sought
-            calls = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
+            nodes = ast.walk(ast.parse(source.text))
+            calls = (node for node in nodes if isinstance(node, ast.Call))
             if any(ast.unparse(call.func) == f"{_MODULE}.train" for call in calls):
-                return path
+                return source.path
     return None
 
 
 def _check_own(paths: Iterable[pathlib.Path]) -> None:
     for path in paths:
-        if path.suffix == ".py" and "tfx_perf" not in path.read_text(encoding="utf-8"):
+        if path.suffix == ".py" and b"tfx_perf" not in path.read_bytes():
             raise errors.UserError(
                 "Expected a project without a module of that name. "
                 f"Received: {path}, which is none of tfx-perf's. Rename it."
             )
+        if path.suffix == ".yaml":
+            _check_settings(path)
+
+
+def _check_settings(path: pathlib.Path) -> None:
+    try:
+        PerfConfig.from_yaml(path)
+    except errors.UserError as error:
+        raise errors.UserError(
+            f"Expected no {path.name}, or one with tfx-perf's settings. Received: {path}. "
+            f"Rename it, or mend it: {error}"
+        ) from error
 
 
 def _notes(step: training_step.TrainingStep) -> tuple[str, ...]:
@@ -141,6 +170,16 @@ def _notes(step: training_step.TrainingStep) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def _encoding_notes(added: Addition) -> tuple[str, ...]:
+    patch = added.patch([added.changed])
+    if patch.encode() == patch.encode(added.encoding.removesuffix("-sig")):
+        return ()
+    return (
+        f"{added.changed} is in {added.encoding} and the patch is shown in UTF-8: "
+        "`git apply` does not take it, `tfx-perf addon --apply` changes the file.",
+    )
+
+
 def _has_infra_blessing(pusher: ast.Call) -> bool:
     return any(keyword.arg == "infra_blessing" for keyword in pusher.keywords)
 
@@ -148,6 +187,8 @@ def _has_infra_blessing(pusher: ast.Call) -> bool:
 def _changed(step: training_step.TrainingStep, module: str) -> str:
     """Returns the text of the pipeline's file with every change in it."""
     edits: list[tuple[int, int, int, str]] = []  # line, first and last column, text
+    lines = training_step.lines_of(step.source.text)
+    line_end = re.search(r"\r\n?|\n|$", step.source.text).group() or "\n"
 
     def replace(node: ast.expr, text: str) -> None:
         edits.append((node.lineno, node.col_offset, node.end_col_offset, text))
@@ -155,40 +196,67 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
     def insert(line: int, column: int, text: str) -> None:
         edits.append((line, column, column, text))
 
-    lines = step.source.splitlines(keepends=True)
+    def insert_line(line: int, text: str, like: ast.AST | None = None) -> None:
+        indent = _indent(lines, like) if like else ""
+        insert(line, 0, f"{indent}{text}{line_end}")
+
     assignment, listing = step.assignment, step.listing
     replace(assignment.targets[0], f"{step.trainer}, {_NAMES}")
     replace(assignment.value.func, f"{_MODULE}.train")
     if step.outermost is not assignment:  # under a condition: the names must exist without it
-        column = step.outermost.col_offset
-        insert(step.outermost.lineno, 0, f"{' ' * column}{_NAMES} = None, []\n")
+        insert_line(step.outermost.lineno, f"{_NAMES} = None, []", step.outermost)
     if isinstance(listing, ast.Name):
         insert(listing.end_lineno, listing.end_col_offset, ", *perf_nodes")
     else:
         owner = ast.unparse(listing.value.func.value)
-        indent = " " * listing.col_offset
-        insert(listing.end_lineno + 1, 0, f"{indent}{owner}.extend(perf_nodes)\n")
+        insert_line(listing.end_lineno + 1, f"{owner}.extend(perf_nodes)", listing)
     for pusher in step.pushers:
         if _has_infra_blessing(pusher):
             continue
         last = (pusher.keywords or pusher.args)[-1]
-        comma = ast.get_source_segment(step.source, pusher)[:-1].rstrip().endswith(",")
+        comma = "," in _after(lines, last, pusher)
         if last.end_lineno < pusher.end_lineno:  # the parenthesis has a line of its own
             if not comma:
                 insert(last.end_lineno, last.end_col_offset, ",")
-            indent = " " * last.col_offset
-            insert(pusher.end_lineno, 0, f"{indent}infra_blessing=perf_blessing,\n")
+            insert_line(pusher.end_lineno, "infra_blessing=perf_blessing,", last)
         else:
             separator = " " if comma else ", "
             insert(pusher.end_lineno, pusher.end_col_offset - 1,
                    f"{separator}infra_blessing=perf_blessing")  # fmt: skip
-    insert(step.last_import_line + 1, 0, f"{module}\n")
-    if lines and not lines[-1].endswith("\n"):
-        lines[-1] += "\n"
-    lines.append("")
+    insert_line(step.last_import_line + 1, module)
+    return _edited(step.source.path, lines, edits, line_end)
+
+
+def _indent(lines: list[str], node: ast.AST) -> str:
+    """Returns white space as wide as what is before a node; a tab stays one."""
+    before = lines[node.lineno - 1].encode()[: node.col_offset].decode()  # ast counts bytes
+    return re.sub(r"[^\t]", " ", before.rpartition("\f")[2])  # a form feed begins the count anew
+
+
+def _after(lines: list[str], last: ast.AST, call: ast.Call) -> str:
+    """Returns what is between a call's last argument and its end, without comments."""
+    rest = lines[last.end_lineno - 1 : call.end_lineno]
+    rest[-1] = rest[-1].encode()[: call.end_col_offset].decode()
+    rest[0] = rest[0].encode()[last.end_col_offset :].decode()
+    return "".join(line.partition("#")[0] for line in rest)
+
+
+def _edited(
+    path: pathlib.Path, lines: list[str], edits: list[tuple[int, int, int, str]], line_end: str
+) -> str:
+    lines = [*lines, ""]
+    if not lines[-2].endswith(("\n", "\r")):
+        lines[-2] += line_end
     for line, first, last, text in sorted(edits, reverse=True):
-        raw = lines[line - 1].encode()  # ast counts bytes
+        raw = lines[line - 1].encode()
         lines[line - 1] = (raw[:first] + text.encode() + raw[last:]).decode()
     result = "".join(lines)
-    ast.parse(result, str(step.path))
+    try:
+        ast.parse(result, str(path))
+    except SyntaxError as error:
+        raise errors.UserError(
+            "Expected a pipeline that can be changed line by line. "
+            f"Received: {path}, wrong if changed: {(error.text or '').strip()} ({error.msg}). "
+            "Give each import, component and argument lines of its own."
+        ) from error
     return result

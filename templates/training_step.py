@@ -2,13 +2,43 @@
 
 import ast
 import dataclasses
+import io
 import pathlib
 import re
+import tokenize
 from collections.abc import Iterator
 
 from tfx_perf import errors
 
 _SKIPPED = {"__pycache__", "build", "dist", "node_modules", "site-packages", "venv"}
+_LOOPS = ast.For | ast.AsyncFor | ast.While
+
+# What a list goes through on its way to who holds it.
+_THROUGH = (
+    ast.List | ast.Tuple | ast.Dict | ast.Starred | ast.BinOp | ast.BoolOp | ast.IfExp
+    | ast.NamedExpr
+)  # fmt: skip
+_THROUGH_CALLS = {"chain", "filter", "list", "tuple"}
+_GROWING = {"append", "extend"}
+
+# Holders of a list beside variables.
+_GIVEN = "components="
+_RETURNED = "return"
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A module's text, as Python reads it.
+
+    Attributes:
+        path: the file.
+        text: with the line ends that it has.
+        encoding: which the text is written in; `utf-8-sig` if a byte order mark begins it.
+    """
+
+    path: pathlib.Path
+    text: str
+    encoding: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -16,8 +46,7 @@ class TrainingStep:
     """The places in one file that have to change.
 
     Attributes:
-        path: the file.
-        source: its text.
+        source: the file.
         assignment: `trainer = Trainer(...)`.
         outermost: the statement of the function's own body that holds the assignment; the same
             where that is not under a condition.
@@ -27,8 +56,7 @@ class TrainingStep:
         last_import_line: number of the line after which an import may stand, from 1.
     """
 
-    path: pathlib.Path
-    source: str
+    source: Source
     assignment: ast.Assign
     outermost: ast.stmt
     listing: ast.stmt | ast.Name
@@ -56,18 +84,18 @@ def find(project: pathlib.Path) -> TrainingStep:
             "which does not exist."
         )
     found = []
-    for path in python_files(project):
-        source = path.read_text(encoding="utf-8")
-        if "Trainer" in source:
-            module = _parsed(path, source)
-            found += [(path, source, module, assignment) for assignment in _trainers(module)]
+    for source in sources(project):
+        if "Trainer" in source.text:
+            module = _parsed(source)
+            found += [(source, module, assignment) for assignment in _trainers(module)]
     if not found:
+        unread = "".join(f"; not read, for its encoding: {path}" for path in _unread(project))
         raise errors.UserError(
             "Expected a pipeline that assigns a Trainer, e.g. trainer = Trainer(...). "
-            f"Received: project={project}, in which there is none."
+            f"Received: project={project}, in which there is none{unread}."
         )
     if len(found) > 1:
-        places = ", ".join(f"{path}:{assignment.lineno}" for path, _, _, assignment in found)
+        places = ", ".join(f"{source.path}:{at.lineno}" for source, _, at in found)
         raise errors.UserError(
             f"Expected one Trainer. Received: {places}. Name the file of the one that you mean."
         )
@@ -86,20 +114,32 @@ def import_root(project: pathlib.Path, path: pathlib.Path) -> pathlib.Path:
     """
     if project.is_dir():
         by_name = re.compile(rf"^\s*(?:from|import)\s+{re.escape(project.name)}\b", re.MULTILINE)
-        sources = (file.read_text(encoding="utf-8") for file in python_files(project))
-        return project.parent if any(map(by_name.search, sources)) else project
+        named = any(by_name.search(source.text) for source in sources(project))
+        return project.parent if named else project
     folder = path.parent
     while (folder / "__init__.py").exists():
         folder = folder.parent
     return folder
 
 
-def python_files(project: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a project's own modules, sorted.
+def sources(project: pathlib.Path) -> Iterator[Source]:
+    """Yields a project's own modules, sorted, without those that Python could not decode.
 
     Args:
         project: its folder, or a file, which is then the only one.
     """
+    yield from filter(None, map(_read, _python_files(project)))
+
+
+def lines_of(text: str) -> list[str]:
+    """Returns a module's lines as `ast` counts them; each has its line end.
+
+    Other than for `str.splitlines`, a form feed ends none.
+    """
+    return list(io.StringIO(text, newline=""))
+
+
+def _python_files(project: pathlib.Path) -> Iterator[pathlib.Path]:
     if project.is_file():
         yield project
         return
@@ -109,12 +149,30 @@ def python_files(project: pathlib.Path) -> Iterator[pathlib.Path]:
             yield path
 
 
-def _parsed(path: pathlib.Path, source: str) -> ast.Module:
+def _read(path: pathlib.Path) -> Source | None:
+    data = path.read_bytes()
     try:
-        return ast.parse(source, str(path))
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return Source(path, data.decode(encoding), encoding)
+    except (SyntaxError, UnicodeDecodeError, LookupError):  # the first two: a wrong cookie, or none
+        return None
+
+
+def _unread(project: pathlib.Path) -> list[pathlib.Path]:
+    """Returns the files that may have a Trainer and could not be decoded."""
+    return [
+        path
+        for path in _python_files(project)
+        if b"Trainer" in path.read_bytes() and _read(path) is None
+    ]
+
+
+def _parsed(source: Source) -> ast.Module:
+    try:
+        return ast.parse(source.text, str(source.path))
     except SyntaxError as error:
         raise errors.UserError(
-            f"Expected Python. Received: {path}:{error.lineno} ({error.msg})."
+            f"Expected Python. Received: {source.path}:{error.lineno} ({error.msg})."
         ) from error
 
 
@@ -143,10 +201,22 @@ def _trainers(module: ast.Module) -> list[ast.Assign]:
     ]
 
 
-def _step(
-    path: pathlib.Path, source: str, module: ast.Module, assignment: ast.Assign
-) -> TrainingStep:
+def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> TrainingStep:
     scope = _scope(module, assignment)
+    _check(source.path, scope, assignment)
+    name = assignment.targets[0].id
+    return TrainingStep(
+        source=source,
+        assignment=assignment,
+        outermost=next(stmt for stmt in scope.body if _holds(stmt, assignment)),
+        listing=_listing(source, scope, name),
+        pushers=tuple(node for node in ast.walk(scope) if _is_call_of(node, "Pusher")),
+        last_import_line=_last_import_line(module),
+    )
+
+
+def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, assignment: ast.Assign) -> None:
+    """Raises UserError if a Trainer is made in a way that no rule here covers."""
     call = assignment.value
     given = {keyword.arg for keyword in call.keywords}
     if call.args or "custom_executor_spec" in given:
@@ -155,17 +225,23 @@ def _step(
             "Expected a Trainer with named arguments and TFX's own executor. "
             f"Received: {what} at {path}:{call.lineno}."
         )
-    name = assignment.targets[0].id
+    for node in ast.walk(scope):
+        if isinstance(node, _LOOPS) and _holds(node, assignment):
+            raise errors.UserError(
+                f"Expected one Trainer. Received: one in the loop at {path}:{node.lineno}, which "
+                "may make several. Assign it outside of loops."
+            )
+
+
+def _last_import_line(module: ast.Module) -> int:
+    """Returns 0, or the line after which a further import may stand."""
     imports = [node for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    return TrainingStep(
-        path=path,
-        source=source,
-        assignment=assignment,
-        outermost=next(stmt for stmt in scope.body if _holds(stmt, assignment)),
-        listing=_listing(scope, name, path),
-        pushers=tuple(node for node in ast.walk(scope) if _is_call_of(node, "Pusher")),
-        last_import_line=max((node.end_lineno for node in imports), default=0),
-    )
+    if imports:
+        return imports[-1].end_lineno
+    first = module.body[0]
+    if ast.get_docstring(module) is not None:
+        return first.end_lineno
+    return min(node.lineno for node in [first, *getattr(first, "decorator_list", [])]) - 1
 
 
 def _holds(node: ast.AST, wanted: ast.AST) -> bool:
@@ -181,23 +257,94 @@ def _scope(module: ast.Module, assignment: ast.Assign) -> ast.Module | ast.Funct
     return max(functions, key=lambda node: node.lineno, default=module)
 
 
-def _listing(
-    scope: ast.Module | ast.FunctionDef, name: str, path: pathlib.Path
-) -> ast.stmt | ast.Name:
+def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> ast.stmt | ast.Name:
+    parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
+    takers = dict(_takers(scope, name, parents))
+    if not takers:
+        raise errors.UserError(
+            f"Expected a pipeline that contains its Trainer. Received: {source.path}, in which no "
+            f"list of components takes {name}. Add it first (TFX's templates have it in a comment)."
+        )
+    likelihoods = {node: _likelihood(holder, scope, parents) for node, holder in takers.items()}
+    best = max(likelihoods.values())
+    likely = [node for node, likelihood in likelihoods.items() if likelihood == best]
+    if len(likely) > 1 or best == 0:
+        places = ", ".join(f"{source.path}:{line}" for line in sorted(n.lineno for n in likely))
+        raise errors.UserError(
+            f"Expected one list of components that takes {name}. Received: {places}, of which none "
+            "is surely that. Have but one, and give it to the pipeline as components=."
+        )
+    _check_starts_line(source, likely[0])
+    return likely[0]
+
+
+def _takers(
+    scope: ast.AST, name: str, parents: dict[ast.AST, ast.AST]
+) -> Iterator[tuple[ast.stmt | ast.Name, str | None]]:
+    """Yields where a list takes a name, and who holds the list."""
     for node in ast.walk(scope):
         if isinstance(node, ast.List):
-            for item in node.elts:
-                if isinstance(item, ast.Name) and item.id == name:
-                    return item
+            item = next((each for each in node.elts if _dotted(each) == name), None)
+            if item is not None:
+                yield item, _holder(node, parents)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
-            if (
-                isinstance(call.func, ast.Attribute)
-                and call.func.attr == "append"
-                and [_dotted(argument) for argument in call.args] == [name]
-            ):
-                return node
-    raise errors.UserError(
-        f"Expected a pipeline that contains its Trainer. Received: {path}, in which no list of "
-        f"components takes {name}. Add it first (TFX's templates have it in a comment)."
-    )
+            if _grown(call) and call.func.attr == "append" and [*map(_dotted, call.args)] == [name]:
+                yield node, _grown(call)
+
+
+def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
+    """Returns who holds a list or a variable; None if that holds no components."""
+    parent = parents[node]
+    while isinstance(parent, _THROUGH) or _is_through_call(parent):
+        parent = parents[parent]
+    if isinstance(parent, ast.keyword):
+        return _GIVEN if parent.arg == "components" else None
+    if _is_call_of(parent, "Pipeline"):
+        return _GIVEN
+    if isinstance(parent, ast.Return):
+        return _RETURNED
+    if isinstance(parent, ast.Assign):
+        return ast.unparse(parent.targets[0])
+    if isinstance(parent, ast.AnnAssign):
+        return ast.unparse(parent.target)
+    return _grown(parent)
+
+
+def _is_through_call(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] in _THROUGH_CALLS
+
+
+def _grown(node: ast.AST) -> str | None:
+    """Returns the variable whose list a node adds to."""
+    if isinstance(node, ast.AugAssign):
+        return ast.unparse(node.target)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        return ast.unparse(node.func.value) if node.func.attr in _GROWING else None
+    return None
+
+
+def _likelihood(holder: str | None, scope: ast.AST, parents: dict[ast.AST, ast.AST]) -> int:
+    """Returns how likely a list is that of the pipeline's components; 0 if it may be any other."""
+    if holder is None:
+        return 0
+    names = [node for node in ast.walk(scope) if isinstance(node, ast.Name | ast.Attribute)]
+    holders = {(ast.unparse(node), _holder(node, parents)) for node in names}
+    reached = {holder}
+    while more := {to for name, to in holders if name in reached and to} - reached:
+        reached |= more
+    if _GIVEN in reached:
+        return 3
+    grown = {_grown(node) for node in ast.walk(scope)}
+    return 2 if reached & {_RETURNED, *grown} else 1
+
+
+def _check_starts_line(source: Source, listing: ast.stmt | ast.Name) -> None:
+    line = lines_of(source.text)[listing.lineno - 1]
+    before = line.encode()[: listing.col_offset]
+    if isinstance(listing, ast.stmt) and before.strip():
+        raise errors.UserError(
+            "Expected a line of its own for what adds the Trainer to the components. "
+            f"Received: {source.path}:{listing.lineno}. Break the line before "
+            f"{ast.unparse(listing)}."
+        )

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from tfx_perf import errors
 
+_STANDARD_OUTPUT = 1
 _STANDARD_ERROR = 2
 EXIT_USER_ERROR = 2
 
@@ -31,6 +32,9 @@ def libraries(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO
 
     Yields:
         The standard error that was, for the program's own lines.
+
+    Raises:
+        UserError: the file cannot be written.
     """
     log, path = _opened(log_path)
     is_needed = log_path is not None
@@ -73,6 +77,24 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
         sys.exit(EXIT_USER_ERROR)
 
 
+@contextlib.contextmanager
+def standard_output() -> Iterator[None]:
+    """Sends what is written to standard output to standard error, while the context lasts.
+
+    That of processes that are started meanwhile, too.
+    """
+    sys.stdout.flush()
+    kept = os.dup(_STANDARD_OUTPUT)
+    os.dup2(_STANDARD_ERROR, _STANDARD_OUTPUT)
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, _STANDARD_OUTPUT)
+        os.close(kept)
+
+
 def tell(error: str, *, program: str) -> None:
     """Writes what the user got wrong to standard error, as one line."""
     print(f"{program}: {' '.join(error.split())}", file=sys.stderr)
@@ -83,8 +105,14 @@ def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]
         descriptor, name = tempfile.mkstemp(prefix="tfx-perf-", suffix=".log")
         return descriptor, pathlib.Path(name)
     path = pathlib.Path(log_path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666), path
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666), path
+    except OSError as error:
+        raise errors.UserError(
+            "Expected a file that can be written for what libraries log. "
+            f"Received: log={path} ({error.strerror})."
+        ) from error
 
 
 def _replace_standard_error(descriptor: int) -> None:

@@ -17,6 +17,8 @@ from tfx import v1 as tfx
 nodes = {
     "good": [runner_components.Choose(number=3), runner_components.Stumble()],
     "bad": [runner_components.Work(obstacle=__file__)],
+    "loud": [runner_components.Shout()],
+    "quits": [runner_components.Choose(number=3)],
 }[sys.argv[1]]
 print("a line of the script")
 sqlite = tfx.orchestration.metadata.sqlite_metadata_connection_config
@@ -24,6 +26,8 @@ tfx.orchestration.LocalDagRunner().run(tfx.dsl.Pipeline(
     pipeline_name="one", pipeline_root="artifacts", components=nodes,
     metadata_connection_config=sqlite("metadata.sqlite"), enable_cache=True,
 ))
+if sys.argv[1] == "quits":
+    sys.exit(eval(sys.argv[2]))
 '''
 
 
@@ -53,29 +57,31 @@ def test_nodes_and_what_they_found_are_all_that_is_shown(tfx_perf, tmp_path):
     for state in ("done", "from cache"):
         done = tfx_perf("here.py", "good")
         assert (done.returncode, done.stdout) == (0, "a line of the script\n"), done.stderr
-        chosen, stumbled, found, report, log = done.stderr.splitlines()
+        loading, chosen, stumbled, found, report, log = done.stderr.splitlines()
+        assert loading == "Loading TFX"
         assert re.fullmatch(rf"  Choose +[\d.]+ s  {state}", chosen)
         assert re.fullmatch(rf"  Stumble +[\d.]+ s  {state}", stumbled)
         assert found == "Stumble: Nothing was measured: run_fn raised."
         assert (tmp_path / report.removeprefix("  report: ")).is_file()
-        assert log == "Log: here.log"
+        assert log == f"Log: {tmp_path / 'here.log'}"
         assert "Component Choose is finished" in (tmp_path / "here.log").read_text()
 
 
 def test_a_pipeline_that_fails_is_one_line_and_exit_code_1(tfx_perf, tmp_path):
     done = tfx_perf("--log", "elsewhere.log", "here.py", "bad")
     assert done.returncode == 1
-    node, failure, log = done.stderr.splitlines()
+    _, node, failure, log = done.stderr.splitlines()
     assert re.fullmatch(r"  Work +[\d.]+ s  failed", node)
     assert failure.startswith("tfx-perf: here.py failed: ")
     assert "there is an obstacle" in failure
-    assert log == "Log: elsewhere.log"
+    assert log == f"Log: {tmp_path / 'elsewhere.log'}"
     assert "Traceback" in (tmp_path / "elsewhere.log").read_text()
 
 
 def test_json_has_the_nodes(tfx_perf):
     done = tfx_perf("--json", "here.py", "good")
-    answer = json.loads(done.stdout.removeprefix("a line of the script\n"))
+    answer = json.loads(done.stdout)
+    assert "a line of the script" in done.stderr
     assert [(node["name"], node["state"]) for node in answer["nodes"]] == [
         ("Choose", "done"), ("Stumble", "done"),
     ]  # fmt: skip
@@ -83,11 +89,41 @@ def test_json_has_the_nodes(tfx_perf):
     assert answer["nodes"][1]["found"][0] == "Stumble: Nothing was measured: run_fn raised."
 
 
+@pytest.mark.parametrize(
+    ("code", "exit_code", "failure"), [("0", 0, None), ("3", 3, None), ("'no data'", 1, "no data")]
+)
+def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_code, failure):
+    done = tfx_perf("--json", "here.py", "quits", code)
+    assert done.returncode == exit_code
+    answer = json.loads(done.stdout)
+    assert answer["failure"] == failure
+    assert [node["name"] for node in answer["nodes"]] == ["Choose"]
+    assert done.stderr.splitlines()[-1].startswith("Log: ")
+
+
+def test_what_a_nodes_processes_print_goes_into_the_log(tfx_perf, tmp_path):
+    done = tfx_perf("here.py", "loud")
+    assert done.stdout == "a line of the script\n"
+    log = (tmp_path / "here.log").read_text()
+    assert "from the node" in log
+    assert "from its child" in log
+
+
+def test_a_log_that_cannot_be_written_or_is_the_script_is_one_line(tfx_perf, tmp_path):
+    before = (tmp_path / "here.py").read_text()
+    for log in (".", "here.py/below.log", "here.py"):
+        done = tfx_perf("--log", log, "here.py", "good")
+        assert done.returncode == 2
+        assert done.stderr.splitlines()[-1].startswith("tfx-perf: Expected ")
+        assert "log=" in done.stderr
+    assert (tmp_path / "here.py").read_text() == before
+
+
 def test_a_script_that_is_not_there(tfx_perf):
     done = tfx_perf("nowhere.py")
     assert done.returncode == 2
     assert done.stderr == (
-        "tfx-perf: Expected a Python script. Received: script=nowhere.py.\n"
+        "tfx-perf: Expected a Python script. Received: script=nowhere.py, which is no file.\n"
     )
 
 

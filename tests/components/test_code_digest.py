@@ -1,6 +1,7 @@
 """The digest of the user's code among the properties: TFX's cache sees an edit."""
 
 import importlib
+import zipfile
 
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -71,6 +72,61 @@ def test_a_namespace_without_modules_has_a_digest_too(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
     assert code_digest.source_digest("only_a_folder.run_fn")
+
+
+def _archived(archive, files):
+    with zipfile.ZipFile(archive, "w") as zipped:
+        for name, text in files.items():
+            zipped.writestr(name, text)
+
+
+@pytest.mark.parametrize(
+    ("files", "edited"),
+    [
+        ({"zipped/__init__.py": "", "zipped/sub/model.py": "A = 1\n"}, "zipped/sub/model.py"),
+        ({"zipped.py": "A = 1\n"}, "zipped.py"),
+        ({"zipped/": "", "zipped/model.py": "A = 1\n"}, "zipped/model.py"),
+    ],
+    ids=["package", "module", "namespace"],
+)
+def test_an_edit_of_code_in_an_archive_changes_the_digest(tmp_path, monkeypatch, files, edited):
+    archive = tmp_path / "code.zip"
+    _archived(archive, files)
+    monkeypatch.syspath_prepend(str(archive))
+    function = "zipped.model.run_fn"
+    before = digest_in(InputTuner, run_fn=function), _training_digest(function)
+    assert before == (digest_in(InputTuner, run_fn=function), _training_digest(function))
+    _archived(archive, {**files, "unrelated.py": "A = 2\n"})
+    assert before[0] == digest_in(InputTuner, run_fn=function)
+    _archived(archive, {**files, edited: "A = 2000\n"})
+    after = digest_in(InputTuner, run_fn=function), _training_digest(function)
+    assert None not in before + after
+    assert before[0] != after[0]
+    assert before[1] != after[1]
+
+
+def _training_digest(function):
+    return code_digest.training_digest({"run_fn": function})
+
+
+def test_a_package_has_the_same_digest_in_an_archive(module, tmp_path, monkeypatch):
+    in_folder = code_digest.source_digest("digested.model.run_fn")
+    files = {f"digested/{file.name}": file.read_text() for file in module.parent.glob("*.py")}
+    _archived(tmp_path / "code.zip", files)
+    monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
+    module.write_text("KEYS = 2\n")
+    assert code_digest.source_digest("digested.model.run_fn") == in_folder
+
+
+def test_code_that_moves_to_the_next_module_changes_the_digest(module):
+    (module.parent / "features.py").write_text("A = 1\nB = 2\n")
+    (module.parent / "model.py").write_text("C = 3\n")
+    before = code_digest.source_digest("digested.model.run_fn")
+    (module.parent / "features.py").write_text("A = 1\n")
+    (module.parent / "model.py").write_text("B = 2\nC = 3\n")
+    moved = code_digest.source_digest("digested.model.run_fn")
+    (module.parent / "model.py").rename(module.parent / "models.py")
+    assert len({before, moved, code_digest.source_digest("digested.model.run_fn")}) == 3
 
 
 def test_tfx_takes_an_unchanged_training_from_cache_and_trains_an_edited_one(module, tmp_path):

@@ -1,5 +1,7 @@
 """What a refusal suggests lets the run pass."""
 
+import collections
+import random
 import re
 
 import pytest
@@ -7,6 +9,7 @@ from gate_runs import ELSEWHERE, ledger_of, only, run
 
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateConfig
 from tfx_perf.settings.rule import Rule
@@ -23,13 +26,20 @@ def refusal(key: str, value: float, *, ledger: Ledger, settings: GateConfig) -> 
     return found[0] if found else None
 
 
-def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float]:
-    """Returns the rule as the remedy has it."""
-    field = outcome.remedy.setting.removeprefix(f"gate.rules.{outcome.metric}.")
-    number = re.search(r"([\d.e+-]+) (?:would let|lets)", outcome.remedy.suggestion)[1]
-    changed = {**rule, field: float(number)}
-    budget = re.search(r"with a budget of ([\d.e+-]+)", outcome.remedy.suggestion)
-    return {**changed, "budget": float(budget[1])} if budget else changed
+def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float] | None:
+    """Returns the rule as the remedy has it, None if it names no number."""
+    changed, words = dict(rule), outcome.remedy.suggestion
+    if limit := re.search(r"^([\d.e+-]+) would let", words):
+        changed[outcome.remedy.setting.rpartition(".")[2]] = float(limit[1])
+    elif margin := re.search(r"a margin of ([\d.e+-]+) would let", words):
+        changed["margin"] = float(margin[1])
+        if budget := re.search(r"with a budget of ([\d.e+-]+)", words):
+            changed["budget"] = float(budget[1])
+    elif "advisory: true" in words:
+        changed["advisory"] = True
+    else:
+        return None
+    return changed
 
 
 @pytest.mark.parametrize(
@@ -40,6 +50,10 @@ def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float]:
         ("mfu_ratio", {"min": 0.3}, 0.217, Verdict.LIMIT),
         (TIME, {"margin": 0.03}, 1.2345, Verdict.REGRESSION),
         (TIME, {"margin": 0.03, "budget": 0.1}, 1.31, Verdict.REGRESSION),
+        (TIME, {"max": 0.17}, 0.7200000000000001, Verdict.LIMIT),
+        ("memory_leak", {"max": 0.0}, 1.0, Verdict.LIMIT),
+        ("input_wait_ratio", {"max": 0.3}, 0.996, Verdict.LIMIT),
+        ("mfu_ratio", {"min": 0.1}, 0.0, Verdict.LIMIT),
         (RATE, {"margin": 0.03}, 0.777, Verdict.REGRESSION),
         (TIME, {"margin": 0.02, "noise": 0.2}, 1.7, Verdict.REGRESSION),
         (TIME, {"margin": 0.03, "noise": 0.1}, 1.01, Verdict.INCONCLUSIVE),
@@ -54,14 +68,75 @@ def test_who_follows_it_gets_the_run_through(key, rule, value, verdict):
     assert refusal(key, value, ledger=ledger, settings=settings) is None
 
 
-def test_a_change_since_the_anchor_is_a_matter_of_the_budget():
-    rule = {"margin": 0.05, "budget": 0.06}
+@pytest.mark.parametrize("rule", [{"margin": 0.05, "budget": 0.06}, {"margin": 0.02}])
+def test_one_margin_serves_the_change_and_the_anchor(rule):
     ledger = ledger_of(TIME, [1.0] * 5 + [1.04] * 8)
-    refused = refusal(TIME, 1.08, ledger=ledger, settings=only(**{TIME: rule}))
-    assert refused.kind == "drift"
-    assert refused.remedy.setting == "gate.rules.step_time_seconds.budget"
-    settings = only(**{TIME: followed(refused, rule)})
-    assert refusal(TIME, 1.08, ledger=ledger, settings=settings) is None
+    settings = only(**{TIME: rule})
+    decision = evaluate(run("new", **{TIME: 1.15}), ledger=ledger, settings=settings)
+    refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
+    assert "drift" in {outcome.kind for outcome in refusals}
+    (words,) = {outcome.remedy.suggestion for outcome in refusals}
+    settings = only(**{TIME: followed(refusals[0], rule)})
+    assert evaluate(run("new", **{TIME: 1.15}), ledger=ledger, settings=settings).blessed
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "own"),
+    [
+        (TIME, 1.3, {}), (TIME, 1.05, {"noise": 0.1}), (RATE, 70.0, {"max": 1e9}),
+        ("train_loss", 0.9, {}), ("fragmentation_ratio", 0.5, {"advisory": False}),
+        ("peak_memory_share_ratio", 0.995, {}), ("memory_leak", 1.0, {}),
+    ],
+)  # fmt: skip
+def test_it_holds_beside_the_default_rules(key, value, own):
+    usual = {TIME: 1.0, RATE: 100.0, "train_loss": 0.5, "training_memory_bytes": 1e9}
+    ledger = Ledger(entries=tuple(run(f"r{i}", minute=i, **usual) for i in range(6)))
+    candidate = run("new", minute=9, **{**usual, key: value})
+
+    def judged(rules: dict[str, dict[str, float]]) -> GateRecord:
+        return evaluate(candidate, ledger=ledger, settings=GateConfig(rules=rules))
+
+    rules = {key: own} if own else {}
+    before = judged(rules)
+    refusals = [outcome for outcome in before.outcomes if outcome.refuses]
+    if not refusals:  # the default only reports it
+        assert key == "fragmentation_ratio"
+        return
+    rules = {key: followed(refusals[0], own)}
+    assert judged(rules).blessed, [refusals[0].remedy, rules]
+
+
+def test_of_rules_and_histories_drawn_at_random_none_is_refused_again():
+    draw = random.Random(5)
+    counts: collections.Counter[str] = collections.Counter()
+    for _ in range(600):
+        key = draw.choice([TIME, RATE, "train_loss", "input_wait_ratio"])
+        rule: dict[str, float] = {"margin": draw.choice([0.01, 0.03, 0.1, 0.25])}
+        if draw.random() < 0.4:
+            rule["budget"] = round(rule["margin"] * draw.choice([1, 1.2, 2, 5]), 4)
+        if draw.random() < 0.3:
+            rule["noise"] = draw.choice([0.005, 0.1, 0.3])
+        if draw.random() < 0.2:
+            rule["scale"] = draw.choice([0.1, 1.0])
+        if draw.random() < 0.3:
+            rule["max"] = round(draw.uniform(0.05, 0.95), 2)
+        usual, spread = draw.choice([0.3, 0.5, 0.9]), draw.choice([0, 0.01, 0.05])
+        figures = [
+            min(1.0, usual * (1 + draw.gauss(0, spread))) for _ in range(draw.randint(1, 9))
+        ]
+        value = min(1.0, usual * draw.choice([0.5, 0.8, 1, 1.05, 1.3, 2]))
+        settings, ledger = only(**{key: rule}), ledger_of(key, figures)
+        decision = evaluate(run("new", **{key: value}), ledger=ledger, settings=settings)
+        refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
+        for refused in refusals:
+            rule = rule and followed(refused, rule)
+        if not refusals or rule is None:
+            counts["blessed, or no number"] += 1
+            continue
+        settings = only(**{key: rule})
+        assert evaluate(run("new", **{key: value}), ledger=ledger, settings=settings).blessed
+        counts["followed"] += 1
+    assert counts["followed"] > 100
 
 
 def test_what_nothing_was_compared_with_is_for_a_person_to_bless():
@@ -87,6 +162,17 @@ def test_a_counter_that_rose_and_a_missing_figure_have_no_number_to_follow():
     refused = refusal("mfu_ratio", 0.5, ledger=Ledger(), settings=only(**{TIME: {"max": 1.0}}))
     assert refused.remedy.setting == "gate.rules.step_time_seconds.optional"
     assert refused.remedy.value == "false"
+
+
+def test_a_missing_loss_that_was_there_before_may_be_given_up():
+    before = run("old", **{TIME: 1.0, "train_loss": 0.5, "training_memory_bytes": 1e9})
+    ledger = Ledger(entries=(before,))
+    candidate = run("new", **{TIME: 1.0, "training_memory_bytes": 1e9})
+    decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+    (refused,) = [outcome for outcome in decision.outcomes if outcome.refuses]
+    assert refused.remedy.setting == "gate.rules.train_loss.optional"
+    settings = GateConfig(rules={"train_loss": {"optional": True}})
+    assert evaluate(candidate, ledger=ledger, settings=settings).blessed
 
 
 def test_too_few_steps_are_named_with_the_setting():

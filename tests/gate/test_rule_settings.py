@@ -1,5 +1,6 @@
 """Which rules are accepted, which are refused, and which hold by default."""
 
+import pydantic
 import pytest
 
 from tfx_perf import errors, metrics
@@ -13,8 +14,10 @@ from tfx_perf.settings.rule import Rule
 @pytest.mark.parametrize(
     ("rules", "words"),
     [
-        ({"speed": {"max": 1}}, "unknown metric 'speed'"),
-        ({"mfu_ratio": {}}, "needs min, max or margin"),
+        ({"speed": {"max": 1}}, "a metric of docs/metrics.md, not 'speed'"),
+        ({"step_time_second": {"max": 1}}, "did you mean step_time_seconds?"),
+        ({"mfu_ratio": {}}, "a rule with min, max or margin"),
+        ({"setup_time_seconds": {"optional": True}}, "with min, max or margin"),
         ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "nothing can pass"),
         ({"mfu_ratio": {"max": 1.0}}, "never above 1"),
         ({"mfu_ratio": {"min": 0.0}}, "never below 0"),
@@ -23,7 +26,8 @@ from tfx_perf.settings.rule import Rule
         ({"examples_per_second": {"margin": 1.0}}, "cannot fall by more than 100 %"),
         ({"step_time_seconds": {"margin": 0}}, "a margin of 0 is noise"),
         ({"step_time_seconds": {"margin": 0.1, "budget": 0.05}}, "budget is below the margin"),
-        ({"step_time_seconds": {"max": 1, "noise": 0.1}}, "belong to a margin"),
+        ({"setup_time_seconds": {"max": 1, "noise": 0.1}}, "with a margin, to which"),
+        ({"memory_leak": {"budget": 0.1}}, "with a margin, to which"),
         ({"step_time_seconds": {"margin": 0.1, "direction": "higher"}}, "direction"),
         ({"evaluation/example_count": {"margin": 0.1}}, "give the rule a direction"),
         ({"parameter_count": None}, "has none"),
@@ -170,3 +174,21 @@ def test_a_rule_says_what_it_says_and_the_default_the_rest(key, own, expected):
     assert found == Rule(**expected)
     text = PerfConfig.from_dict({"gate": {"rules": {key: own}}}).to_json("gate")
     assert PerfConfig.from_json(text).gate.rules_for(())[key] == found
+
+
+def test_a_rule_may_say_only_what_a_default_one_does_not():
+    settings = GateConfig(
+        rules={
+            "step_time_seconds": {"budget": 0.2},
+            "train_loss": {"optional": True},
+            "memory_leak": {"advisory": True},
+            "mfu_ratio": {"noise": 0.1},
+        }
+    )
+    rules = settings.rules_for(())
+    assert (rules["step_time_seconds"].margin, rules["step_time_seconds"].budget) == (0.03, 0.2)
+    assert rules["memory_leak"].max == 0
+    assert rules["memory_leak"].advisory
+    assert rules["mfu_ratio"].advisory  # as the default one is
+    with pytest.raises(pydantic.ValidationError, match="with min, max or margin"):
+        GateConfig(use_defaults=False, rules={"train_loss": {"optional": True}})

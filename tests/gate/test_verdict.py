@@ -175,7 +175,7 @@ def test_an_advisory_rule_is_reported_and_never_refuses():
     assert {found.verdict for found in record.outcomes} == {
         Verdict.LIMIT, Verdict.REGRESSION, Verdict.INVALID,
     }  # fmt: skip
-    assert "To look at: step_time_seconds, mfu_ratio." in record.headline
+    assert "Noted, never refused: step_time_seconds, mfu_ratio." in record.headline
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,11 @@ _FOLDER = re.compile(r"(?<=[ (=])/\S+/")
 # reported; whether a node works long; and Evaluator's own verdict on random initial weights.
 _DIFFERS = (
     (re.compile(r"^((?:InputTuner|MemoryProfiler|OptimizedTrainer):) .*"), r"\1"),
-    (re.compile(r" To look at: [^.]*\."), ""),
+    (re.compile(r" Noted, never refused: [^.]*\."), ""),
     (re.compile(r"^\S+ # UNIT \.\.\. .*"), ""),
-    (re.compile(r"^(blessed|REFUSED)$"), "decided"),
-    (re.compile(r"(, |^)not pushed|(, |^)pushed"), r"\1\2pushed"),
+    (re.compile(r"^(Evaluator: )?(blessed|REFUSED)$"), r"\1decided"),
+    (re.compile(r"^(Pusher: )?pushed( nothing.*)?$"), r"\1pushed"),
+    (re.compile(r", not pushed"), ", pushed"),
     (re.compile(r" runs\b"), " run"),
 )
 _GAP = "..."

@@ -1,6 +1,7 @@
 """Components that finish at once, for the runners' tests."""
 
 import pathlib
+import subprocess
 import time
 
 from tfx import v1 as tfx
@@ -27,6 +28,16 @@ def Work(
     """Fails while there is an obstacle."""
     if pathlib.Path(obstacle).exists():
         raise ValueError("there is an obstacle")
+    done.value = 1
+
+
+@tfx.dsl.components.component
+def Shout(
+    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
+) -> None:
+    """Prints, and has a process that prints."""
+    print("from the node")
+    subprocess.run(["echo", "from its child"], check=True)
     done.value = 1
 
 

@@ -127,8 +127,9 @@ def test_what_went_wrong_is_said_though_the_node_succeeded(tmp_path, state):
 
 
 def test_a_gates_decision_is_shown_where_people_look(tmp_path):
-    node, decision, report = _shown(tmp_path, runner_components.Judge())
+    node, decision, closing, report = _shown(tmp_path, runner_components.Judge())
     assert node.startswith("  Judge ")
-    assert decision == "    REFUSED by 2 of 17 checks."
+    assert decision == "    REFUSED by 2 of 17 checks"
+    assert closing == "Judge: REFUSED by 2 of 17 checks."
     (page,) = tmp_path.rglob("report.html")
     assert report == f"  report: {page}"

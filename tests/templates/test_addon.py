@@ -5,6 +5,7 @@ import json
 import pathlib
 import re
 import subprocess
+import sys
 
 import pytest
 import yaml
@@ -102,6 +103,66 @@ def test_the_patch_does_what_apply_does(tmp_path):
             assert (first / path.relative_to(second)).read_bytes() == path.read_bytes()
 
 
+_TABBED = re.sub(r"^( +)", lambda found: "\t" * (len(found[1]) // 2), _APPENDED, flags=re.MULTILINE)
+_WRITTEN = {
+    "Windows": _LISTED.replace("\n", "\r\n").encode(),
+    "Windows, appended": _APPENDED.replace("\n", "\r\n").encode(),
+    "carriage returns": _APPENDED.replace("\n", "\r").encode(),
+    "byte order mark": _LISTED.encode("utf-8-sig"),
+    "form feeds": _APPENDED.replace("def ", "\fdef ").replace("  components.", "\f  components.")
+    .encode(),
+    "tabs": _TABBED.encode(),
+    "separators in texts": _LISTED.replace("größe", "a\x0b\x1c\x85\u2028b").encode(),
+    "no line end at the end": _LISTED.rstrip().encode(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("written", _WRITTEN.values(), ids=_WRITTEN)
+def test_a_file_keeps_the_characters_that_it_has(tmp_path, written):
+    first, second = (_project(tmp_path / name, "") for name in ("first", "second"))
+    changed = [project / "pipeline" / "pipeline.py" for project in (first, second)]
+    for path in changed:
+        path.write_bytes(written)
+    patch = _printed(second)
+    addon.addition(second).write()
+    subprocess.run(["git", "apply", "-"], cwd=first, input=patch, check=True)
+    results = [path.read_bytes() for path in changed]
+    assert results[0] == results[1]
+    ast.parse(results[0])
+    ends = re.findall(rb"\r\n|\r|\n", results[0])
+    assert len(set(ends)) == 1
+    assert len(ends) > len(re.findall(rb"\r\n|\r|\n", written))
+    assert written.startswith(results[0].partition(b"from")[0])
+
+
+def test_a_file_keeps_its_encoding(tmp_path):
+    project = _project(tmp_path, "")
+    path = project / "pipeline" / "pipeline.py"
+    path.write_bytes(f"# -*- coding: latin-1 -*-\n{_LISTED}".encode("latin-1"))
+    (note,) = addon.addition(project).notes
+    assert "is in iso-8859-1 and the patch is shown in UTF-8" in note
+    assert _apply(project).exit_code == 0
+    text = path.read_bytes().decode("latin-1")
+    assert 'perf_components.train(\n        module_file="größe.py"' in text
+    assert ast.parse(path.read_bytes())
+
+
+def test_a_patch_without_special_characters_needs_no_note(tmp_path):
+    text = f"# -*- coding: latin-1 -*-\n{_LISTED.replace('größe', 'model')}"
+    assert addon.addition(_project(tmp_path, text)).notes == ()
+
+
+def test_a_file_that_cannot_be_decoded_is_passed_over_unless_it_is_the_pipeline(tmp_path):
+    project = _project(tmp_path, _LISTED)
+    (project / "helper.py").write_bytes("# Trainer: größe\n".encode("latin-1"))
+    (project / "wrong_cookie.py").write_text("# coding: nonsense\n")
+    assert addon.addition(project).changed == "pipeline/pipeline.py"
+    for target in (project, project / "helper.py"):
+        (project / "pipeline" / "pipeline.py").unlink(missing_ok=True)
+        with pytest.raises(errors.UserError, match=r"not read, for its encoding: .*helper\.py\.$"):
+            addon.addition(target)
+
+
 def test_a_file_in_no_package_imports_from_its_own_folder(tmp_path):
     (tmp_path / "build.py").write_text(_LISTED)
     assert "\nimport perf_components\n" in addon.addition(tmp_path / "build.py").files["build.py"]
@@ -145,6 +206,104 @@ def test_what_no_rule_covers_is_refused(tmp_path, text, expected):
     assert not (project / "pipeline" / "perf_components.py").exists()
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            """def build(push):
+    c = []
+    if push: trainer = Trainer(run_fn="a.b"); c.append(trainer)
+    return c
+""",
+            r"pipeline\.py:3. Break the line before c\.append\(trainer\)",
+        ),
+        (
+            """def build():
+    c = []
+    for name in "ab":
+        trainer = Trainer(run_fn="a.b")
+        c.append(trainer)
+    return c
+""",
+            r"in the loop at .*pipeline\.py:3",
+        ),
+        ("while x:\n  trainer = Trainer()\n  c.append(trainer)\n", r"in the loop at .*\.py:1"),
+        ("import a; x = f(\n)\ntrainer = Trainer()\nc = [trainer]\n", "changed line by line"),
+        (
+            "trainer = Trainer()\nE(depends=[trainer])\n",
+            r"Received: .*pipeline\.py:2, of which none is surely",
+        ),
+        (
+            "trainer = Trainer()\nE.add_upstream_nodes([trainer])\n",
+            r"Received: .*pipeline\.py:2, of which none is surely",
+        ),
+        (
+            "trainer = Trainer()\na = [trainer]\nb = [trainer]\n",
+            r"Received: .*pipeline\.py:2, .*pipeline\.py:3, of which none is surely",
+        ),
+        (
+            "trainer = Trainer()\nif x: c = [trainer]\nelse: c = [x, trainer]\nP(components=c)\n",
+            r"Received: .*pipeline\.py:2, .*pipeline\.py:3, of which none is surely",
+        ),
+    ],
+)
+def test_what_cannot_be_changed_is_refused_in_one_line(tmp_path, text, expected):
+    with pytest.raises(errors.UserError, match=expected) as refused:
+        addon.addition(_project(tmp_path, text))
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("listing", "expected"),
+    [
+        (
+            "return Pipeline(components=[trainer])",
+            "return Pipeline(components=[trainer, *perf_nodes])",
+        ),
+        ("return Pipeline('n', 'r', None, [trainer])", "None, [trainer, *perf_nodes])"),
+        ("c = [trainer]; return Pipeline(components=c)", "c = [trainer, *perf_nodes];"),
+        ("c = [trainer]; d = list(c) + [x]; P(components=d)", "c = [trainer, *perf_nodes];"),
+        ("return P(components=[x] + list(filter(None, [trainer])))", "[trainer, *perf_nodes])))"),
+        ("self.c = [trainer]; P(components=self.c)", "self.c = [trainer, *perf_nodes];"),
+        ("c = []; c += [trainer]; return c", "c += [trainer, *perf_nodes];"),
+        ("c.extend([trainer])", "c.extend([trainer, *perf_nodes])"),
+        ("c.append(trainer)", "c.append(trainer)\n    c.extend(perf_nodes)"),
+        ("c = [trainer]; c.append(x)", "c = [trainer, *perf_nodes];"),
+        ("return [trainer]", "return [trainer, *perf_nodes]"),
+    ],
+)
+def test_of_several_lists_that_of_the_components_is_changed(tmp_path, listing, expected):
+    text = f"""def build(self, c):
+    trainer = Trainer(run_fn="a.b")
+    E(depends=[trainer])
+    watched = [trainer]
+    {listing}
+"""
+    added = addon.addition(_project(tmp_path, text))
+    changed = added.files[added.changed]
+    assert expected in changed
+    assert changed.replace(expected, "").count("*perf_nodes") == 0
+    assert "E(depends=[trainer])\n    watched = [trainer]\n" in changed
+
+
+def test_comments_after_arguments_are_no_arguments(tmp_path):
+    text = _LISTED.replace("push_destination=None,", "push_destination=None,  # (nowhere), yet")
+    added = addon.addition(_project(tmp_path / "comma", text))
+    assert "None,  # (nowhere), yet\n        infra_" in added.files[added.changed]
+    text = _LISTED.replace("push_destination=None,", "push_destination=None  # nowhere,")
+    added = addon.addition(_project(tmp_path / "none", text))
+    assert "None,  # nowhere,\n        infra_" in added.files[added.changed]
+
+
+def test_an_import_stands_after_what_has_to_be_first(tmp_path):
+    first = '#!/usr/bin/env python\n# coding: utf-8\n"""A pipeline."""\n'
+    build = "def build():\n  trainer = Trainer()\n  return [trainer]\n"
+    for name, text, before in (("a", first, first), ("b", "# x\n@y\n", "# x\n")):
+        added = addon.addition(_project(tmp_path / name, text + build))
+        changed = added.files[added.changed]
+        assert changed.startswith(f"{before}from pipeline import perf_components\n")
+
+
 _PATHS = ["pipeline/perf_components.py", "pipeline/perf.yaml", "pipeline/pipeline.py"]
 
 
@@ -154,6 +313,12 @@ def _files(project: pathlib.Path) -> dict[str, str]:
 
 def _apply(project: pathlib.Path, *options: str) -> testing.Result:
     return testing.CliRunner().invoke(main.cli, ["addon", str(project), "--apply", *options])
+
+
+def _printed(project: pathlib.Path) -> bytes:
+    """Returns what the command itself prints: click's test runner would change line ends."""
+    command = [sys.executable, "-m", "tfx_perf", "addon", str(project)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout
 
 
 @pytest.mark.parametrize("text", [_LISTED, _APPENDED])
@@ -196,6 +361,21 @@ def test_a_module_of_that_name_that_is_not_ours_is_left_alone(tmp_path):
     assert done.exit_code == 1
     with pytest.raises(errors.UserError, match="perf_components.py, which is none of tfx-perf's"):
         addon.addition(project)
+    assert _files(project) == before
+
+
+@pytest.mark.parametrize("added_before", [False, True])
+@pytest.mark.parametrize("text", ["events: [cycles]\n", "a: [\n"])
+def test_settings_of_another_tool_are_left_alone(tmp_path, text, added_before):
+    project = _project(tmp_path, _LISTED)
+    if added_before:
+        addon.addition(project).write()
+    (project / _PATHS[1]).write_text(text)
+    before = _files(project)
+    with pytest.raises(errors.UserError, match=r"Received: .*perf\.yaml\. Rename it") as refused:
+        addon.addition(project)
+    assert "\n" not in str(refused.value)
+    assert _apply(project).exit_code == 1
     assert _files(project) == before
 
 

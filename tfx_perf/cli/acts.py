@@ -24,7 +24,8 @@ _OPTIONS = (
     click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
     click.option(
         "--metadata", "source", metavar="DB",
-        help="ML Metadata of the pipeline: a SQLite file, mysql://… or postgresql://….",
+        help="ML Metadata of the pipeline: a SQLite file, a project's folder, mysql://… or "
+        "postgresql://….",
     ),
     click.option(
         "--baseline-uri", metavar="URI",
@@ -70,11 +71,14 @@ def record(
     Raises:
         UserError: nobody knows the run, or the ledger cannot be read or written.
     """
+    from tfx_perf.gate import history
     from tfx_perf.gate.act import Act
     from tfx_perf.gate.ledger import Ledger
 
     if not reason.strip():
         raise errors.UserError("Expected a reason in words. Received: reason=''.")
+    if source:
+        source = history.resolved(source)
     places = _places(source, baseline_uri=baseline_uri, pipeline=pipeline)
     known = Ledger().merge(*(place.read() for place in places))
     run = _find(kind, name, known=known, source=source, pipeline=pipeline, node=node)

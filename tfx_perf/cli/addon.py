@@ -37,7 +37,8 @@ def command(*, project: str, apply: bool, as_json: bool) -> None:
             }
         )
         return
-    click.echo(patch, nl=False)
+    if not apply:
+        click.echo(patch, nl=False)
     if added.kept:
         click.echo(f"Already added: {', '.join(added.kept)}", err=True)
     for note in added.notes:

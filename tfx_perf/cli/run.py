@@ -1,5 +1,6 @@
 """`tfx-perf run`: a script that runs a pipeline, with a terminal that people can read."""
 
+import contextlib
 import dataclasses
 import os
 import pathlib
@@ -19,7 +20,7 @@ _FAILED = 1
     "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
 )
 @click.option("--log", "log_path", metavar="FILE", help="By default SCRIPT's name with .log.")
-@click.option("--json", "as_json", is_flag=True, help="Also the nodes and what they found as JSON.")
+@click.option("--json", "as_json", is_flag=True, help="The nodes and what they found as JSON.")
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
@@ -40,26 +41,62 @@ def command(
     """
     path = pathlib.Path(script)
     if not path.is_file():
-        raise errors.UserError(f"Expected a Python script. Received: script={script}.")
-    log = pathlib.Path(log_path or path.with_suffix(".log").name)
+        raise errors.UserError(
+            f"Expected a Python script. Received: script={script}, which is no file."
+        )
+    log = pathlib.Path(log_path or path.with_suffix(".log").name).absolute()
+    if log.exists() and log.samefile(path):
+        raise errors.UserError(
+            f"Expected another file for the log than the script. Received: log={log}."
+        )
     # As `python SCRIPT` has it.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
-    failure = ""
+    end = _End()
+    click.echo("Loading TFX", err=True)
     with quiet.libraries(log) as shown:
         from tfx_perf.pipelines import progress
 
-        with progress.shown(shown) as nodes:
-            try:
-                runpy.run_path(script, run_name="__main__")
-            except errors.UserError:
-                raise
-            except Exception as error:
-                traceback.print_exc()  # into the log
-                failure = errors.in_one_line(error)
+        # What the script prints must not stand in the JSON.
+        output = contextlib.redirect_stdout(shown) if as_json else contextlib.nullcontext()
+        with output, progress.shown(shown) as nodes:
+            end = _run(script)
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]
-        terminal.show_json({"nodes": ended, "failure": failure or None, "log": str(log)})
-    if failure:
-        click.echo(f"tfx-perf: {script} failed: {failure}. The log has the traceback.", err=True)
+        terminal.show_json({"nodes": ended, "failure": end.failure or None, "log": str(log)})
+    if end.failure:
+        click.echo(f"tfx-perf: {script} failed: {end.failure}", err=True)
+    if not (nodes or end.failure):
+        click.echo(f"{script} has run no pipeline in its own process.", err=True)
     click.echo(f"Log: {log}", err=True)
-    ctx.exit(_FAILED if failure else 0)
+    ctx.exit(end.code)
+
+
+@dataclasses.dataclass(frozen=True)
+class _End:
+    """How a script ended.
+
+    Attributes:
+        code: exit code.
+        failure: why it failed; empty if it did not, or does not say.
+    """
+
+    code: int = 0
+    failure: str = ""
+
+
+def _run(script: str) -> _End:
+    """Runs a script as the main module."""
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except errors.UserError:
+        raise
+    except KeyboardInterrupt:
+        return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
+    except SystemExit as error:  # as Python has it
+        if error.code is None or isinstance(error.code, int):
+            return _End(error.code or 0)
+        return _End(_FAILED, str(error.code))
+    except Exception as error:
+        traceback.print_exc()  # into the log
+        return _End(_FAILED, f"{errors.in_one_line(error)}. The log has the traceback.")
+    return _End()

@@ -184,7 +184,7 @@ class Change:
         change = difference / abs(self.baseline) if self.baseline else 0.0
         if not change:  # equal, or no ratio to a baseline of zero
             return f"against the baseline {baseline}" if self.worse else "equal to the baseline"
-        if change > 1:  # per cent are hard to read then
+        if change > 1 and self.baseline > 0:  # per cent are hard to read then
             return f"{1 + change:.1f} times the baseline {baseline}"
         return f"{abs(change):.1%} {'above' if change > 0 else 'below'} the baseline {baseline}"
 

@@ -32,8 +32,12 @@ def lines(decision: GateRecord) -> Iterator[str]:
     if refusals[_MOST:]:
         yield f"  and {len(refusals) - _MOST} more, see the report"
     if refusals:
-        run_id = decision.candidate.run_id
-        yield f"  To let it count as good: tfx-perf bless {run_id} --reason TEXT --metadata DB"
+        run = decision.candidate
+        node = f" --node {run.node}" if run.node else ""  # a pipeline may have several gates
+        yield (
+            f"  To let it count as good: tfx-perf bless {run.run_id}{node} --reason TEXT "
+            "--metadata DB"
+        )
 
 
 def _figures(decision: GateRecord) -> Iterator[str]:
@@ -47,8 +51,9 @@ def _figures(decision: GateRecord) -> Iterator[str]:
 
 
 def _change(outcome: Outcome | None) -> str:
-    if outcome is None or outcome.change is None:
+    if outcome is None or outcome.from_baseline is None:
         return ""
-    if outcome.change > 1:
-        return f" ({1 + outcome.change:.1f} times)"
-    return f" ({100 * outcome.change:+.1f} %)"
+    change, _, _ = outcome.from_baseline
+    if change > 1 and outcome.baseline > 0:
+        return f" ({1 + change:.1f} times)"
+    return f" ({100 * change:+.1f} %)"

@@ -54,5 +54,5 @@ def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
         if outcome.verdict is Verdict.NOT_COMPARABLE
         or (outcome.checked and outcome.verdict is not Verdict.PASS)
     ]
-    noted = f" To look at: {', '.join(dict.fromkeys(warnings))}." if warnings else ""
+    noted = f" Noted, never refused: {', '.join(dict.fromkeys(warnings))}." if warnings else ""
     return f"Blessed: {checked} of {count} made, none refused.{noted}"

@@ -81,6 +81,22 @@ class Outcome(records.Record):
     remedy: Remedy | None = None
 
     @property
+    def from_baseline(self) -> tuple[float, float, float] | None:
+        """The change and its interval as shares of the baseline, whatever changes count by.
+
+        As `change` has them where the baseline is not above 0; None if nothing was compared.
+        """
+        if self.change is None:
+            return None
+        low, high = (
+            self.change if end is None else end for end in (self.change_low, self.change_high)
+        )
+        factor = 1.0
+        if self.baseline is not None and self.baseline > 0 and self.change:
+            factor = (self.value / self.baseline - 1) / self.change
+        return factor * self.change, factor * low, factor * high
+
+    @property
     def checked(self) -> bool:
         """Whether there was something to check and to check against."""
         return self.verdict not in (

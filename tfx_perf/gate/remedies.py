@@ -1,7 +1,7 @@
 """What lets a refused run pass, where it should: the setting that decides, and to what."""
 
-import math
-from collections.abc import Callable
+import decimal
+from collections.abc import Callable, Sequence
 
 from tfx_perf import metrics
 from tfx_perf.gate.outcome import Outcome, Remedy, Verdict
@@ -10,65 +10,71 @@ from tfx_perf.settings.rule import BUDGET_MARGINS, Rule
 
 # A gate that tolerates more tolerates everything.
 _LARGEST_MARGIN = 1.0
+_DIGITS = 2
 _BLESS = "if the run is good, bless it"
+_REPORT_ONLY = "with advisory: true it is only reported"
 
 
-def remedy(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
+def remedy(
+    outcome: Outcome, rule: Rule, settings: GateConfig, *, outcomes: Sequence[Outcome]
+) -> Remedy:
     """Returns what would let a run pass.
 
     Args:
         outcome: which refuses.
         rule: that it is the answer to.
         settings: the gate's.
+        outcomes: all answers to that rule, which one setting has to satisfy.
     """
-    return _REMEDIES[outcome.verdict](outcome, rule, settings)
+    return _REMEDIES[outcome.verdict](outcome, rule, settings, outcomes)
 
 
-def _limit(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
-    field, value = "max", rule.max
-    if rule.min is not None and outcome.value < rule.min:
-        field, value = "min", rule.min
-    bound = _rounded(outcome.value, up=field == "max")
-    return _of_rule(outcome, field, value, f"{bound} would let this run pass")
+def _limit(
+    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+) -> Remedy:
+    lowest, highest = metrics.lookup(outcome.metric).bounds
+    is_max = rule.min is None or outcome.value >= rule.min
+    bound = _rounded(outcome.value, up=is_max)
+    # Where every value would pass, there is no such limit.
+    can_fire = float(bound) < highest if is_max else float(bound) > lowest
+    words = f"{bound} would let this run pass" if can_fire else _REPORT_ONLY
+    return _of_rule(outcome, "max" if is_max else "min", rule.max if is_max else rule.min, words)
 
 
-def _regression(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
+def _regression(
+    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+) -> Remedy:
     words = "if the change is meant, bless the run"
-    if outcome.kind == "drift":
-        if outcome.change is not None and abs(outcome.change) < _LARGEST_MARGIN:
-            words += f"; {_share(outcome.change)} lets such runs pass"
-        return _of_rule(outcome, "budget", rule.largest_change, words)
-    # A counter that rises at all has changed, and what was 0 has no share to rise by.
-    if outcome.change is not None and not metrics.lookup(outcome.metric).is_deterministic:
-        worst = abs(_worst(outcome, rule))
-        # Within the margin a run may still be so uncertain that it could be beyond the budget.
-        needed = max(abs(outcome.change), worst / BUDGET_MARGINS if rule.budget is None else 0)
-        if needed < _LARGEST_MARGIN:
-            words += f"; {_share(needed)} lets such runs pass"
-            if rule.budget is not None and worst > rule.budget:
-                words += f", with a budget of {_share(worst)}"
+    # A counter that rises at all has changed.
+    if not metrics.lookup(outcome.metric).is_deterministic:
+        words += _tolerating(rule, outcomes)
     return _of_rule(outcome, "margin", rule.margin, words)
 
 
-def _inconclusive(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
-    words = "train longer or on a quieter machine"
-    if outcome.change is not None:
-        words += f"; {_share(_worst(outcome, rule))} would let this run pass"
+def _inconclusive(
+    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+) -> Remedy:
+    words = f"train longer or on a quieter machine{_tolerating(rule, outcomes)}"
     if outcome.metric in metrics.STEP_TIME_EXPONENTS and not settings.escalate_seconds:
         words += "; with gate.escalate_seconds it is measured again beside a blessed run"
-    return _of_rule(outcome, "budget", rule.largest_change, words)
+    return _of_rule(outcome, "margin", rule.margin, words)
 
 
-def _invalid(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
+def _invalid(
+    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+) -> Remedy:
     if outcome.value is not None:
         words = "train for more steps, or lower it"
         return Remedy(setting="gate.minimum_steps", value=f"{settings.minimum_steps}",
                       suggestion=words)  # fmt: skip
-    words = "find out why the figure is missing; with true the rule does without it"
-    return _of_rule(outcome, "optional", rule.optional, words)
+    words = "find out why the figure is missing; with true in a rule of yours it may be"
+    own = settings.rules.get(outcome.metric)
+    return _of_rule(outcome, "optional", bool(own and own.optional), words)
 
 
-def _not_comparable(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
+def _not_comparable(
+    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+) -> Remedy:
     return Remedy(
         setting="gate.policy.not_comparable",
         value=repr(settings.policy.not_comparable),
@@ -76,7 +82,9 @@ def _not_comparable(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remed
     )
 
 
-def _not_compared(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
+def _not_compared(
+    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+) -> Remedy:
     return Remedy(
         setting="gate.policy.not_compared",
         value=repr(settings.policy.not_compared),
@@ -84,7 +92,9 @@ def _not_compared(outcome: Outcome, rule: Rule, settings: GateConfig) -> Remedy:
     )
 
 
-_REMEDIES: dict[Verdict, Callable[[Outcome, Rule, GateConfig], Remedy]] = {
+_REMEDIES: dict[
+    Verdict, Callable[[Outcome, Rule, GateConfig, Sequence[Outcome]], Remedy]
+] = {
     Verdict.LIMIT: _limit,
     Verdict.REGRESSION: _regression,
     Verdict.INCONCLUSIVE: _inconclusive,
@@ -94,27 +104,53 @@ _REMEDIES: dict[Verdict, Callable[[Outcome, Rule, GateConfig], Remedy]] = {
 }
 
 
+def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
+    """Returns the margin, and the budget where the rule has its own, that let the run pass.
+
+    Empty where they would tolerate everything, or where a baseline of 0 has no share to rise by.
+    """
+    changes = [item for item in outcomes if item.kind == "change"]
+    drifts = [item for item in outcomes if item.kind == "drift"]
+    if any(item.change is None for item in (*changes, *drifts)):
+        return ""
+    # Within the margin a run may still be so uncertain that it could be beyond the budget, and
+    # all changes together have to be within the budget, too.
+    margin = max([rule.margin, *(_worse(item, rule, item.change) for item in changes)])
+    budget = max(
+        [margin]
+        + [max(_worse(item, rule, item.change_low), _worse(item, rule, item.change_high))
+           for item in changes if item.change_low is not None]
+        + [_worse(item, rule, item.change) for item in drifts]
+    )  # fmt: skip
+    if rule.budget is None:
+        margin = max(margin, budget / BUDGET_MARGINS)
+    shown = _rounded(margin, up=True)
+    if float(shown) >= _LARGEST_MARGIN:
+        return ""
+    words = f"; a margin of {shown} would let it pass"
+    if rule.budget is not None:
+        larger = max(_rounded(budget, up=True), shown, f"{rule.budget:g}", key=float)
+        words += f", with a budget of {larger}"
+    return words
+
+
+def _worse(outcome: Outcome, rule: Rule, change: float) -> float:
+    """Returns by how much a change is for the worse."""
+    is_lower_better = rule.direction_of(outcome.metric) is metrics.Direction.LOWER
+    return change if is_lower_better else -change
+
+
 def _of_rule(outcome: Outcome, field: str, value: float | bool | None, words: str) -> Remedy:
     shown = f"{value}".lower() if isinstance(value, bool) else f"{value:g}"
     setting = f"gate.rules.{outcome.metric}.{field}"
     return Remedy(setting=setting, value=shown, suggestion=words)
 
 
-def _worst(outcome: Outcome, rule: Rule) -> float:
-    """Returns the end of the change's interval that is worse."""
-    is_lower_better = rule.direction_of(outcome.metric) is metrics.Direction.LOWER
-    return outcome.change_high if is_lower_better else outcome.change_low
-
-
-def _share(change: float) -> str:
-    """Returns a margin or budget that a change is within."""
-    return _rounded(abs(change), up=True)
-
-
 def _rounded(value: float, *, up: bool) -> str:
     """Returns a number of two digits that is no less, or no more."""
-    if not value:
+    exact = decimal.Decimal(repr(float(value)))
+    if not exact:
         return "0"
-    unit = 10.0 ** (math.floor(math.log10(abs(value))) - 1)
-    count = math.ceil(value / unit) if up else math.floor(value / unit)
-    return f"{count * unit:g}"
+    unit = decimal.Decimal(1).scaleb(exact.adjusted() - _DIGITS + 1)
+    rounding = decimal.ROUND_CEILING if up else decimal.ROUND_FLOOR
+    return f"{float((exact / unit).to_integral_value(rounding) * unit):g}"

@@ -43,10 +43,7 @@ def problem(
         own = settings.rules.get(key)
         if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
             verdict = Verdict.INVALID
-            reason = (
-                f"{reason}, and the blessed runs have it. Give gate.rules `{key}: null` if it is "
-                "gone on purpose."
-            )
+            reason = f"{reason}, and the blessed runs have it."
         elif rule.optional:
             verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
         else:

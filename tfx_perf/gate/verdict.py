@@ -111,7 +111,8 @@ def evaluate(
     for rule, outcome in found:
         answer = _refuses(settings.policy, outcome.verdict, quality_holds=quality_holds)
         refuses = answer and not rule.advisory
-        remedy = remedies.remedy(outcome, rule, settings) if refuses else None
+        of_rule = [item for _, item in found if item.metric == outcome.metric]
+        remedy = remedies.remedy(outcome, rule, settings, outcomes=of_rule) if refuses else None
         answers = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
         outcomes.append(outcome.model_copy(update=answers))
     differences = {}

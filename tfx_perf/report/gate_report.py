@@ -100,12 +100,12 @@ def _row(outcome: Outcome) -> list[str]:
 
 def change_in_words(outcome: Outcome) -> str:
     """Returns the change with its interval, e.g. `+3.1 % (+1.0 to +5.2)`."""
-    if outcome.change is None:
+    if outcome.from_baseline is None:
         return formatting.MISSING
-    if outcome.change_low is None or outcome.change_low == outcome.change_high:
-        return f"{100 * outcome.change:+.1f} %"
-    low, high = 100 * outcome.change_low, 100 * outcome.change_high
-    return f"{100 * outcome.change:+.1f} % ({low:+.1f} to {high:+.1f})"
+    change, low, high = (100 * share for share in outcome.from_baseline)
+    if low == high:
+        return f"{change:+.1f} %"
+    return f"{change:+.1f} % ({low:+.1f} to {high:+.1f})"
 
 
 def allowed_in_words(outcome: Outcome) -> str:

@@ -70,6 +70,11 @@ class GateConfig(Section):
 
     @pydantic.model_validator(mode="after")
     def _is_coherent(self) -> "GateConfig":
+        for key, own in self.rules.items():
+            has_default = self.use_defaults and _has_default(key)
+            rule = own.beside(_default(key)) if own and has_default else own
+            if rule and rule.lacks:
+                raise ValueError(f"a rule for {key!r} with {rule.lacks}")
         if self.rules.get(_COST) and self.price_per_hour is None:
             raise ValueError(f"a rule for {_COST!r} needs price_per_hour")
         if self.kept_runs < self.baseline_runs:
@@ -100,6 +105,11 @@ class GateConfig(Section):
             default = rules.get(key)
             rules[key] = rule.beside(default) if rule and default else rule
         return {key: rule for key, rule in rules.items() if rule is not None}
+
+
+def _default(key: str) -> Rule:
+    is_evaluation = metrics.is_evaluation(key)
+    return gate_defaults.EVALUATION_RULE if is_evaluation else gate_defaults.RULES[key]
 
 
 def _has_default(key: str) -> bool:

@@ -1,5 +1,6 @@
 """One rule of the gate: what is asked of one metric."""
 
+import difflib
 from typing import Annotated, Any, Literal
 
 import pydantic
@@ -53,13 +54,11 @@ class Rule(Section):
 
     @pydantic.model_validator(mode="after")
     def _is_coherent(self) -> "Rule":
-        if self.min is None and self.max is None and self.margin is None:
-            raise ValueError("a rule needs min, max or margin")
+        if not self.model_fields_set:
+            raise ValueError("a rule with min, max or margin")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("min is above max, so that nothing can pass")
-        if self.margin is None and (self.budget or self.noise or self.scale):
-            raise ValueError("budget, noise and scale belong to a margin, which is missing")
-        if self.budget is not None and self.budget < self.margin:
+        if None not in (self.budget, self.margin) and self.budget < self.margin:
             raise ValueError("the budget is below the margin")
         return self
 
@@ -67,6 +66,15 @@ class Rule(Section):
     def _as_it_was_said(self, handler: pydantic.SerializerFunctionWrapHandler) -> dict[str, Any]:
         # What was not said is the default rule's to say, also after a way through JSON.
         return {key: value for key, value in handler(self).items() if key in self.model_fields_set}
+
+    @property
+    def lacks(self) -> str:
+        """What has to come from a default rule beside it; empty if it stands alone."""
+        if self.min is None and self.max is None and self.margin is None:
+            return "min, max or margin"
+        if self.margin is None and (self.budget or self.noise or self.scale):
+            return "a margin, to which budget, noise and scale belong"
+        return ""
 
     @property
     def largest_change(self) -> float:
@@ -83,8 +91,10 @@ class Rule(Section):
         fields = {name: getattr(self, name) for name in own}
         if "optional" not in own:
             fields["optional"] = default.optional
-        if default.advisory and not self.advisory:
+        if default.advisory and not self.advisory and not self.lacks:
             return Rule(**fields)
+        if "advisory" not in own:
+            fields["advisory"] = default.advisory
         if "margin" not in own:
             fields |= default.model_dump(include={"margin", "budget", "noise", "scale"} - own)
         elif self.margin is not None and "scale" not in own:
@@ -105,7 +115,9 @@ class Rule(Section):
         try:
             metric = metrics.lookup(key)
         except KeyError as error:
-            raise ValueError(f"unknown metric {key!r}; see docs/metrics.md") from error
+            near = difflib.get_close_matches(key, metrics.CATALOGUE, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise ValueError(f"a metric of docs/metrics.md, not {key!r}{hint}") from error
         if self.direction and not metrics.is_evaluation(key):
             raise ValueError(f"the direction of {key!r} is fixed: {metric.direction.value}")
         lowest, highest = metric.bounds

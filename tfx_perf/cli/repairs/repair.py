@@ -1,6 +1,7 @@
 """Puts the repaired parts in the place of TFX's own, in this process only."""
 
 import importlib
+import importlib.util
 import pathlib
 import types
 from typing import Any
@@ -8,16 +9,11 @@ from typing import Any
 import click
 from tfx.dsl.io import fileio
 from tfx.tools.cli import handler, labels
-from tfx.tools.cli.handler import (
-    base_handler,
-    handler_factory,
-    kubeflow_v2_dag_runner_patcher,
-    template_handler,
-)
+from tfx.tools.cli.handler import base_handler, handler_factory, template_handler
 
 from tfx_perf import errors
 from tfx_perf.cli import template
-from tfx_perf.cli.repairs import packages, vertex_patcher
+from tfx_perf.cli.repairs import packages
 from tfx_perf.templates import copying, starting
 
 _ENGINES = ("airflow", "auto", "beam", "kubeflow", "local", "vertex")
@@ -36,7 +32,6 @@ def repair() -> None:
     )
     handler_factory.pip_utils = types.SimpleNamespace(get_package_names=packages.names)
     handler_factory.create_handler = _checked_handler
-    kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = vertex_patcher.VertexPatcher
     template_handler.list_template = _all_templates
     template_handler.copy_template = _copy_any_template
 
@@ -61,12 +56,24 @@ def _checked_handler(flags_dict: dict[str, Any]) -> base_handler.BaseHandler:
             )
         if "://" not in path:
             flags_dict[labels.PIPELINE_DSL_PATH] = str(pathlib.Path(path).absolute())
+    has_kfp = importlib.util.find_spec("kfp") is not None  # else TFX says that it is missing
+    if engine in ("vertex", "auto") and has_kfp:
+        _repair_vertex()
     for name, module in _HANDLERS.items():
-        if engine in (name, "auto"):  # TFX's factory then takes it from the package
+        if engine in (name, "auto") and (name != "kubeflow" or has_kfp):
+            # TFX's factory then takes it from the package.
             setattr(handler, module, importlib.import_module(f"{__package__}.{module}"))
     if engine == "airflow":  # whether there is an Airflow here matters to runs only
         return handler.airflow_handler.AirflowHandler(flags_dict)
     return _create_handler(flags_dict)
+
+
+def _repair_vertex() -> None:
+    from tfx.tools.cli.handler import kubeflow_v2_dag_runner_patcher
+
+    from tfx_perf.cli.repairs import vertex_patcher
+
+    kubeflow_v2_dag_runner_patcher.KubeflowV2DagRunnerPatcher = vertex_patcher.VertexPatcher
 
 
 def _all_templates() -> list[str]:
