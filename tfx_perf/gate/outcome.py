@@ -55,7 +55,7 @@ class Outcome(records.Record):
         change: relative change from the baseline, e.g. 0.1 for 10 % more.
         change_low: lower end of the change's 90 % interval.
         change_high: upper end.
-        margin: the relative change for the worse that is never refused.
+        margin: the relative change for the worse that is never called a regression.
         lowest: the smallest value that passes; None if any small value does.
         highest: the largest value that passes; None if any large value does.
         detectable: the smallest change for the worse that is called a regression in four of

@@ -30,7 +30,8 @@ class Rule(Section):
     Attributes:
         min: refuse below, in the metric's unit.
         max: refuse above, in the metric's unit.
-        margin: the change that is too small to matter, e.g. 0.03 for 3 %: it is never refused.
+        margin: the change that is too small to matter, e.g. 0.03 for 3 %: it is never called a
+            regression.
         budget: the change that must not get through, neither in the noise of one run nor as
             the sum of many small ones; four margins if it is not given.
         noise: the relative run-to-run standard deviation to expect before runs have shown it;
