@@ -1,5 +1,6 @@
 """What the terminal says of a decision."""
 
+import pytest
 from gate_runs import ledger_of, only, run
 
 from tfx_perf.gate import explanation
@@ -47,3 +48,33 @@ def test_of_many_refusals_the_report_has_the_rest():
     lines = list(explanation.lines(decision))
     assert sum(line.startswith("  What to do: ") for line in lines) == 5
     assert "  and 2 more, see the report" in lines
+
+
+@pytest.mark.parametrize(
+    ("key", "baseline", "value", "rule", "words"),
+    [
+        ("training_memory_bytes", 100.0 * 2**20, 112.0 * 2**20, {"margin": 0.05, "scale": 2**31},
+         "(+12.0 %)"),
+        ("train_loss", 0.01, 1.3, {"margin": 0.05, "scale": 0.1}, "(130.0 times)"),
+        ("train_loss", -0.15, 0.3, {"margin": 0.05}, "(+300.0 %)"),
+    ],
+)  # fmt: skip
+def test_a_change_is_a_share_of_the_baseline_whatever_it_counts_by(
+    key, baseline, value, rule, words
+):
+    decision = evaluate(
+        run("new", **{key: value}), ledger=ledger_of(key, [baseline] * 3),
+        settings=only(**{key: rule}),
+    )  # fmt: skip
+    assert words in list(explanation.lines(decision))[1]
+    assert "times the baseline -" not in decision.outcomes[0].reason
+
+
+def test_a_rate_does_not_fall_by_more_than_all_of_it():
+    decision = evaluate(
+        run("new", examples_per_second=7.0),
+        ledger=ledger_of("examples_per_second", [100.0, 150.0]),
+        settings=only(examples_per_second={"margin": 0.05}),
+    )
+    change, low, high = decision.outcomes[0].from_baseline
+    assert -1 <= low <= change <= high

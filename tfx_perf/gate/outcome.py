@@ -1,9 +1,10 @@
 """What a rule says about a run."""
 
 import enum
+import math
 from typing import Literal
 
-from tfx_perf import records
+from tfx_perf import metrics, records
 
 
 class Verdict(str, enum.Enum):
@@ -84,17 +85,19 @@ class Outcome(records.Record):
     def from_baseline(self) -> tuple[float, float, float] | None:
         """The change and its interval as shares of the baseline, whatever changes count by.
 
-        As `change` has them where the baseline is not above 0; None if nothing was compared.
+        As `change` has them where the baseline is not above 0; None if nothing was compared. What
+        cannot be below 0 cannot fall by more than all of it.
         """
         if self.change is None:
             return None
         low, high = (
             self.change if end is None else end for end in (self.change_low, self.change_high)
         )
-        factor = 1.0
-        if self.baseline is not None and self.baseline > 0 and self.change:
-            factor = (self.value / self.baseline - 1) / self.change
-        return factor * self.change, factor * low, factor * high
+        if self.baseline is None or self.baseline <= 0 or not self.change:
+            return self.change, low, high
+        factor = (self.value / self.baseline - 1) / self.change
+        least = -1.0 if metrics.lookup(self.metric).bounds[0] == 0 else -math.inf
+        return factor * self.change, max(least, factor * low), max(least, factor * high)
 
     @property
     def checked(self) -> bool:
