@@ -166,9 +166,12 @@ def test_quality_that_is_nan_or_gone_is_missed(key):
     without = one("new", 9, has_it=False)
     refused = evaluate(without, ledger=ledger, settings=GateConfig())
     assert not refused.blessed
-    assert f"`{key}: null`" in refused.headline
-    given_up = GateConfig(rules={key: None})
-    assert evaluate(without, ledger=ledger, settings=given_up).blessed
+    assert f"{key} (invalid)" in refused.headline
+    (outcome,) = [outcome for outcome in refused.outcomes if outcome.refuses]
+    assert outcome.remedy.setting == f"gate.rules.{key}.optional"
+    for given_up in (None, {"optional": True}):
+        settings = GateConfig(rules={key: given_up})
+        assert evaluate(without, ledger=ledger, settings=settings).blessed
     assert evaluate(without, ledger=Ledger(), settings=GateConfig()).blessed
 
 
