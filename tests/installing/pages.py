@@ -23,6 +23,7 @@ _DIFFERS = (
     (re.compile(r"^(Evaluator: )?(blessed|REFUSED)$"), r"\1decided"),
     (re.compile(r"^(Pusher: )?pushed( nothing.*)?$"), r"\1pushed"),
     (re.compile(r", not pushed"), ", pushed"),
+    (re.compile(r"\(# times\)"), "(# %)"),  # a change of more than twice
     (re.compile(r" runs\b"), " run"),
 )
 _GAP = "..."
