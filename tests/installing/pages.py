@@ -100,7 +100,7 @@ class Reader:
         self._state = folder / ".shell"
         self._folder = folder
 
-    def type(self, commands: str, *, fails: bool = False) -> str:
+    def type(self, commands: str) -> str:
         """Returns what commands write, which have to succeed."""
         script = f"set -e\n{commands}\nexport -p > {self._state}\npwd > {self._state}.folder\n"
         if self._state.exists():
@@ -109,7 +109,7 @@ class Reader:
             ["bash", "-c", script], cwd=self.folder, env=self._environment, check=False,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
-        assert bool(done.returncode) is fails, f"{commands}\n{done.stdout[-6000:]}"
+        assert done.returncode == 0, f"{commands}\n{done.stdout[-6000:]}"
         return done.stdout
 
     @property
