@@ -15,6 +15,7 @@ from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.input import record as input_record
 from tfx_perf.input import tuner
 from tfx_perf.pipelines import taxi
+from tfx_perf.settings.input import InputSettings
 from tfx_perf.training.record import FILE_NAME, TrainingRecord
 
 _TUNING_SECONDS = 20.0
@@ -64,7 +65,7 @@ def _plan(workload: str, given: Artifacts, *, data_folder: str) -> None:
             batch_size=WORKLOADS[workload].batch_size,
             label_key=common.LABEL_KEY,
         )
-        settings = config.InputConfig(time_budget_seconds=_TUNING_SECONDS)
-        tuner.tune(source, config=settings).write(kept)
+        settings = InputSettings(time_budget_seconds=_TUNING_SECONDS)
+        tuner.tune(source, settings=settings).write(kept)
     plan = input_record.TuningRecord.read(kept)
     plan.write(given.add_input_plan() / input_record.FILE_NAME)

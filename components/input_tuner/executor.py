@@ -14,6 +14,7 @@ from tfx_perf.components.input_tuner import planning, sources
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
 from tfx_perf.report import input_report
+from tfx_perf.settings.input import InputSettings
 
 _LOG_FILE = "tuning.log"
 # The search keeps its time budget; the rest is for imports and the user's own code.
@@ -98,7 +99,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
 
 def _default_plan(
-    examples: list[artifact.Artifact], *, split: str, settings: config.InputConfig, reason: str
+    examples: list[artifact.Artifact], *, split: str, settings: InputSettings, reason: str
 ) -> record.TuningRecord:
     """Returns the plan that changes nothing; TensorFlow is not run for it."""
     data = source.RecordSource(

@@ -79,19 +79,19 @@ class _Planning:
         source = self._source(label_key=self._properties.get("label_key"))
         key = plan_key.plan_key(
             source,
-            config=self._settings,
+            settings=self._settings,
             training_digest=self._training_digest(),
         )
         plans = self._inputs.get("previous_plans") or ()
         example_count = self._example_count()
         plan = previous.find(
-            plans, key, source=source, config=self._settings, example_count=example_count
+            plans, key, source=source, settings=self._settings, example_count=example_count
         )
         if plan:
             return plan
         source, captured, note = self._with_training(source, folder)
         plan = tuner.tune(
-            source, config=self._settings, train=captured, example_count=example_count
+            source, settings=self._settings, train=captured, example_count=example_count
         )
         plan = plan.model_copy(update={"training_note": note})
         plan = afterwards.with_statistics(

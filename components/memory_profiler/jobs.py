@@ -35,7 +35,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
         try:
             found = profile.profile(
                 call,
-                config=settings.memory,
+                settings=settings.memory,
                 known=known,
                 watch=lambda reached: reached.replace(place),
             )

@@ -25,6 +25,7 @@ from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input_report
+from tfx_perf.settings.input import InputSettings
 
 
 @pytest.fixture
@@ -235,10 +236,10 @@ class TestReuse:
     """A plan of a run before, found by its key."""
 
     KEY = {"data": "1", "settings": "2"}
-    SETTINGS = config.InputConfig(time_budget_seconds=20)
+    SETTINGS = InputSettings(time_budget_seconds=20)
 
     def find(self, plans, source, settings=SETTINGS):
-        return previous.find(plans, self.KEY, source=source, config=settings)
+        return previous.find(plans, self.KEY, source=source, settings=settings)
 
     @pytest.fixture
     def source(self, examples):
@@ -354,7 +355,7 @@ class TestReuse:
     def test_the_statistics_count_what_is_not_read(self, made, source):
         plan = self.of_yesterday(made, source, "default")
         found = previous.find(
-            [plan], self.KEY, source=source, config=self.SETTINGS, example_count=123
+            [plan], self.KEY, source=source, settings=self.SETTINGS, example_count=123
         )
         assert found.example_count == 123
 
