@@ -167,6 +167,7 @@ def test_settings_in_pages_are_valid(page):
 
 def test_members_of_classes_exist():
     members: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
     for path in python_files():
         tree = ast.parse(path.read_text())
         # Of the whole module: members may be inherited, and set on instances.
@@ -175,6 +176,10 @@ def test_members_of_classes_exist():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 members.setdefault(node.name, set()).update(names)
+                bases.setdefault(node.name, set()).update(map(ast.unparse, node.bases))
+    for name in members:
+        for base in bases[name] & members.keys():
+            members[name] |= members[base]
     missing = {
         f"{where}: {owner}.{name}"
         for where, text in texts()
