@@ -13,9 +13,10 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import activity, config, errors, unmeasured
+from tfx_perf import activity, errors, unmeasured
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import afterwards, previous, sources, training
+from tfx_perf.config import PerfConfig
 from tfx_perf.input import plan_key, record, tuner
 from tfx_perf.input import source as source_lib
 from tfx_perf.training import precision
@@ -69,7 +70,7 @@ class _Planning:
     ) -> None:
         self._inputs = inputs
         self._properties = properties
-        settings = config.PerfConfig.from_json(properties["config"])
+        settings = PerfConfig.from_json(properties["config"])
         self._settings = settings.input
         self._precision = precision.fixed(settings.training.precision)
 

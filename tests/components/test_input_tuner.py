@@ -17,9 +17,10 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import config, errors, metrics
+from tfx_perf import errors, metrics
 from tfx_perf.components import code_digest, types
 from tfx_perf.components.input_tuner import component, executor, planning, previous, sources
+from tfx_perf.config import PerfConfig
 from tfx_perf.input import file_state, measure
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
@@ -434,7 +435,7 @@ def test_wiring():
     assert tuner.exec_properties["split"] == "train"
     assert tuner.exec_properties["label_key"] == "label_xf"
     assert json.loads(tuner.exec_properties["custom_config"]) == {"a": 1}
-    parsed = config.PerfConfig.from_json(tuner.exec_properties["config"])
+    parsed = PerfConfig.from_json(tuner.exec_properties["config"])
     assert parsed.input.batch_size == 64
 
 

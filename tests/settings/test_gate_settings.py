@@ -18,7 +18,7 @@ from tfx_perf.settings.rule import Rule
         ({"step_time_second": {"max": 1}}, "Did you mean step_time_seconds?"),
         ({"mfu_ratio": {}}, "a rule with min, max or margin"),
         ({"setup_time_seconds": {"optional": True}}, "with min, max or margin"),
-        ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "with which nothing can pass"),
+        ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "min not above max, so that"),
         ({"mfu_ratio": {"max": 1.0}}, "never above 1"),
         ({"mfu_ratio": {"min": 0.0}}, "never below 0"),
         ({"step_time_seconds": {"min": -1}}, "never below 0"),

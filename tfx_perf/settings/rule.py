@@ -56,7 +56,7 @@ class Rule(Section):
         if not self.model_fields_set:
             raise ValueError("a rule with min, max or margin")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError("min not above max, with which nothing can pass")
+            raise ValueError("min not above max, so that something can pass")
         if None not in (self.budget, self.margin) and self.budget < self.margin:
             raise ValueError("a budget that is not below the margin")
         return self
