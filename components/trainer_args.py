@@ -37,6 +37,28 @@ _LOGGER = logging.getLogger(__name__)
 _Artifacts = dict[str, list[types.Artifact]]
 
 
+def check_one_module(*, module_file: Any, run_fn: Any) -> None:
+    """Checks that a component knows where its training code is.
+
+    Args:
+        module_file: a path, or what a run puts one in the place of.
+        run_fn: an import path, or likewise.
+
+    Raises:
+        UserError: both or neither are given, or no other process can import the function.
+    """
+    if bool(module_file) == bool(run_fn):
+        raise errors.UserError(
+            "Expected exactly one of module_file and run_fn. "
+            f"Received: module_file={module_file!r}, run_fn={run_fn!r}."
+        )
+    if str(run_fn).startswith("__main__."):
+        raise errors.UserError(
+            "Expected a function that other processes can import. "
+            f"Received: run_fn={run_fn}. Move it into a module of its own, or give module_file."
+        )
+
+
 def fn_args(
     input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
 ) -> fn_args_utils.FnArgs:

@@ -19,6 +19,7 @@ from tfx.types import standard_component_specs
 from tfx_perf import errors
 from tfx_perf.kubeflow import lint, names, notes, platform_spec, proto, spec
 from tfx_perf.kubeflow.settings import KubeflowSettings
+from tfx_perf.settings import validation
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -108,13 +109,8 @@ class _Part:
 
 
 def _check_nodes(pipeline: tfx.dsl.Pipeline, settings: KubeflowSettings) -> None:
-    known = {node.id for node in pipeline.components}
+    validation.check_nodes(settings.nodes, sorted(node.id for node in pipeline.components))
     for node_id, own in settings.nodes.items():
-        if node_id not in known:
-            raise errors.UserError(
-                f"Expected settings for nodes of the pipeline, {', '.join(sorted(known))}. "
-                f"Received: nodes={node_id}."
-            )
         if settings.target == "vertex" and not own.is_plain:
             raise errors.UserError(_not_on_vertex(f"nodes.{node_id}"))
     if settings.target == "vertex" and not settings.defaults.is_plain:

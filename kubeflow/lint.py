@@ -32,7 +32,7 @@ def problems(documents: Sequence[_Spec]) -> list[str]:
 
     Example:
         ```python
-        found = problems(list(yaml.safe_load_all(path.read_text())))
+        found = problems(yaml_file.read_documents(path))
         ```
     """
     if not 1 <= len(documents) <= 2 or not all(isinstance(item, Mapping) for item in documents):

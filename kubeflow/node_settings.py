@@ -4,10 +4,14 @@ from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf.settings.kubernetes_values import Mounts, Quantity, SecretVariables
-
-_Count = Annotated[int, pydantic.Field(ge=0)]
-
+from tfx_perf.settings.kubernetes_values import (
+    Mounts,
+    Quantity,
+    SecretVariables,
+    check_accelerator,
+)
+from tfx_perf.settings.section import Section
+from tfx_perf.settings.values import Count
 
 # As Kubernetes refuses others, but only when the pod is to be made.
 _LabelValue = Annotated[
@@ -18,7 +22,7 @@ _LabelValue = Annotated[
 ]
 
 
-class NodeSettings(pydantic.BaseModel):
+class NodeSettings(Section):
     """Resources, placement, environment, secrets and labels of a node's container.
 
     Attributes:
@@ -45,15 +49,13 @@ class NodeSettings(pydantic.BaseModel):
         cache: False runs the node always; None as the pipeline says.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
     image: str | None = None
     cpu_request: Quantity | None = None
     cpu_limit: Quantity | None = None
     memory_request: Quantity | None = None
     memory_limit: Quantity | None = None
     accelerator: str | None = None
-    accelerator_count: _Count | None = None
+    accelerator_count: Count | None = None
     node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
     tolerations: tuple[dict[str, str], ...] = ()
     environment: dict[str, str] = pydantic.Field(default_factory=dict)
@@ -64,13 +66,12 @@ class NodeSettings(pydantic.BaseModel):
     pod_annotations: dict[str, str] = pydantic.Field(default_factory=dict)
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     image_pull_secrets: tuple[str, ...] = ()
-    retries: _Count | None = None
+    retries: Count | None = None
     cache: bool | None = None
 
     @pydantic.model_validator(mode="after")
     def _counted(self) -> "NodeSettings":
-        if bool(self.accelerator) != bool(self.accelerator_count):
-            raise ValueError("accelerator and accelerator_count belong together")
+        check_accelerator(self.accelerator, self.accelerator_count)
         return self
 
     def overridden_by(self, other: "NodeSettings") -> "NodeSettings":

@@ -3,10 +3,9 @@
 import pathlib
 from typing import Any
 
-import yaml
-
 from tfx_perf import errors
 from tfx_perf.kubeflow import lint, proto
+from tfx_perf.settings import yaml_file
 
 
 def read(path: str | pathlib.Path) -> dict[str, Any]:
@@ -39,12 +38,6 @@ def problems(path: pathlib.Path) -> tuple[list[Any], list[str]]:
         raise errors.UserError(
             f"Expected a file that ends in .yaml or .yml. Received: path={path}."
         )
-    try:
-        documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        reason = " ".join(str(error).split())
-        raise errors.UserError(
-            f"Expected a readable YAML file. Received: path={path} ({reason})."
-        ) from error
+    documents = yaml_file.read_documents(path)
     found = lint.problems(documents)
     return documents, found or proto.problems(documents)

@@ -1,16 +1,15 @@
 """Everything that Kubeflow has to know and the pipeline does not say."""
 
-import pathlib
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import pydantic
 
-from tfx_perf import errors, validation
 from tfx_perf.kubeflow.node_settings import NodeSettings
+from tfx_perf.settings.section import Settings
+from tfx_perf.settings.values import NotEmpty
 
 
-class KubeflowSettings(pydantic.BaseModel):
+class KubeflowSettings(Settings):
     """Image, place of the artifacts, and how each node's container runs.
 
     Attributes:
@@ -34,9 +33,7 @@ class KubeflowSettings(pydantic.BaseModel):
         ```
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    image: Annotated[str, pydantic.Field(min_length=1)]
+    image: NotEmpty
     target: Literal["kubeflow", "vertex"] = "kubeflow"
     pipeline_root: str | None = None
     defaults: NodeSettings = NodeSettings()
@@ -46,33 +43,3 @@ class KubeflowSettings(pydantic.BaseModel):
         """Returns the settings of one node."""
         own = self.nodes.get(node_id, NodeSettings())
         return NodeSettings(image=self.image).overridden_by(self.defaults).overridden_by(own)
-
-    @classmethod
-    def of(
-        cls, settings: "KubeflowSettings | Mapping[str, Any]", *, source: str = "settings"
-    ) -> "KubeflowSettings":
-        """Returns the settings themselves, or what nested mappings say.
-
-        Args:
-            settings: as attributes or as a mapping.
-            source: what to call them in an error, e.g. the file's path.
-
-        Raises:
-            UserError: an unknown key, or a value of the wrong type or range.
-        """
-        if isinstance(settings, cls):
-            return settings
-        try:
-            return cls.model_validate(settings)
-        except pydantic.ValidationError as error:
-            explanation = validation.explain(error, model=cls, source=source)
-            raise errors.UserError(explanation) from error
-
-    @classmethod
-    def from_yaml(cls, path: str | pathlib.Path) -> "KubeflowSettings":
-        """Reads the settings from a YAML file.
-
-        Raises:
-            UserError: the file cannot be read, is not YAML, or holds a wrong setting.
-        """
-        return cls.of(validation.read_yaml(path), source=str(path))

@@ -59,7 +59,7 @@ def typed(pipeline: pipeline_pb2.Pipeline, values: Mapping[str, Value]) -> dict[
         if name not in types:
             raise errors.UserError(
                 f"Expected a parameter of the pipeline, {', '.join(sorted(types))}. "
-                f"Received: parameter={name}."
+                f"Received: parameter={name}. {errors.did_you_mean(name, types)}".rstrip()
             )
         converted[name] = _converted(name, value, types[name])
     return converted

@@ -45,7 +45,7 @@ class TaxiRun:
         train_steps: steps of training.
         eval_steps: steps of validation.
         label: a new label trains anew; the same one takes what is finished from cache.
-        config: settings of the components.
+        settings: of the components.
     """
 
     folder: pathlib.Path
@@ -53,7 +53,7 @@ class TaxiRun:
     train_steps: int
     eval_steps: int
     label: str
-    config: PerfConfig
+    settings: PerfConfig
 
     @property
     def metadata_path(self) -> pathlib.Path:
@@ -156,7 +156,7 @@ def build(run: TaxiRun) -> tfx.dsl.Pipeline:
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
             str(run.metadata_path)
         ),
-        config=run.config,
+        config=run.settings,
         run_label=run.label,
     )
     nodes = {node.id: node for node in pipeline.components}
@@ -192,7 +192,7 @@ def run_in_process(
     train_steps: int,
     eval_steps: int,
     label: str,
-    config: str,
+    settings: str,
     progress_path: str,
 ) -> None:
     """Runs the pipeline from plain values; what `components.child` calls.
@@ -203,7 +203,7 @@ def run_in_process(
         train_steps: steps of training.
         eval_steps: steps of validation.
         label: of the run.
-        config: a `PerfConfig` as JSON.
+        settings: a `PerfConfig` as JSON.
         progress_path: the file where `progress.shown` says how far it is.
     """
     run = TaxiRun(
@@ -212,7 +212,7 @@ def run_in_process(
         train_steps=train_steps,
         eval_steps=eval_steps,
         label=label,
-        config=PerfConfig.from_json(config),
+        settings=PerfConfig.from_json(settings),
     )
     with (
         open(progress_path, "w", encoding="utf-8") as terminal,

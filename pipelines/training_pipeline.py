@@ -117,7 +117,7 @@ def create_pipeline(
             f"Expected data_format to be one of {', '.join(_EXAMPLE_GENS)}. "
             f"Received: data_format={data_format}."
         )
-    config = PerfConfig.of(config)
+    settings = PerfConfig.of(config)
     example_gen = _EXAMPLE_GENS[data_format](input_base=data_path)
     statistics_gen = tfx.components.StatisticsGen(examples=example_gen.outputs["examples"])
     schema_gen = tfx.components.SchemaGen(statistics=statistics_gen.outputs["statistics"])
@@ -141,7 +141,7 @@ def create_pipeline(
         ),
         "eval_args": code.eval_args,
         "custom_config": dict(code.custom_config),
-        "config": config,
+        "config": settings,
     }
     code_digest.source_digest(code.run_fn)  # raises if there is no such code
     plans = latest_plans(transform.outputs["transformed_examples"])
@@ -175,7 +175,7 @@ def create_pipeline(
         input_plan=input_tuner.outputs["input_plan"],
         model_evaluation=evaluator.outputs["evaluation"],
         ledger=ledger.outputs["ledger"],
-        config=config,
+        config=settings,
     )
     pusher = tfx.components.Pusher(
         model=trainer.outputs["model"],

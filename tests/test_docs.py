@@ -8,7 +8,8 @@ from tfx import types
 from tfx.proto import trainer_pb2
 from tfx.types import standard_artifacts
 
-from tfx_perf import config, metrics
+from tfx_perf import metrics
+from tfx_perf.config import PerfConfig
 
 _ROOT = pathlib.Path(__file__).parent.parent
 _README = (_ROOT / "README.md").read_text()
@@ -54,7 +55,7 @@ def test_readme_snippet_builds_components() -> None:
 def test_readme_settings_are_valid(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "perf.yaml"
     path.write_text(_code("yaml")[0])
-    assert config.PerfConfig.from_yaml(path).gate.rules["input_wait_ratio"].max == 0.3  # noqa: PLR2004
+    assert PerfConfig.from_yaml(path).gate.rules["input_wait_ratio"].max == 0.3  # noqa: PLR2004
 
 
 @pytest.mark.parametrize("page", _PAGES)

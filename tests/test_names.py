@@ -12,8 +12,8 @@ import pydantic
 import pytest
 import yaml
 
-from tfx_perf import config
 from tfx_perf.cli import main
+from tfx_perf.config import PerfConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("benchmarks", "components", "kubeflow", "pipelines", "templates", "tfx_perf")
@@ -25,7 +25,7 @@ _COMMAND = re.compile(r"`(?:\.venv/bin/)?tfx-perf ([^`]+)`")
 _COMMAND_LINE = re.compile(r"^ *(?:\$ )?(?:\.venv/bin/)?tfx-perf (.+)$", re.MULTILINE)
 _KNOWN_COMMAND = re.compile(rf"\btfx-perf ((?:{'|'.join(main.SUBCOMMANDS)})\b[^`'\";:]*)")
 _SETTING = re.compile(
-    rf"`((?:{'|'.join(config.PerfConfig.model_fields)})(?:\.\w+)+)(?=`|: |=)", re.ASCII
+    rf"`((?:{'|'.join(PerfConfig.model_fields)})(?:\.\w+)+)(?=`|: |=)", re.ASCII
 )
 _TARGET = re.compile(r"`make ([a-z][a-z-]*)`|^make ([a-z][a-z-]*)", re.MULTILINE)
 _FILE = re.compile(r"`((?:[\w.][\w./-]*/)?[\w.-]+\.(?:py|md|toml|sh)|[\w.][\w./-]*/)`")
@@ -109,7 +109,7 @@ def command_problem(line: str) -> str | None:
 
 def setting_exists(key: str) -> bool:
     """Whether the settings have a key; below a mapping every key may be."""
-    kind = config.PerfConfig
+    kind = PerfConfig
     for part in key.split("."):
         if not (isinstance(kind, type) and issubclass(kind, pydantic.BaseModel)):
             return True
@@ -157,16 +157,17 @@ def test_settings_exist():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_settings_in_pages_are_valid(page):
-    sections = {*config.PerfConfig.model_fields, "tensorflow_optimization"}
+    sections = {*PerfConfig.model_fields, "tensorflow_optimization"}
     for language, body in _BLOCK.findall(page.read_text()):
         if language == "yaml":
             values = yaml.safe_load(body)
             if isinstance(values, dict) and set(values) <= sections:
-                config.PerfConfig.from_dict(values.get("tensorflow_optimization", values))
+                PerfConfig.from_dict(values.get("tensorflow_optimization", values))
 
 
 def test_members_of_classes_exist():
     members: dict[str, set[str]] = {}
+    bases: dict[str, set[str]] = {}
     for path in python_files():
         tree = ast.parse(path.read_text())
         # Of the whole module: members may be inherited, and set on instances.
@@ -175,6 +176,10 @@ def test_members_of_classes_exist():
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 members.setdefault(node.name, set()).update(names)
+                bases.setdefault(node.name, set()).update(map(ast.unparse, node.bases))
+    for name in members:
+        for base in bases[name] & members.keys():
+            members[name] |= members[base]
     missing = {
         f"{where}: {owner}.{name}"
         for where, text in texts()

@@ -1,6 +1,8 @@
-"""The exceptions that tfx-perf raises on purpose, and those of others in a line."""
+"""The exceptions that tfx-perf raises on purpose, and what makes lines of them and of others'."""
 
+import difflib
 import re
+from collections.abc import Iterable
 
 # With what Keras and TensorFlow begin, before they say what was wrong; the tracebacks are indented.
 _PREFACES = "Graph execution error", "Detected at node", "Exception encountered when calling", " "
@@ -37,6 +39,15 @@ class HalfAppliedError(RuntimeError):
 
 class RefusalError(RuntimeError):
     """The gate refused a run and was told to fail the pipeline then."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Returns the question whether the nearest known name was meant; empty if none is near."""
+    known = list(known)
+    longer = [each for each in known if name in each and len(name) > 2]
+    cutoff = 0.0 if longer else 0.6  # what was cut short is near at any length
+    near = difflib.get_close_matches(name, longer or known, n=1, cutoff=cutoff)
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def in_one_line(error: BaseException) -> str:

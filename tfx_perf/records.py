@@ -9,7 +9,8 @@ from typing import Any, ClassVar, TypeVar
 import pydantic
 import upath
 
-from tfx_perf import errors, storage, validation
+from tfx_perf import errors, storage
+from tfx_perf.settings import validation
 
 RecordT = TypeVar("RecordT", bound="Record")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks import machine
 from benchmarks.gate import histories, judging, many_runs, months, real, results
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _PATH = click.Path(path_type=pathlib.Path)
@@ -99,7 +99,7 @@ def many(*, count: int, json_path: pathlib.Path) -> None:
 def trained(*, rounds: int, steps: int, data: pathlib.Path, json_path: pathlib.Path) -> None:
     """Judges real trainings, some with planted faults, by the default rules."""
     runs = real.train(data, rounds=rounds, steps=steps, say=click.echo)
-    judged = real.judge(runs, GateConfig())
+    judged = real.judge(runs, GateSettings())
     note = f"{rounds} trainings of each kind, {steps} steps each; {machine.in_words()}"
     _write(json_path, real=judged, real_note=note, real_noise=real.noise(runs))
     click.echo(json.dumps({"noise": real.noise(runs), **judged}, indent=2))

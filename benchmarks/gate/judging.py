@@ -9,7 +9,7 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 # What they measure does not matter here, so all have the noise that is expected of a time.
@@ -17,7 +17,7 @@ KEYS = (
     "step_time_seconds", "peak_memory_bytes", "peak_rss_bytes", "step_peak_bytes", "train_loss",
     "validation_loss", "activation_bytes", "bytes_per_example", "cost_per_million_examples",
 )  # fmt: skip
-SETTINGS = GateConfig(
+SETTINGS = GateSettings(
     rules=dict.fromkeys(KEYS, Rule(margin=0.03, noise=0.01)),
     use_defaults=False,
     price_per_hour=1.0,

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.gate import months
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 
 def judge(folder: pathlib.Path, *, count: int, seed: int = 0) -> Iterator[float]:
@@ -24,7 +24,7 @@ def judge(folder: pathlib.Path, *, count: int, seed: int = 0) -> Iterator[float]
     Yields:
         For each run the seconds for reading the ledger, judging, and entering the run.
     """
-    settings = GateConfig()
+    settings = GateSettings()
     world = months.World(noise=0.01, pipelines=3)
     make = months.runs_of(world, np.random.default_rng(seed))
     runs = itertools.chain.from_iterable(map(make, itertools.count()))

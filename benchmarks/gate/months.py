@@ -10,7 +10,7 @@ from tfx_perf import records
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 _START = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
 _DAYS, _CHANGE_DAY = 90, 60
@@ -111,7 +111,7 @@ def score(world: World, *, count: int, seed: int) -> Score:
         seed: of the noise.
     """
     healthy = refused = unchecked = found = 0
-    settings = GateConfig()
+    settings = GateSettings()
     for number in range(count):
         ledger, late_refusals = Ledger(), 0
         make = runs_of(world, np.random.default_rng([seed, number]))

@@ -6,12 +6,12 @@ import click
 from matplotlib import figure
 
 from tfx_perf.gate.change import Change
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 _KEY = "step_time_seconds"
 _RULE = Rule(margin=0.03)
-_LEVEL = GateConfig().false_alarm_rate  # of a single rule
+_LEVEL = GateSettings().false_alarm_rate  # of a single rule
 # Step times of a noisy machine.
 _BLESSED = (0.100, 0.092, 0.106, 0.098, 0.106, 0.093, 0.102, 0.103)
 _NEW = (0.102, 0.1065, 0.117)

@@ -12,7 +12,7 @@ from tfx_perf.components import child
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 SAME = "nothing changed"
 _MIB = 2**20
@@ -56,7 +56,7 @@ def train(
     return dict(runs)
 
 
-def judge(runs: Mapping[str, Sequence[Run]], settings: GateConfig) -> dict[str, dict[str, int]]:
+def judge(runs: Mapping[str, Sequence[Run]], settings: GateSettings) -> dict[str, dict[str, int]]:
     """Returns how many runs of each kind were refused, by what, of how many.
 
     Each run is compared with the unchanged runs of the rounds before it, which all count as

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from benchmarks.input import examples, layout, pipelines, results, user_code
 from benchmarks.input.workloads import WORKLOADS, workload
-from tfx_perf import config
 from tfx_perf.components.input_tuner import parsers, sources
 from tfx_perf.input import apply, candidates, measure, tuner
 from tfx_perf.input import record as record_lib
+from tfx_perf.settings.input import InputSettings
 
 # Measured anyway; as InputTuner's choice they need no second measurement.
 _SAME_AS = (results.DEFAULT, results.BLOCK_READER)
@@ -44,7 +44,7 @@ def run(
     )
     plan = tuner.tune(
         job.source,
-        config=config.InputConfig(
+        settings=InputSettings(
             time_budget_seconds=tuning_seconds or _budget_seconds(job.files.row_count())
         ),
         train=job.code,

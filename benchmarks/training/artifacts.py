@@ -44,13 +44,13 @@ class Artifacts:
         }
         self._workload = workload
 
-    def properties(self, *, steps: int, clock: str, config: str) -> dict[str, Any]:
+    def properties(self, *, steps: int, clock: str, settings: str) -> dict[str, Any]:
         """Returns the execution properties.
 
         Args:
             steps: of the training.
             clock: path of a `Clock`.
-            config: a `PerfConfig` as JSON.
+            settings: a `PerfConfig` as JSON.
         """
         splits = [layout.SPLIT]
         return {
@@ -64,7 +64,7 @@ class Artifacts:
                     "folder": str(self._folder),
                 }
             ),
-            "config": config,
+            "config": settings,
         }
 
     def add_input_plan(self) -> pathlib.Path:

@@ -10,8 +10,9 @@ import numpy as np
 from benchmarks.training import results
 from benchmarks.training.artifacts import Artifacts
 from benchmarks.training.workloads import WORKLOADS
-from tfx_perf import config, interception, statistics
+from tfx_perf import interception, statistics
 from tfx_perf.components import trainer_args
+from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import compiled_call, fused_update
@@ -37,11 +38,11 @@ def run(workload: str, *, rounds: int, data_folder: str) -> dict[str, Any]:
     Raises:
         UserError: the data are not on this machine.
     """
-    settings = config.PerfConfig()
+    settings = PerfConfig()
     with tempfile.TemporaryDirectory() as folder:
         given = Artifacts(WORKLOADS[workload], data_folder=data_folder, folder=folder)
         properties = given.properties(
-            steps=_STEPS, clock=os.path.join(folder, "clock"), config=settings.to_json()
+            steps=_STEPS, clock=os.path.join(folder, "clock"), settings=settings.to_json()
         )
         arguments = trainer_args.fn_args(given.inputs, given.outputs, properties)
         run_fn = trainer_args.load_run_fn(properties)

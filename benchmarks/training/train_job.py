@@ -9,16 +9,17 @@ from benchmarks.training import results
 from benchmarks.training.artifacts import Artifacts
 from benchmarks.training.user_modules import common
 from benchmarks.training.workloads import WORKLOADS
-from tfx_perf import config
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.components.optimized_trainer import executor
+from tfx_perf.config import PerfConfig
 from tfx_perf.input import record as input_record
 from tfx_perf.input import tuner
 from tfx_perf.pipelines import taxi
+from tfx_perf.settings.input import InputSettings
 from tfx_perf.training.record import FILE_NAME, TrainingRecord
 
 _TUNING_SECONDS = 20.0
-_SETTINGS = config.PerfConfig.from_dict({"training": {"seed": taxi.SEED}})
+_SETTINGS = PerfConfig.from_dict({"training": {"seed": taxi.SEED}})
 
 
 def run(
@@ -40,7 +41,7 @@ def run(
         given = Artifacts(WORKLOADS[workload], data_folder=data_folder, folder=folder)
         if kind == results.TUNED:
             _plan(workload, given, data_folder=data_folder)
-        properties = given.properties(steps=steps, clock=clock, config=_SETTINGS.to_json())
+        properties = given.properties(steps=steps, clock=clock, settings=_SETTINGS.to_json())
         stock = kind == results.STOCK
         component = taxi.StockTrainerExecutor() if stock else executor.Executor()
         component.Do(given.inputs, given.outputs, properties)
@@ -64,7 +65,7 @@ def _plan(workload: str, given: Artifacts, *, data_folder: str) -> None:
             batch_size=WORKLOADS[workload].batch_size,
             label_key=common.LABEL_KEY,
         )
-        settings = config.InputConfig(time_budget_seconds=_TUNING_SECONDS)
-        tuner.tune(source, config=settings).write(kept)
+        settings = InputSettings(time_budget_seconds=_TUNING_SECONDS)
+        tuner.tune(source, settings=settings).write(kept)
     plan = input_record.TuningRecord.read(kept)
     plan.write(given.add_input_plan() / input_record.FILE_NAME)

@@ -10,10 +10,10 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf import config as perf_config
 from tfx_perf.components import code_digest, trainer_args, types
 from tfx_perf.components import train_steps as steps
 from tfx_perf.components.input_tuner import executor
+from tfx_perf.config import PerfConfig
 
 
 class InputTunerSpec(component_spec.ComponentSpec):
@@ -92,7 +92,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
         base_model: tfx_types.BaseChannel | None = None,
         hyperparameters: tfx_types.BaseChannel | None = None,
         previous_plans: tfx_types.BaseChannel | None = None,
-        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+        config: PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
 
@@ -123,7 +123,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 wrong key or value.
         """
         if run_fn or module_file:
-            perf_config.check_one_module(module_file=module_file, run_fn=run_fn)
+            trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
             InputTunerSpec(
                 examples=examples,
@@ -133,7 +133,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 previous_plans=previous_plans,
-                config=perf_config.PerfConfig.of(config).to_json("input", "training.precision"),
+                config=PerfConfig.of(config).to_json("input", "training.precision"),
                 split=split,
                 label_key=label_key,
                 train_args=train_args or trainer_pb2.TrainArgs(),

@@ -8,12 +8,14 @@ from tfx.dsl.components.base import base_beam_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
-from tfx_perf import config, errors, storage, unmeasured
+from tfx_perf import errors, storage, unmeasured
 from tfx_perf.components import artifacts, child, train_steps
 from tfx_perf.components.input_tuner import planning, sources
+from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source
 from tfx_perf.report import input_report
+from tfx_perf.settings.input import InputSettings
 
 _LOG_FILE = "tuning.log"
 # The search keeps its time budget; the rest is for imports and the user's own code.
@@ -47,7 +49,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             UserError: no schema, no such split, label or module, or no examples in the split.
         """
         exec_properties = train_steps.resolved(exec_properties)
-        settings = config.PerfConfig.from_json(exec_properties["config"]).input
+        settings = PerfConfig.from_json(exec_properties["config"]).input
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
         storage.path(target.uri)  # a store without its driver is said before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
@@ -98,7 +100,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
 
 
 def _default_plan(
-    examples: list[artifact.Artifact], *, split: str, settings: config.InputConfig, reason: str
+    examples: list[artifact.Artifact], *, split: str, settings: InputSettings, reason: str
 ) -> record.TuningRecord:
     """Returns the plan that changes nothing; TensorFlow is not run for it."""
     data = source.RecordSource(

@@ -13,9 +13,10 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import activity, config, errors, unmeasured
+from tfx_perf import activity, errors, unmeasured
 from tfx_perf.components import code_digest, trainer_args
 from tfx_perf.components.input_tuner import afterwards, previous, sources, training
+from tfx_perf.config import PerfConfig
 from tfx_perf.input import plan_key, record, tuner
 from tfx_perf.input import source as source_lib
 from tfx_perf.training import precision
@@ -69,7 +70,7 @@ class _Planning:
     ) -> None:
         self._inputs = inputs
         self._properties = properties
-        settings = config.PerfConfig.from_json(properties["config"])
+        settings = PerfConfig.from_json(properties["config"])
         self._settings = settings.input
         self._precision = precision.fixed(settings.training.precision)
 
@@ -79,19 +80,19 @@ class _Planning:
         source = self._source(label_key=self._properties.get("label_key"))
         key = plan_key.plan_key(
             source,
-            config=self._settings,
+            settings=self._settings,
             training_digest=self._training_digest(),
         )
         plans = self._inputs.get("previous_plans") or ()
         example_count = self._example_count()
         plan = previous.find(
-            plans, key, source=source, config=self._settings, example_count=example_count
+            plans, key, source=source, settings=self._settings, example_count=example_count
         )
         if plan:
             return plan
         source, captured, note = self._with_training(source, folder)
         plan = tuner.tune(
-            source, config=self._settings, train=captured, example_count=example_count
+            source, settings=self._settings, train=captured, example_count=example_count
         )
         plan = plan.model_copy(update={"training_note": note})
         plan = afterwards.with_statistics(

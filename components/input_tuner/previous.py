@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import config as perf_config
 from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
 from tfx_perf.input import candidate, measure, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
+from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
@@ -37,7 +37,7 @@ def find(
     key: Mapping[str, str],
     *,
     source: source_lib.RecordSource,
-    config: perf_config.InputConfig,
+    settings: InputSettings,
     example_count: int | None = None,
 ) -> record.TuningRecord | None:
     """Returns the newest plan with the same key, marked as used again; None if there is none.
@@ -50,7 +50,7 @@ def find(
         plans: `InputPlan` artifacts; what is no readable plan is skipped with a warning.
         key: of the plan that is wanted.
         source: the data that it must serve.
-        config: budgets of that check.
+        settings: budgets of that check.
         example_count: examples in the split, if known.
 
     Raises:
@@ -63,7 +63,7 @@ def find(
         try:
             data_differ = _data_differ(plan, key, source)
             found = (
-                recheck.for_other_data(plan, source, config=config, example_count=example_count)
+                recheck.for_other_data(plan, source, settings=settings, example_count=example_count)
                 if data_differ
                 else plan
             )

@@ -7,13 +7,14 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx_perf import activity, config, errors, unmeasured
+from tfx_perf import activity, errors, unmeasured
 from tfx_perf.components import child
 from tfx_perf.components.memory_profiler import jobs
 from tfx_perf.memory import claim, footprint, peak, profile, record
 from tfx_perf.memory import progress as progress_lib
 from tfx_perf.memory.progress import ProfileProgress
 from tfx_perf.memory.record import Footprint, ProfileRecord, Status
+from tfx_perf.settings.memory import MemorySettings
 
 # A step, the look at fragmentation and the compiler may be killed; the others are gone on with.
 _LOG_FILES = "profile.log", "profile-2.log", "profile-3.log", "profile-4.log"
@@ -33,7 +34,7 @@ class Attempts:
         inputs: str,
         exec_properties: Mapping[str, Any],
         *,
-        settings: config.MemoryConfig,
+        settings: MemorySettings,
         folder: pathlib.Path,
     ) -> None:
         """Starts the time.

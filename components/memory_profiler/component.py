@@ -10,10 +10,10 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
-from tfx_perf import config as perf_config
 from tfx_perf.components import code_digest, trainer_args, types
 from tfx_perf.components import train_steps as steps
 from tfx_perf.components.memory_profiler import executor
+from tfx_perf.config import PerfConfig
 
 
 class MemoryProfilerSpec(component_spec.ComponentSpec):
@@ -85,7 +85,7 @@ class MemoryProfiler(base_component.BaseComponent):
         train_steps: int | data_types.RuntimeParameter | None = None,
         eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
         custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
-        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+        config: PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
 
@@ -110,7 +110,7 @@ class MemoryProfiler(base_component.BaseComponent):
             UserError: not exactly one of `run_fn` and `module_file` is given, or `config` is a
                 mapping with a wrong key or value.
         """
-        perf_config.check_one_module(module_file=module_file, run_fn=run_fn)
+        trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
             MemoryProfilerSpec(
                 examples=examples,
@@ -120,7 +120,7 @@ class MemoryProfiler(base_component.BaseComponent):
                 hyperparameters=hyperparameters,
                 input_plan=input_plan,
                 input_plan_source=trainer_args.plan_source(input_plan),
-                config=perf_config.PerfConfig.of(config).to_json("memory", "training.precision"),
+                config=PerfConfig.of(config).to_json("memory", "training.precision"),
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),

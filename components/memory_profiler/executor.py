@@ -8,9 +8,10 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import config, storage, unmeasured
+from tfx_perf import storage, unmeasured
 from tfx_perf.components import artifacts, train_steps
 from tfx_perf.components.memory_profiler import attempts
+from tfx_perf.config import PerfConfig
 from tfx_perf.memory import record
 from tfx_perf.report import memory_report
 
@@ -39,7 +40,7 @@ class Executor(base_executor.BaseExecutor):
             UserError: the module, a split or the examples are not as they must be.
         """
         exec_properties = train_steps.resolved(exec_properties)
-        settings = config.PerfConfig.from_json(exec_properties["config"]).memory
+        settings = PerfConfig.from_json(exec_properties["config"]).memory
         target = artifact_utils.get_single_instance(output_dict["memory_profile"])
         storage.path(target.uri)  # a store without its driver is said at once
         origin = artifacts.origin_of(self._context, input_dict)

@@ -9,8 +9,9 @@ from typing import Any
 
 from tfx.utils import json_utils
 
-from tfx_perf import config, errors, interception, unmeasured
+from tfx_perf import errors, interception, unmeasured
 from tfx_perf.components import trainer_args
+from tfx_perf.config import PerfConfig
 from tfx_perf.memory import footprint, profile, progress, record
 from tfx_perf.training import precision
 
@@ -25,7 +26,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
             place if there is nothing to profile. How far it has come stands in
             `profile_progress.json`; what is there already is not done again.
     """
-    settings = config.PerfConfig.from_json(exec_properties["config"])
+    settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, progress.FILE_NAME)
     known = progress.ProfileProgress.read(place) if place.exists() else None
     with precision.policy(precision.fixed(settings.training.precision)):
@@ -35,7 +36,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
         try:
             found = profile.profile(
                 call,
-                config=settings.memory,
+                settings=settings.memory,
                 known=known,
                 watch=lambda reached: reached.replace(place),
             )
@@ -59,7 +60,7 @@ def measure_footprint(
     Raises:
         MeasurementError: the module does not come to its `fit` this time.
     """
-    settings = config.PerfConfig.from_json(exec_properties["config"])
+    settings = PerfConfig.from_json(exec_properties["config"])
     place = pathlib.Path(folder, footprint_file(batch_size))
 
     def stop(ended: record.Footprint) -> None:

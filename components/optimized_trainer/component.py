@@ -10,10 +10,10 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf import config as perf_config
 from tfx_perf.components import code_digest, trainer_args, types
 from tfx_perf.components import train_steps as steps
 from tfx_perf.components.optimized_trainer import executor
+from tfx_perf.config import PerfConfig
 
 
 class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
@@ -99,7 +99,7 @@ class OptimizedTrainer(base_component.BaseComponent):
         eval_args: trainer_pb2.EvalArgs | data_types.RuntimeParameter | None = None,
         custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None = None,
         run_label: str | None = None,
-        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+        config: PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
 
@@ -129,7 +129,7 @@ class OptimizedTrainer(base_component.BaseComponent):
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
                 a wrong key or value.
         """
-        perf_config.check_one_module(module_file=module_file, run_fn=run_fn)
+        trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
         super().__init__(
             OptimizedTrainerSpec(
                 examples=examples,
@@ -148,7 +148,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 custom_config=trainer_args.custom_config_property(custom_config),
-                config=perf_config.PerfConfig.of(config).to_json(
+                config=PerfConfig.of(config).to_json(
                     "training", "compilation", "distribution", "monitoring"
                 ),
                 model=tfx_types.Channel(type=standard_artifacts.Model),

@@ -5,8 +5,9 @@ from typing import Any, ClassVar
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import config, records
+from tfx_perf import records
 from tfx_perf.components import code_digest
+from tfx_perf.config import PerfConfig
 from tfx_perf.training import precision
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
@@ -62,9 +63,9 @@ class TrainingJob(records.Record):
         return json_utils.loads(self.inputs)
 
     @property
-    def settings(self) -> config.PerfConfig:
+    def settings(self) -> PerfConfig:
         """What the execution properties hold."""
-        return config.PerfConfig.from_json(self.exec_properties["config"])
+        return PerfConfig.from_json(self.exec_properties["config"])
 
     @property
     def precision(self) -> str | None:

@@ -29,7 +29,7 @@ class KeptModelRun:
 
         Args:
             arguments: for `run_fn`.
-            checkpoint_folder: see `TrainingConfig`.
+            checkpoint_folder: see `TrainingSettings`.
         """
         self._arguments, self._began = arguments, time.time()
         self._kept: pathlib.Path | None = None

@@ -8,8 +8,8 @@ from tfx_perf import errors, statistics
 from tfx_perf.components import in_turns
 from tfx_perf.components.optimized_trainer import attempts
 from tfx_perf.components.optimized_trainer.job import TrainingJob
-from tfx_perf.config import TrainingConfig
 from tfx_perf.hardware import onednn
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.contender import speed_reason
@@ -102,7 +102,7 @@ def _is_decided(blocks: list[list[float]], margin: float) -> bool:
 
 
 def _judged(
-    *, off: in_turns.Trained, on: in_turns.Trained, settings: TrainingConfig
+    *, off: in_turns.Trained, on: in_turns.Trained, settings: TrainingSettings
 ) -> tuple[TrialRecord, TrialRecord]:
     ratio = statistics.ratio_interval(off.step_seconds, on.step_seconds)
     first, again = off.losses

@@ -45,7 +45,7 @@ def train(
         arguments: for it.
         target: the artifact `perf_metrics`.
         given: the choice that the plan is of.
-        checkpoint_folder: see `TrainingConfig`.
+        checkpoint_folder: see `TrainingSettings`.
         origin: for the report's header.
 
     Raises:

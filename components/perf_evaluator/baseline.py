@@ -5,16 +5,17 @@ from collections.abc import Iterator, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import config, errors, storage
+from tfx_perf import errors, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.record import GateRecord
+from tfx_perf.settings.gate import GateSettings
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def read(resolved: Sequence[artifact.Artifact] | None, settings: config.GateConfig) -> Ledger:
+def read(resolved: Sequence[artifact.Artifact] | None, settings: GateSettings) -> Ledger:
     """Returns the merge of the resolved ledgers and the one at `baseline_uri`.
 
     Each may be missing. Several are resolved because runs at the same time extend the same
@@ -34,7 +35,7 @@ def read(resolved: Sequence[artifact.Artifact] | None, settings: config.GateConf
     return Ledger().merge(*found).last(settings.kept_runs, pinned=settings.anchor)
 
 
-def extended(known: Ledger, decision: GateRecord, settings: config.GateConfig) -> Ledger:
+def extended(known: Ledger, decision: GateRecord, settings: GateSettings) -> Ledger:
     """Returns the ledger for the next run, and adds a blessed run to `baseline_uri`.
 
     Args:

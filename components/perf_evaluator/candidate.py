@@ -12,7 +12,7 @@ from tfx_perf.components.perf_evaluator import quality
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
 from tfx_perf.memory import record as memory_record
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
@@ -28,7 +28,7 @@ _EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
 def read(
     input_dict: dict[str, list[artifact.Artifact]],
     *,
-    settings: GateConfig,
+    settings: GateSettings,
     context: base_executor.BaseExecutor.Context | None,
 ) -> Run:
     """Reads the run's figures from every input that has some.

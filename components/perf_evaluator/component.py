@@ -7,9 +7,9 @@ from tfx import types as tfx_types
 from tfx.dsl.components.base import base_component, executor_spec
 from tfx.types import component_spec, standard_artifacts
 
-from tfx_perf import config as perf_config
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import executor
+from tfx_perf.config import PerfConfig
 
 
 class PerfEvaluatorSpec(component_spec.ComponentSpec):
@@ -89,7 +89,7 @@ class PerfEvaluator(base_component.BaseComponent):
         model_evaluation: tfx_types.BaseChannel | None = None,
         ledger: tfx_types.BaseChannel | None = None,
         infra_blessing: tfx_types.BaseChannel | None = None,
-        config: perf_config.PerfConfig | Mapping[str, Any] | None = None,
+        config: PerfConfig | Mapping[str, Any] | None = None,
     ) -> None:
         """Constructs the component.
 
@@ -114,7 +114,7 @@ class PerfEvaluator(base_component.BaseComponent):
                 model_evaluation=model_evaluation,
                 ledger=ledger,
                 infra_blessing=infra_blessing,
-                config=perf_config.PerfConfig.of(config).to_json("gate"),
+                config=PerfConfig.of(config).to_json("gate"),
                 blessing=tfx_types.Channel(type=standard_artifacts.InfraBlessing),
                 evaluation=tfx_types.Channel(type=types.PerfEvaluation),
                 updated_ledger=tfx_types.Channel(type=types.PerfLedger),

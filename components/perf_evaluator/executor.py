@@ -10,9 +10,10 @@ from tfx.components.evaluator import constants
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import config, errors, storage
+from tfx_perf import errors, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.perf_evaluator import baseline, candidate, remeasuring
+from tfx_perf.config import PerfConfig
 from tfx_perf.gate import explanation, record, verdict
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.record import GateRecord
@@ -46,7 +47,7 @@ class Executor(base_executor.BaseExecutor):
             RefusalError: the run is refused and `fail_pipeline` is set; a copy of the
                 evaluation is kept.
         """
-        settings = config.PerfConfig.from_json(exec_properties["config"]).gate
+        settings = PerfConfig.from_json(exec_properties["config"]).gate
         known = baseline.read(input_dict.get("ledger"), settings)
         judged = candidate.read(input_dict, settings=settings, context=self._context)
         judge = functools.partial(verdict.evaluate, judged, ledger=known, settings=settings)

@@ -2,10 +2,11 @@
 
 from typing import Literal
 
-import pydantic
+from tfx_perf.settings.section import Section
+from tfx_perf.settings.values import NotEmpty
 
 
-class ContainerSettings(pydantic.BaseModel):
+class ContainerSettings(Section):
     """Runs each node in a container of its own instead of a process of the Airflow worker.
 
     The image holds TFX, tfx_perf and the pipeline's own code; the node's part of the
@@ -19,7 +20,5 @@ class ContainerSettings(pydantic.BaseModel):
         image: name of the image.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
     operator: Literal["kubernetes", "docker"]
-    image: str = pydantic.Field(min_length=1)
+    image: NotEmpty

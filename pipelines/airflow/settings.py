@@ -2,23 +2,21 @@
 
 import datetime
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import pydantic
 
-from tfx_perf import errors, validation
 from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
 from tfx_perf.pipelines.airflow.task_settings import TaskSettings
-
-_Positive = Annotated[int, pydantic.Field(gt=0)]
-_Duration = Annotated[datetime.timedelta, pydantic.Field(gt=datetime.timedelta(0))]
+from tfx_perf.settings.section import Settings
+from tfx_perf.settings.values import Duration, PositiveInt
 
 _CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
             "@yearly")  # fmt: skip
 
 
-class AirflowSettings(pydantic.BaseModel):
+class AirflowSettings(Settings):
     """Everything about the DAG that is not in the pipeline; every key is optional.
 
     Attributes:
@@ -48,13 +46,11 @@ class AirflowSettings(pydantic.BaseModel):
         ... )
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    schedule: str | _Duration | None = None
+    schedule: str | Duration | None = None
     start_date: datetime.datetime = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
     catchup: bool = False
-    max_active_runs: _Positive = 1
-    dagrun_timeout: _Duration | None = None
+    max_active_runs: PositiveInt = 1
+    dagrun_timeout: Duration | None = None
     tags: tuple[str, ...] = ("tfx",)
     description: str | None = None
     is_paused_upon_creation: bool | None = None
@@ -73,7 +69,7 @@ class AirflowSettings(pydantic.BaseModel):
             if len(fields) not in _CRON_FIELDS or schedule.startswith("@"):
                 raise ValueError(
                     f"a cron expression of five fields, one of {', '.join(_PRESETS)}, or a "
-                    "duration in seconds was expected"
+                    "duration in seconds"
                 )
         return schedule
 
@@ -81,27 +77,6 @@ class AirflowSettings(pydantic.BaseModel):
     @classmethod
     def _has_a_zone(cls, start_date: datetime.datetime) -> datetime.datetime:
         return start_date if start_date.tzinfo else start_date.replace(tzinfo=datetime.timezone.utc)
-
-    @classmethod
-    def of(
-        cls, settings: "AirflowSettings | Mapping[str, Any] | None", *, source: str = "settings"
-    ) -> "AirflowSettings":
-        """Returns the settings themselves, or builds them from nested mappings.
-
-        Args:
-            settings: None for the defaults.
-            source: what to call them in an error, e.g. the file's path.
-
-        Raises:
-            UserError: an unknown key or a wrong value.
-        """
-        if isinstance(settings, cls):
-            return settings
-        try:
-            return cls.model_validate({} if settings is None else settings)
-        except pydantic.ValidationError as error:
-            explanation = validation.explain(error, model=cls, source=source)
-            raise errors.UserError(explanation) from error
 
     def of_node(self, node_id: str) -> TaskSettings:
         """Returns a node's own settings."""

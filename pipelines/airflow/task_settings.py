@@ -1,19 +1,17 @@
 """How Airflow runs a task."""
 
-import datetime
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
 import pydantic
 
-_Positive = Annotated[int, pydantic.Field(gt=0)]
-_NotNegative = Annotated[int, pydantic.Field(ge=0)]
-_Duration = Annotated[datetime.timedelta, pydantic.Field(gt=datetime.timedelta(0))]
+from tfx_perf.settings.section import Section
+from tfx_perf.settings.values import Count, Duration, PositiveInt
 
 _OF_OURS = {"environment", "operator_arguments"}
 
 
-class TaskSettings(pydantic.BaseModel):
+class TaskSettings(Section):
     """Airflow's own arguments of an operator; what is None is left to Airflow.
 
     Durations are `datetime.timedelta`, seconds, or ISO 8601 such as `PT5M`.
@@ -38,16 +36,14 @@ class TaskSettings(pydantic.BaseModel):
         >>> TaskSettings(pool="gpu", retries=2, retry_delay=60, execution_timeout="PT4H")
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
-
-    retries: _NotNegative | None = None
-    retry_delay: _Duration | None = None
+    retries: Count | None = None
+    retry_delay: Duration | None = None
     retry_exponential_backoff: bool | None = None
-    max_retry_delay: _Duration | None = None
-    execution_timeout: _Duration | None = None
+    max_retry_delay: Duration | None = None
+    execution_timeout: Duration | None = None
     pool: str | None = None
-    pool_slots: _Positive | None = None
-    priority_weight: _Positive | None = None
+    pool_slots: PositiveInt | None = None
+    priority_weight: PositiveInt | None = None
     queue: str | None = None
     owner: str | None = None
     depends_on_past: bool | None = None

@@ -15,6 +15,7 @@ from tfx_perf import errors
 from tfx_perf.pipelines import parameters
 from tfx_perf.pipelines.airflow import representation
 from tfx_perf.pipelines.airflow.settings import AirflowSettings
+from tfx_perf.settings import validation
 
 SCHEMA = "tfx_perf.airflow/1"
 
@@ -37,13 +38,7 @@ def topology_of(
             scheduled run would lack the value of a parameter.
     """
     nodes = list(representation.nodes_of(ir))
-    ids = [node.node_info.id for node in nodes]
-    for node_id in settings.nodes:
-        if node_id not in ids:
-            raise errors.UserError(
-                f"Expected one of the pipeline's nodes: {', '.join(ids)}. "
-                f"Received: nodes.{node_id}."
-            )
+    validation.check_nodes(settings.nodes, [node.node_info.id for node in nodes])
     python = settings.python or ("python" if settings.container else sys.executable)
     return {
         "schema": SCHEMA,

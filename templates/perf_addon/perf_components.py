@@ -32,16 +32,16 @@ def train(
         OptimizedTrainer, whose outputs are Trainer's; the blessing of PerfEvaluator, for
         Pusher's `infra_blessing`; and the other nodes, which the pipeline needs too.
     """
-    config = PerfConfig.from_yaml(SETTINGS)
+    settings = PerfConfig.from_yaml(SETTINGS)
     plans = latest_plans(training["examples"])
     input_tuner = InputTuner(
-        **training, previous_plans=plans.outputs["previous_plans"], config=config
+        **training, previous_plans=plans.outputs["previous_plans"], config=settings
     )
     training["input_plan"] = input_tuner.outputs["input_plan"]
-    memory_profiler = MemoryProfiler(**training, config=config)
+    memory_profiler = MemoryProfiler(**training, config=settings)
     metrics = latest_metrics(training["examples"])
     trainer = OptimizedTrainer(
-        **training, previous_metrics=metrics.outputs["previous_metrics"], config=config
+        **training, previous_metrics=metrics.outputs["previous_metrics"], config=settings
     )
     ledger = latest_ledger(trainer.outputs["perf_metrics"])
     gate = PerfEvaluator(
@@ -50,7 +50,7 @@ def train(
         memory_profile=memory_profiler.outputs["memory_profile"],
         input_plan=input_tuner.outputs["input_plan"],
         ledger=ledger.outputs["ledger"],
-        config=config,
+        config=settings,
     )
     others = [plans, input_tuner, memory_profiler, metrics, ledger, gate]
     return trainer, gate.outputs["blessing"], others

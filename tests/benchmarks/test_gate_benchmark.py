@@ -6,7 +6,7 @@ import pytest
 from benchmarks.gate import histories, judging, real, results
 from benchmarks.gate.histories import Cell
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 
@@ -61,7 +61,7 @@ def test_real_runs_are_judged_against_the_unchanged_ones_before_them():
             for number in range(8)
         ]
 
-    settings = GateConfig(
+    settings = GateSettings(
         rules={"step_time_seconds": Rule(margin=0.03)}, use_defaults=False
     )
     judged = real.judge({real.SAME: runs(1.0), "slow": runs(1.1)}, settings)

@@ -3,7 +3,7 @@
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from perf_records import training_record
-from test_perf_evaluator import CONFIG
+from test_perf_evaluator import SETTINGS
 from tfx import v1 as tfx
 from tfx.components.evaluator import constants
 from tfx.types import standard_artifacts
@@ -88,12 +88,12 @@ class Project:
             for name, kind in (("model", standard_artifacts.Model), ("metrics", types.PerfMetrics))
         )
         ledger = ledger(metrics.outputs["result"])
-        gate_settings = CONFIG.gate.model_copy(update=settings)
+        gate_settings = SETTINGS.gate.model_copy(update=settings)
         gate = PerfEvaluator(
             model=model.outputs["result"],
             perf_metrics=metrics.outputs["result"],
             ledger=ledger.outputs["ledger"] if ledger else None,
-            config=CONFIG.model_copy(update={"gate": gate_settings}),
+            config=SETTINGS.model_copy(update={"gate": gate_settings}),
         )
         blessings = {"infra_blessing": gate.outputs["blessing"]}
         nodes = [model, metrics, gate, *([ledger] if ledger else [])]

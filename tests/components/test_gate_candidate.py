@@ -10,7 +10,7 @@ from tfx.types import standard_artifacts
 from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import candidate, quality
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
     artifact = standard_artifacts.ModelEvaluation()
     artifact.uri = str(evaluation)
     run = candidate.read(
-        {**inputs, "model_evaluation": [artifact]}, settings=GateConfig(), context=None
+        {**inputs, "model_evaluation": [artifact]}, settings=GateSettings(), context=None
     )
     assert run.run_id == str(inputs["perf_metrics"][0].uri)
     assert run.figure("step_time_seconds") == 0.010
@@ -93,15 +93,15 @@ def test_a_run_has_the_metrics_of_the_evaluation_beside_the_figures(inputs, eval
 
 def test_the_price_of_the_machine_gives_the_cost_of_examples(inputs):
     assert "cost_per_million_examples" not in candidate.read(
-        inputs, settings=GateConfig(), context=None
+        inputs, settings=GateSettings(), context=None
     ).figures
-    run = candidate.read(inputs, settings=GateConfig(price_per_hour=3.6), context=None)
+    run = candidate.read(inputs, settings=GateSettings(price_per_hour=3.6), context=None)
     seconds = 1e6 / (64 / 0.010)
     assert run.figure("cost_per_million_examples") == pytest.approx(3.6 * seconds / 3600)
 
 
 def test_the_step_times_after_warm_up_are_kept_as_quantiles(inputs):
-    run = candidate.read(inputs, settings=GateConfig(), context=None)
+    run = candidate.read(inputs, settings=GateSettings(), context=None)
     assert len(run.step_times) == 41
     assert run.step_times[0] == pytest.approx(0.01021)
     assert run.step_times[20] == pytest.approx(0.010605)

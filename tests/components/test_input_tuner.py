@@ -17,14 +17,16 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import config, errors, metrics
+from tfx_perf import errors, metrics
 from tfx_perf.components import code_digest, types
 from tfx_perf.components.input_tuner import component, executor, planning, previous, sources
+from tfx_perf.config import PerfConfig
 from tfx_perf.input import file_state, measure
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input_report
+from tfx_perf.settings.input import InputSettings
 
 
 @pytest.fixture
@@ -235,10 +237,10 @@ class TestReuse:
     """A plan of a run before, found by its key."""
 
     KEY = {"data": "1", "settings": "2"}
-    SETTINGS = config.InputConfig(time_budget_seconds=20)
+    SETTINGS = InputSettings(time_budget_seconds=20)
 
     def find(self, plans, source, settings=SETTINGS):
-        return previous.find(plans, self.KEY, source=source, config=settings)
+        return previous.find(plans, self.KEY, source=source, settings=settings)
 
     @pytest.fixture
     def source(self, examples):
@@ -354,7 +356,7 @@ class TestReuse:
     def test_the_statistics_count_what_is_not_read(self, made, source):
         plan = self.of_yesterday(made, source, "default")
         found = previous.find(
-            [plan], self.KEY, source=source, config=self.SETTINGS, example_count=123
+            [plan], self.KEY, source=source, settings=self.SETTINGS, example_count=123
         )
         assert found.example_count == 123
 
@@ -433,7 +435,7 @@ def test_wiring():
     assert tuner.exec_properties["split"] == "train"
     assert tuner.exec_properties["label_key"] == "label_xf"
     assert json.loads(tuner.exec_properties["custom_config"]) == {"a": 1}
-    parsed = config.PerfConfig.from_json(tuner.exec_properties["config"])
+    parsed = PerfConfig.from_json(tuner.exec_properties["config"])
     assert parsed.input.batch_size == 64
 
 

@@ -9,9 +9,9 @@ import psutil
 import pytest
 import training_cases
 
-from tfx_perf import config
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor
+from tfx_perf.config import PerfConfig
 from tfx_perf.memory.record import ProfileRecord
 
 _MODULE = """
@@ -60,7 +60,7 @@ def profiled(folder, *, memory=None, **module):
     profile = types.MemoryProfile()
     profile.uri = str(folder / "profile")
     inputs, _, properties = trainer.given(path)
-    settings = config.PerfConfig.from_dict({"memory": memory or {}}).to_json()
+    settings = PerfConfig.from_dict({"memory": memory or {}}).to_json()
     executor.Executor().Do(
         inputs, {"memory_profile": [profile]}, {**properties, "config": settings}
     )

@@ -10,7 +10,7 @@ from tfx import types as tfx_types
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf import config, errors, metrics, unmeasured
+from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import (
     InputTuner,
     MemoryProfiler,
@@ -20,6 +20,7 @@ from tfx_perf.components import (
 )
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.components.memory_profiler import component, executor
+from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 
@@ -104,7 +105,7 @@ def input_plan(tmp_path):
 
 def properties(**changes):
     return {
-        "config": config.PerfConfig().to_json(),
+        "config": PerfConfig().to_json(),
         "train_args": json.dumps({"num_steps": 10}),
         "eval_args": "{}",
         "custom_config": "null",
@@ -135,7 +136,7 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     module = tmp_path / "module.py"
     module.write_text(_MODULE.format(line=line))
     inputs = {"examples": examples, "schema": schema, "input_plan": input_plan}
-    settings = config.PerfConfig.from_dict({"memory": {"batch_sizes": [8, 32]}}).to_json()
+    settings = PerfConfig.from_dict({"memory": {"batch_sizes": [8, 32]}}).to_json()
     profile = do(tmp_path, inputs, module_file=str(module), config=settings)
 
     record = ProfileRecord.read(pathlib.Path(profile.uri) / "profile.json")
@@ -307,7 +308,7 @@ def test_wiring(examples):
     assert {*standard_component_specs.TrainerSpec.INPUTS, "input_plan"} == {
         *component.MemoryProfilerSpec.INPUTS
     }
-    settings = config.PerfConfig.from_json(profiler.exec_properties["config"])
+    settings = PerfConfig.from_json(profiler.exec_properties["config"])
     assert settings.memory.batch_sizes == (64,)
     assert json.loads(profiler.exec_properties["custom_config"]) == {"a": 1}
 
@@ -324,7 +325,7 @@ def test_the_step_is_the_one_in_the_precision_that_trains(examples, schema, tmp_
     module = tmp_path / "module.py"
     told = "    print('POLICY', keras.mixed_precision.global_policy().name)\n    model.fit("
     module.write_text(_MODULE.format(line="keras").replace("    model.fit(", told))
-    settings = config.PerfConfig.from_dict(
+    settings = PerfConfig.from_dict(
         {"memory": {"batch_sizes": [8, 32]}, "training": {"precision": "mixed_bfloat16"}}
     ).to_json("memory", "training.precision")
     inputs = {"examples": examples, "schema": schema}

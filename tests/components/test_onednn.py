@@ -16,8 +16,9 @@ from tfx_perf import statistics
 from tfx_perf.components import in_turns
 from tfx_perf.components.optimized_trainer import onednn_trial, training, trial_job
 from tfx_perf.components.optimized_trainer.job import TrainingJob
-from tfx_perf.config import PerfConfig, TrainingConfig
+from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import choice
 from tfx_perf.training.trials.choice import PlanChoice
@@ -71,7 +72,7 @@ def judged(*, off, on, losses=((1.0, 1.0), (1.0,))):
     return onednn_trial._judged(
         off=in_turns.Trained([off] * 9, 9.0, list(first)),
         on=in_turns.Trained([on] * 9, 9.0, list(second)),
-        settings=TrainingConfig(),
+        settings=TrainingSettings(),
     )
 
 

@@ -168,9 +168,9 @@ def test_the_component_declares_what_it_reads_and_writes():
         "perf_metrics": "tfx_perf.PerfMetrics",
     }
     assert trainer.inputs["input_plan"].type_name == "tfx_perf.InputPlan"
-    config = PerfConfig.from_json(trainer.exec_properties["config"])
-    assert config.training.seed == 3
-    assert config.monitoring.metrics_port == 9090
+    settings = PerfConfig.from_json(trainer.exec_properties["config"])
+    assert settings.training.seed == 3
+    assert settings.monitoring.metrics_port == 9090
     assert json.loads(trainer.exec_properties["custom_config"]) == {"a": 1}
 
 

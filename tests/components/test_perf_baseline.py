@@ -4,7 +4,7 @@ import pathlib
 import shutil
 
 import pytest
-from test_perf_evaluator import CONFIG, FAST, SLOW, Gate, ledger_in
+from test_perf_evaluator import FAST, SETTINGS, SLOW, Gate, ledger_in
 
 from tfx_perf import errors
 from tfx_perf.gate.mirror import Mirror
@@ -22,8 +22,8 @@ def uri(tmp_path):
 
 
 def mirrored(uri):
-    gate_config = CONFIG.gate.model_copy(update={"baseline_uri": uri})
-    return CONFIG.model_copy(update={"gate": gate_config})
+    gate_settings = SETTINGS.gate.model_copy(update={"baseline_uri": uri})
+    return SETTINGS.model_copy(update={"gate": gate_settings})
 
 
 def blessed(outputs):
@@ -36,7 +36,7 @@ def times(ledger):
 
 def test_without_ml_metadata_the_folder_alone_is_the_baseline(gate, uri):
     """No context, no resolver: as on Kubeflow."""
-    judged = [gate.run(time, config=mirrored(uri)) for time in (FAST, SLOW, FAST * 1.001)]
+    judged = [gate.run(time, settings=mirrored(uri)) for time in (FAST, SLOW, FAST * 1.001)]
     assert [blessed(outputs) for outputs in judged] == [1, 0, 1]
     assert times(Mirror(uri).read()) == [FAST, FAST * 1.001]
     assert ledger_in(judged[-1]) == Mirror(uri).read()
@@ -45,7 +45,7 @@ def test_without_ml_metadata_the_folder_alone_is_the_baseline(gate, uri):
 def test_with_both_their_merge_is_the_baseline_and_the_folder_catches_up(gate, uri):
     alone = gate.run(FAST)
     Mirror(uri).add(ledger_in(gate.run(FAST * 1.001)))
-    both = {"ledger": [alone["updated_ledger"]], "config": mirrored(uri)}
+    both = {"ledger": [alone["updated_ledger"]], "settings": mirrored(uri)}
     refused = gate.run(SLOW, **both)
     assert blessed(refused) == 0
     assert times(ledger_in(refused)) == [FAST, FAST * 1.001]
@@ -74,31 +74,31 @@ def test_a_ledger_that_is_gone_is_left_out_but_not_the_only_one(gate, caplog):
 
 def test_what_cannot_be_recorded_is_not_blessed(gate):
     first = [gate.run(FAST)["updated_ledger"]]
-    config = mirrored("/proc/baseline")
+    settings = mirrored("/proc/baseline")
     with pytest.raises(errors.UserError, match="can be written. Received: baseline_uri=/proc"):
-        gate.run(FAST, ledger=first, config=config)
+        gate.run(FAST, ledger=first, settings=settings)
     assert list((gate.folder / "2" / "blessing").iterdir()) == []
     assert list((gate.folder / "2" / "ledger").iterdir()) == []
-    refused = gate.run(SLOW, ledger=first, config=config)  # writes nothing there
+    refused = gate.run(SLOW, ledger=first, settings=settings)  # writes nothing there
     assert blessed(refused) == 0
 
 
 def test_a_damaged_file_stops_the_gate_and_stays_as_it_is(gate, uri):
-    gate.run(FAST, config=mirrored(uri))
+    gate.run(FAST, settings=mirrored(uri))
     (path,) = pathlib.Path(uri).iterdir()
     path.write_text(path.read_text()[:100])
     with pytest.raises(errors.UserError, match=path.name):
-        gate.run(FAST, config=mirrored(uri))
+        gate.run(FAST, settings=mirrored(uri))
     assert len(path.read_text()) == 100
     assert list((gate.folder / "2" / "blessing").iterdir()) == []
 
 
 def test_on_request_a_refusal_fails_the_pipeline_and_leaves_the_evaluation_behind(gate):
     first = gate.run(FAST)["updated_ledger"]
-    strict = CONFIG.gate.model_copy(update={"fail_pipeline": True})
-    config = CONFIG.model_copy(update={"gate": strict})
+    strict = SETTINGS.gate.model_copy(update={"fail_pipeline": True})
+    settings = SETTINGS.model_copy(update={"gate": strict})
     with pytest.raises(errors.RefusalError, match="^Refused by .* Report: ") as caught:
-        gate.run(SLOW, ledger=[first], config=config)
+        gate.run(SLOW, ledger=[first], settings=settings)
     report = pathlib.Path(str(caught.value).rpartition("Report: ")[2])
     assert report.is_file()
     for item in ("evaluation", "blessing", "ledger"):
@@ -106,4 +106,4 @@ def test_on_request_a_refusal_fails_the_pipeline_and_leaves_the_evaluation_behin
     decision = GateRecord.read(report.with_name("evaluation.json"))
     assert not decision.blessed
     assert decision.candidate.figures["step_time_seconds"] == SLOW
-    assert blessed(gate.run(FAST, ledger=[first], config=config)) == 1
+    assert blessed(gate.run(FAST, ledger=[first], settings=settings)) == 1

@@ -20,7 +20,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
 
-CONFIG = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
+SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
 FAST, SLOW = 0.010, 0.020
 
 
@@ -31,7 +31,7 @@ class Gate:
         self.folder = folder
         self.count = 0
 
-    def run(self, step_time_seconds, *, ledger=None, profile=None, config=CONFIG, infra=None):
+    def run(self, step_time_seconds, *, ledger=None, profile=None, settings=SETTINGS, infra=None):
         """Judges a run with that step time and returns the output artifacts."""
         self.count += 1
         folder = self.folder / str(self.count)
@@ -60,7 +60,7 @@ class Gate:
             inputs["infra_blessing"] = [standard_artifacts.InfraBlessing()]
             inputs["infra_blessing"][0].set_int_custom_property("blessed", infra)
         executor.Executor().Do(
-            inputs, {key: [value] for key, value in outputs.items()}, {"config": config.to_json()}
+            inputs, {key: [value] for key, value in outputs.items()}, {"config": settings.to_json()}
         )
         return {"model": model, **outputs}
 
@@ -140,19 +140,19 @@ def test_the_evaluation_has_payload_report_and_figures(gate):
 
 
 def test_the_ledger_keeps_as_many_runs_as_configured(gate):
-    config = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "kept_runs": 2}})
-    outputs = gate.run(FAST, config=config)
+    settings = PerfConfig.from_dict({"gate": {"baseline_runs": 2, "kept_runs": 2}})
+    outputs = gate.run(FAST, settings=settings)
     for _ in range(3):
-        outputs = gate.run(FAST, ledger=[outputs["updated_ledger"]], config=config)
+        outputs = gate.run(FAST, ledger=[outputs["updated_ledger"]], settings=settings)
     assert len(ledger_in(outputs).entries) == 2
 
 
 def test_rules_reach_the_figures_of_every_input_and_refuse_without_the_input(gate):
-    config = PerfConfig.from_dict(
+    settings = PerfConfig.from_dict(
         {"gate": {"use_defaults": False, "rules": {"step_peak_bytes": {"max": 500}}}}
     )
     blessings = [
-        gate.run(FAST, profile=profile, config=config)["blessing"]
+        gate.run(FAST, profile=profile, settings=settings)["blessing"]
         for profile in (profile_record(500), profile_record(501), None)
     ]
     assert [blessing.get_int_custom_property("blessed") for blessing in blessings] == [1, 0, 0]
@@ -196,14 +196,14 @@ def test_pusher_pushes_only_what_both_have_blessed(gate, tmp_path, quality, perf
 def test_the_component_declares_what_it_reads_and_writes():
     model = tfx.dsl.Channel(type=standard_artifacts.Model)
     gate = component.PerfEvaluator(
-        model=model, perf_metrics=tfx.dsl.Channel(type=types.PerfMetrics), config=CONFIG
+        model=model, perf_metrics=tfx.dsl.Channel(type=types.PerfMetrics), config=SETTINGS
     )
     assert {key: channel.type_name for key, channel in gate.outputs.items()} == {
         "blessing": "InfraBlessing",
         "evaluation": "tfx_perf.PerfEvaluation",
         "updated_ledger": "tfx_perf.PerfLedger",
     }
-    assert PerfConfig.from_json(gate.exec_properties["config"]) == CONFIG
+    assert PerfConfig.from_json(gate.exec_properties["config"]) == SETTINGS
 
 
 def test_a_pipeline_blesses_then_refuses_against_the_ledger_it_resolves(tmp_path):
@@ -250,7 +250,7 @@ def _pipeline(root, trained, store):
         model=model.outputs["result"],
         perf_metrics=metrics.outputs["result"],
         ledger=ledger.outputs["ledger"],
-        config=CONFIG,
+        config=SETTINGS,
     )
     pusher = tfx.components.Pusher(
         model=model.outputs["result"],

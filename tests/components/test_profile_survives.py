@@ -6,9 +6,10 @@ import pathlib
 import pytest
 import training_cases
 
-from tfx_perf import config, errors, unmeasured
+from tfx_perf import errors, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor
+from tfx_perf.config import PerfConfig
 from tfx_perf.memory.record import ProfileRecord
 
 # The module's batch size is 10, so that 5, 10 and 20 are profiled.
@@ -53,7 +54,7 @@ def profiled(trainer, *, memory=None, **module):
     profile = types.MemoryProfile()
     profile.uri = str(trainer.folder / "profile")
     inputs, _, properties = trainer.given(trainer.write_module(**module))
-    settings = config.PerfConfig.from_dict({"memory": memory or {}}).to_json()
+    settings = PerfConfig.from_dict({"memory": memory or {}}).to_json()
     executor.Executor().Do(
         inputs, {"memory_profile": [profile]}, {**properties, "config": settings}
     )

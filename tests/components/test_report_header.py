@@ -16,7 +16,7 @@ from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.components.perf_evaluator import candidate, executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.report.origin import Origin
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import choice
 
@@ -134,5 +134,5 @@ def test_the_gate_is_told_the_plan(place):
     trained = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
     record = training_record(0.01).model_copy(update={"plan": TrainingPlan(steps_per_call=50)})
     record.write(pathlib.Path(trained.uri) / "metrics.json")
-    run = candidate.read({"perf_metrics": [trained]}, settings=GateConfig(), context=None)
+    run = candidate.read({"perf_metrics": [trained]}, settings=GateSettings(), context=None)
     assert run.plan == "50 steps per call"

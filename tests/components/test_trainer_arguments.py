@@ -14,7 +14,13 @@ from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf import errors
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
+from tfx_perf.components import (
+    InputTuner,
+    MemoryProfiler,
+    OptimizedTrainer,
+    code_digest,
+    trainer_args,
+)
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 PROPERTIES = ("module_file", "module_path", "run_fn", "train_args", "eval_args", "custom_config")
@@ -129,3 +135,14 @@ def test_where_a_plan_should_have_come_from_is_known_without_its_node(tmp_path):
     tfx.orchestration.LocalDagRunner().run(pipeline)
     (given,) = (tmp_path / "root").rglob("given.json")
     assert json.loads(given.read_text()) == {"inputs": ["examples"], "source": "InputTuner"}
+
+
+@pytest.mark.parametrize(("module_file", "run_fn"), [(None, None), ("", ""), ("a.py", "b.run_fn")])
+def test_exactly_one_module(module_file, run_fn):
+    with pytest.raises(errors.UserError, match="exactly one"):
+        trainer_args.check_one_module(module_file=module_file, run_fn=run_fn)
+
+
+def test_one_module_is_right():
+    trainer_args.check_one_module(module_file="a.py", run_fn=None)
+    trainer_args.check_one_module(module_file=None, run_fn="b.run_fn")

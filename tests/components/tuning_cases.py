@@ -6,7 +6,7 @@ import pathlib
 import tensorflow as tf
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_perf import config
+from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 
 COUNT = 100
@@ -114,7 +114,7 @@ def properties(
     """Returns InputTuner's execution properties as TFX gives them to the executor."""
     settings = {"batch_size": None, "time_budget_seconds": 20, **settings}
     return {
-        "config": config.PerfConfig.from_dict(
+        "config": PerfConfig.from_dict(
             {"input": settings, "training": {"precision": precision}}
         ).to_json("input", "training.precision"),
         "split": split,

@@ -6,7 +6,7 @@ import numpy as np
 
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 HERE = {"device_kind": "CPU", "global_batch_size": "64"}
@@ -35,7 +35,7 @@ def ledger_of(key, values):
 def only(**rules):
     """Returns settings with these rules and no default ones."""
     made = {key: rule if isinstance(rule, Rule) else Rule(**rule) for key, rule in rules.items()}
-    return GateConfig(rules=made, use_defaults=False)
+    return GateSettings(rules=made, use_defaults=False)
 
 
 def noisy(count, *, sd, seed=0, centre=1.0):

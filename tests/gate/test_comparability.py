@@ -8,7 +8,7 @@ from tfx_perf.gate import size
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 KEY = "step_time_seconds"
@@ -37,7 +37,7 @@ def test_a_model_that_grows_every_day_is_compared_and_blessed(follows):
     refused, ledger = 0, Ledger()
     for day in range(120):
         candidate = grown(day, follows=follows)
-        decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+        decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
         assert day == 0 or decision.baseline_runs
         refused += not decision.blessed
         if decision.blessed:
@@ -51,7 +51,7 @@ def test_a_slowdown_in_a_model_that_grows_is_found_within_three_runs(follows):
     for seed in range(40):
         ledger = Ledger(entries=tuple(grown(d, follows=follows, seed=seed) for d in range(20)))
         days = [grown(day, follows=follows, slower=1.1, seed=seed) for day in range(20, 23)]
-        verdicts = [evaluate(day, ledger=ledger, settings=GateConfig()).blessed for day in days]
+        verdicts = [evaluate(day, ledger=ledger, settings=GateSettings()).blessed for day in days]
         found += not all(verdicts)
     assert found >= 38
 
@@ -90,7 +90,7 @@ def test_quality_is_compared_whatever_the_machine_and_the_size():
     before = run("a", environment=ELSEWHERE, pipeline="taxi", evaluation={"auc": 0.9}, **{KEY: 1.0})
     ledger = Ledger(entries=(before,))
     rules = {KEY: Rule(margin=0.03), "evaluation/auc": Rule(margin=0.02)}
-    settings = GateConfig(rules=rules, use_defaults=False)
+    settings = GateSettings(rules=rules, use_defaults=False)
     for auc, blessed in ((0.9, True), (0.63, False)):
         candidate = run("b", pipeline="taxi", evaluation={"auc": auc}, **{KEY: 0.01})
         decision = evaluate(candidate, ledger=ledger, settings=settings)
@@ -129,7 +129,7 @@ def test_the_anchor_may_be_judged_again():
 def test_with_a_baseline_model_quality_is_compared_on_the_same_examples():
     """The data of this day are harder, and nobody's model is worse for it."""
     entries = tuple(run(f"r{i}", minute=i, evaluation={"auc": 0.9}) for i in range(8))
-    settings = GateConfig(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
+    settings = GateSettings(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
     for gain, blessed in ((0.0, True), (-0.01, True), (-0.1, False)):
         candidate = run("new", evaluation={"auc": 0.8})
         candidate = candidate.model_copy(update={"evaluation_gains": {"auc": gain}})
@@ -164,15 +164,15 @@ def test_quality_that_is_nan_or_gone_is_missed(key):
 
     ledger = Ledger(entries=tuple(one(f"r{i}", i, has_it=True) for i in range(5)))
     without = one("new", 9, has_it=False)
-    refused = evaluate(without, ledger=ledger, settings=GateConfig())
+    refused = evaluate(without, ledger=ledger, settings=GateSettings())
     assert not refused.blessed
     assert f"{key} (invalid)" in refused.headline
     (outcome,) = [outcome for outcome in refused.outcomes if outcome.refuses]
     assert outcome.remedy.setting == f"gate.rules.{key}.optional"
     for given_up in (None, {"optional": True}):
-        settings = GateConfig(rules={key: given_up})
+        settings = GateSettings(rules={key: given_up})
         assert evaluate(without, ledger=ledger, settings=settings).blessed
-    assert evaluate(without, ledger=Ledger(), settings=GateConfig()).blessed
+    assert evaluate(without, ledger=Ledger(), settings=GateSettings()).blessed
 
 
 def test_trainings_that_stop_early_are_judged_by_the_rest():
@@ -181,8 +181,8 @@ def test_trainings_that_stop_early_are_judged_by_the_rest():
                    training_memory_bytes=1e9, train_loss=1000 / steps)  # fmt: skip
 
     ledger = Ledger(entries=tuple(one(f"r{i}", i, 2000 + 500 * i) for i in range(5)))
-    assert evaluate(one("new", 9, 7000), ledger=ledger, settings=GateConfig()).blessed
-    assert not evaluate(one("new", 9, 7000, 1.3), ledger=ledger, settings=GateConfig()).blessed
+    assert evaluate(one("new", 9, 7000), ledger=ledger, settings=GateSettings()).blessed
+    assert not evaluate(one("new", 9, 7000, 1.3), ledger=ledger, settings=GateSettings()).blessed
 
 
 @pytest.mark.parametrize("ratio", [1.05, 1.1, 1.2, 1.24, 1.3])
@@ -197,14 +197,14 @@ def test_a_model_that_becomes_larger_at_once_does_not_lock_the_gate(ratio):
             environment={**HERE, "parameter_count": str(round(1e6 * size)),
                          "flops_per_step": str(round(3e6 * size))},
         )  # fmt: skip
-        decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+        decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
         assert decision.blessed, (day, decision.headline)
         ledger = ledger.append(candidate, keep=100)
 
 
 def test_small_losses_against_each_days_baseline_model_do_not_add_up():
     ledger, auc = Ledger(), 0.9
-    settings = GateConfig(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
+    settings = GateSettings(rules={"evaluation/auc": Rule(margin=0.02)}, use_defaults=False)
     for day in range(30):
         after = auc * 0.985 if day >= 8 else auc
         candidate = run(f"r{day}", minute=day, evaluation={"auc": after})
@@ -218,7 +218,7 @@ def test_small_losses_against_each_days_baseline_model_do_not_add_up():
 
 
 def test_quality_that_only_reports_does_not_hold():
-    settings = GateConfig(rules={
+    settings = GateSettings(rules={
         "step_time_seconds": Rule(margin=0.05), "evaluation/auc": Rule(margin=0.02, advisory=True),
     }, use_defaults=False)  # fmt: skip
     before = run("a", step_time_seconds=1.0, evaluation={"auc": 0.9})

@@ -8,7 +8,7 @@ from tfx_perf.gate import level
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 KEY = "step_time_seconds"
 
@@ -57,10 +57,10 @@ def test_an_improvement_does_not_lock_the_gate():
     losses = [0.6022, 0.6022, 0.6024, 0.6021, 0.6023, 0.6022]
     for minute, figures in enumerate(zip(steps, losses, strict=True)):
         candidate = trained(f"r{minute}", minute, *figures)
-        decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+        decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
         assert decision.blessed, decision.headline
         ledger = ledger.append(candidate, keep=100)
-    lost = evaluate(trained("new", 9, 1.12e-3, 0.6022), ledger=ledger, settings=GateConfig())
+    lost = evaluate(trained("new", 9, 1.12e-3, 0.6022), ledger=ledger, settings=GateSettings())
     assert not lost.blessed
     assert all(item.lowest is None or item.lowest >= 0 for item in lost.outcomes)
 
@@ -68,7 +68,7 @@ def test_an_improvement_does_not_lock_the_gate():
 def test_a_run_no_worse_than_every_other_is_never_inconclusive():
     loud = ledger_of(KEY, noisy(8, sd=0.3, seed=2))
     best = min(entry.figures[KEY] for entry in loud.entries)
-    settings = GateConfig(rules={KEY: {"margin": 0.03}}, use_defaults=False)
+    settings = GateSettings(rules={KEY: {"margin": 0.03}}, use_defaults=False)
     for value in (best, 0.9 * best):
         decision = evaluate(run("new", **{KEY: value}), ledger=loud, settings=settings)
         assert decision.outcomes[0].verdict is Verdict.PASS
@@ -80,7 +80,7 @@ def test_a_loss_that_varies_does_not_make_times_inconclusive():
         run(f"r{i}", minute=i, step_time_seconds=1.0, training_memory_bytes=1e9, train_loss=loss)
         for i, loss in enumerate(losses)
     ]
-    settings = GateConfig(rules={"train_loss": {"margin": 0.05, "advisory": True}})
+    settings = GateSettings(rules={"train_loss": {"margin": 0.05, "advisory": True}})
     decision = evaluate(
         run("new", step_time_seconds=1.0, training_memory_bytes=1e9, train_loss=0.6),
         ledger=Ledger(entries=tuple(entries)),

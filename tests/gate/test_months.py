@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from benchmarks.gate import many_runs, months
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 WORLDS = months.WORLDS
 
@@ -40,7 +40,8 @@ def test_a_slow_drift_is_found():
 
 def test_what_judging_takes_does_not_grow_with_the_runs_on_record(tmp_path, monkeypatch):
     # Counted and not timed: what is read and compared, with 3 pipelines of at most 5 runs.
-    monkeypatch.setattr(many_runs, "GateConfig", lambda: GateConfig(baseline_runs=5, kept_runs=5))
+    settings = GateSettings(baseline_runs=5, kept_runs=5)
+    monkeypatch.setattr(many_runs, "GateSettings", lambda: settings)
     held = [
         len(list(tmp_path.glob("*.json")))
         for _ in many_runs.judge(tmp_path, count=90)

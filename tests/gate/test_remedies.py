@@ -11,13 +11,13 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 TIME, RATE = "step_time_seconds", "examples_per_second"
 
 
-def refusal(key: str, value: float, *, ledger: Ledger, settings: GateConfig) -> Outcome | None:
+def refusal(key: str, value: float, *, ledger: Ledger, settings: GateSettings) -> Outcome | None:
     """Returns the only outcome that refuses, None if the run is blessed."""
     decision = evaluate(run("new", **{key: value}), ledger=ledger, settings=settings)
     found = [outcome for outcome in decision.outcomes if outcome.refuses]
@@ -94,7 +94,7 @@ def test_it_holds_beside_the_default_rules(key, value, own):
     candidate = run("new", minute=9, **{**usual, key: value})
 
     def judged(rules: dict[str, dict[str, float]]) -> GateRecord:
-        return evaluate(candidate, ledger=ledger, settings=GateConfig(rules=rules))
+        return evaluate(candidate, ledger=ledger, settings=GateSettings(rules=rules))
 
     rules = {key: own} if own else {}
     before = judged(rules)
@@ -168,10 +168,10 @@ def test_a_missing_loss_that_was_there_before_may_be_given_up():
     before = run("old", **{TIME: 1.0, "train_loss": 0.5, "training_memory_bytes": 1e9})
     ledger = Ledger(entries=(before,))
     candidate = run("new", **{TIME: 1.0, "training_memory_bytes": 1e9})
-    decision = evaluate(candidate, ledger=ledger, settings=GateConfig())
+    decision = evaluate(candidate, ledger=ledger, settings=GateSettings())
     (refused,) = [outcome for outcome in decision.outcomes if outcome.refuses]
     assert refused.remedy.setting == "gate.rules.train_loss.optional"
-    settings = GateConfig(rules={"train_loss": {"optional": True}})
+    settings = GateSettings(rules={"train_loss": {"optional": True}})
     assert evaluate(candidate, ledger=ledger, settings=settings).blessed
 
 

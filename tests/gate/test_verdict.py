@@ -12,7 +12,7 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
 from tfx_perf.templates import copying
@@ -80,10 +80,10 @@ def test_only_comparable_runs_and_only_the_last_of_them_count():
 @pytest.mark.parametrize("ledger", [Ledger(), LEDGER])
 def test_a_missing_figure_refuses_if_the_user_wrote_the_rule_and_not_by_default(ledger):
     rule = {"mfu_ratio": Rule(margin=0.1)}
-    asked = judged(1.0, ledger=ledger, settings=GateConfig(rules=rule, use_defaults=False))
+    asked = judged(1.0, ledger=ledger, settings=GateSettings(rules=rule, use_defaults=False))
     assert not asked.blessed
     assert asked.outcomes[0].verdict is Verdict.INVALID
-    by_default = judged(1.0, ledger=ledger, settings=GateConfig(), training_memory_bytes=1.0)
+    by_default = judged(1.0, ledger=ledger, settings=GateSettings(), training_memory_bytes=1.0)
     (found,) = [item for item in by_default.outcomes if item.metric == "mfu_ratio"]
     assert found.verdict is Verdict.NOT_CHECKED
     assert "OptimizedTrainer recorded no such figure" in found.reason
@@ -94,7 +94,7 @@ def test_a_missing_figure_refuses_if_the_user_wrote_the_rule_and_not_by_default(
 def test_the_defaults_insist_on_time_and_memory(missing):
     figures = {"step_time_seconds": 1.0, "training_memory_bytes": 1.0}
     del figures[missing]
-    assert not evaluate(run("a", **figures), ledger=Ledger(), settings=GateConfig()).blessed
+    assert not evaluate(run("a", **figures), ledger=Ledger(), settings=GateSettings()).blessed
 
 
 def test_the_memory_of_trainings_of_an_earlier_version_is_not_compared():
@@ -102,7 +102,7 @@ def test_the_memory_of_trainings_of_an_earlier_version_is_not_compared():
     new = run(
         "new", minute=1, step_time_seconds=1.0, peak_memory_bytes=2e9, training_memory_bytes=5e8
     )
-    record = evaluate(new, ledger=Ledger(entries=(old,)), settings=GateConfig())
+    record = evaluate(new, ledger=Ledger(entries=(old,)), settings=GateSettings())
     assert record.blessed
     (found,) = [item for item in record.outcomes if item.metric == "training_memory_bytes"]
     assert found.verdict is Verdict.NOT_COMPARED
@@ -120,7 +120,7 @@ def test_the_memory_of_trainings_of_an_earlier_version_is_not_compared():
 )
 def test_the_defaults_refuse_what_runs_out_of_memory(key, value, blessed):
     figures = {"step_time_seconds": 1.0, "training_memory_bytes": 1e9, key: value}
-    record = evaluate(run("new", **figures), ledger=Ledger(), settings=GateConfig())
+    record = evaluate(run("new", **figures), ledger=Ledger(), settings=GateSettings())
     assert record.blessed is blessed
     if not blessed:
         assert f"{key} (limit)" in record.headline

@@ -5,15 +5,15 @@ import shutil
 
 from record_data import RAGGED_SCHEMA, write_records
 
-from tfx_perf import config
 from tfx_perf.hardware import host
 from tfx_perf.input import plan_key
+from tfx_perf.settings.input import InputSettings
 
-SETTINGS = config.InputConfig()
+SETTINGS = InputSettings()
 
 
 def key_of(source, *, settings=SETTINGS, training_digest=""):
-    return plan_key.plan_key(source, config=settings, training_digest=training_digest)
+    return plan_key.plan_key(source, settings=settings, training_digest=training_digest)
 
 
 def changed(one, other):
@@ -65,7 +65,7 @@ def test_what_else_counts(make_source, monkeypatch):
     key = key_of(make_source())
     others = {
         "features": key_of(make_source(schema=RAGGED_SCHEMA)),
-        "settings": key_of(make_source(), settings=config.InputConfig(margin=0.5)),
+        "settings": key_of(make_source(), settings=InputSettings(margin=0.5)),
         "training": key_of(make_source(), training_digest="0123"),
     }
     for part, other in others.items():

@@ -8,11 +8,11 @@ from slow_data import slow, slowed
 
 from tests import sayings
 from tfx_perf import errors, formatting, metrics
-from tfx_perf.config import InputConfig
 from tfx_perf.input import candidate, choice, measure, search, tuner
 from tfx_perf.input.candidates import Columns, Default
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.report import input_report
+from tfx_perf.settings.input import InputSettings
 
 
 class Twin(Default):
@@ -90,7 +90,7 @@ def brief_diagnosis(monkeypatch):
 def tune(source, *candidates, **settings):
     settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
     source = source.replace_options(batch_size=32)
-    return tuner.tune(source, config=InputConfig(**settings), candidates=candidates)
+    return tuner.tune(source, settings=InputSettings(**settings), candidates=candidates)
 
 
 @pytest.mark.usefixtures("brief_diagnosis")
@@ -251,7 +251,7 @@ class Training:
 def tune_with(source, training, **settings):
     settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
     return tuner.tune(
-        source, config=InputConfig(**settings), train=training, candidates=[Columns()]
+        source, settings=InputSettings(**settings), train=training, candidates=[Columns()]
     )
 
 
@@ -304,6 +304,6 @@ def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
 def test_the_time_budget_is_kept(make_source):
     seconds = 20  # with ample time it takes more than twice as long
     source = make_source(batch_size=32)
-    config = InputConfig(time_budget_seconds=seconds)
-    record = tuner.tune(source, config=config, train=Training(source, step_seconds=0.0))
+    settings = InputSettings(time_budget_seconds=seconds)
+    record = tuner.tune(source, settings=settings, train=Training(source, step_seconds=0.0))
     assert record.tuning_time_seconds <= 1.2 * seconds

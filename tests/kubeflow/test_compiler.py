@@ -251,7 +251,7 @@ def _condition_on_a_value():
         (_badly_named, {}, "pipeline_name=No_Good. Try no-good"),
         (two_components, {"image": ""}, "image=''"),
         (two_components, {"imagE": "x"}, "imagE='x'"),
-        (two_components, {"nodes": {"Uze": {}}}, "nodes=Uze"),
+        (two_components, {"nodes": {"Uze": {}}}, "nodes.Uze. Did you mean Use?"),
         (two_components, {"pipeline_root": "/home/me"}, "pipeline_root=/home/me"),
         (two_components, {"defaults": {"memory_limit": "8 gigs"}}, "memory_limit='8 gigs'"),
         (two_components, {"defaults": {"accelerator": "gpu"}}, "accelerator_count"),

@@ -4,15 +4,16 @@ import importlib
 
 import tensorflow as tf
 
-from tfx_perf import config, interception
+from tfx_perf import interception
 from tfx_perf.memory import batches, breakdown, peak, profile
+from tfx_perf.settings.memory import MemorySettings
 
 SIDE, CHANNELS = 32, 16
 
 
 def _profile(model, dataset, **settings):
     call = interception.capture_fit(lambda: model.fit(dataset, epochs=3))
-    return call, profile.profile(call, config=config.MemoryConfig(**settings))
+    return call, profile.profile(call, settings=MemorySettings(**settings))
 
 
 def convolutions(line):

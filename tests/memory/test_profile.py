@@ -8,11 +8,12 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tfx_perf import config, errors, interception
+from tfx_perf import errors, interception
 from tfx_perf.components import child
 from tfx_perf.memory import batches, breakdown, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory_report
+from tfx_perf.settings.memory import MemorySettings
 
 LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
 
@@ -89,7 +90,7 @@ def test_a_default_allocator_gives_a_reason_instead_of_a_figure(line):
     dataset = tf.data.Dataset.from_tensors((tf.zeros((8, 4)), tf.zeros((8, 2))))
     call = interception.capture_fit(lambda: model.fit(dataset))
     plan = "xla" if model.jit_compile else "plain"  # Keras 3 settles `auto` by the devices
-    record = profile.profile(call, config=config.MemoryConfig(batch_sizes=(2,)))
+    record = profile.profile(call, settings=MemorySettings(batch_sizes=(2,)))
     assert record.trained_plan == plan
     assert [(step.plan, step.batch_size) for step in record.steps] == [
         ("plain", 2),
@@ -149,7 +150,7 @@ def test_data_that_cannot_be_profiled(data):
     model.compile(optimizer="sgd", loss="mse")
     call = interception.capture_fit(lambda: model.fit(data))
     with pytest.raises(errors.UserError, match="Received"):
-        profile.profile(call, config=config.MemoryConfig())
+        profile.profile(call, settings=MemorySettings())
 
 
 def test_activations_that_fill_the_memory_get_advice():

@@ -28,7 +28,7 @@ _BATCH_SIZE = 40
 _ROWS = 4000  # of 15,002
 
 
-def _run(folder: pathlib.Path, *, label: str, config: dict) -> metadata.Run:
+def _run(folder: pathlib.Path, *, label: str, settings: dict) -> metadata.Run:
     child.run_in_child(
         "tfx_perf.pipelines.taxi:run_in_process",
         {
@@ -37,7 +37,7 @@ def _run(folder: pathlib.Path, *, label: str, config: dict) -> metadata.Run:
             "train_steps": 400,
             "eval_steps": 20,
             "label": label,
-            "config": PerfConfig.from_dict({**_CHEAP, **config}).to_json(),
+            "settings": PerfConfig.from_dict({**_CHEAP, **settings}).to_json(),
             "progress_path": str(folder / f"{label}.txt"),
         },
         timeout_seconds=600,
@@ -71,11 +71,11 @@ def runs(folder: pathlib.Path) -> dict[str, metadata.Run]:
     obstacle.parent.mkdir()
     obstacle.touch()
     with pytest.raises(errors.MeasurementError):
-        _run(folder, label="first", config={"gate": gate})
+        _run(folder, label="first", settings={"gate": gate})
     obstacle.unlink()
     return {
-        "first": _run(folder, label="first", config={"gate": gate}),
-        "refused": _run(folder, label="refused", config={"gate": impossible}),
+        "first": _run(folder, label="first", settings={"gate": gate}),
+        "refused": _run(folder, label="refused", settings={"gate": impossible}),
     }
 
 

@@ -119,7 +119,7 @@ def _train(
         is_stateful: the data have a state that cannot be saved.
         steps_per_epoch: of endless data.
         csv: file of a CSVLogger.
-        checkpoint_steps: see `TrainingConfig`.
+        checkpoint_steps: see `TrainingSettings`.
         prefetch: batches read ahead.
         is_late: the model learns of its inputs only in the training.
 

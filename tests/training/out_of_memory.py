@@ -12,7 +12,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf import errors
-from tfx_perf.config import TrainingConfig
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.recovery import Recovery
@@ -77,7 +77,7 @@ def main(package: str, steps: int, scenario: str) -> None:
     try:
         if scenario == "plain fit":
             recovery = Recovery(
-                call, loop, settings=TrainingConfig(), folder=None, clock=SaveClock()
+                call, loop, settings=TrainingSettings(), folder=None, clock=SaveClock()
             )
             outcome = recovery.fit(PLAIN_FIT)
             history, timer, found["notes"] = outcome.history, outcome.timer, outcome.notes

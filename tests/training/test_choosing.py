@@ -6,7 +6,8 @@ import model_cases
 import pytest
 from model_cases import captured
 
-from tfx_perf.config import MonitoringConfig, PerfConfig
+from tfx_perf.config import PerfConfig
+from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
@@ -120,7 +121,8 @@ def test_plan_key():
     key = plan_key.plan_key(settings_with(), **parts)
     irrelevant = settings_with(seed=1, checkpoint_steps=5)
     assert plan_key.plan_key(irrelevant, **parts) == key
-    watched = settings_with().model_copy(update={"monitoring": MonitoringConfig(metrics_port=9090)})
+    monitoring = MonitoringSettings(metrics_port=9090)
+    watched = settings_with().model_copy(update={"monitoring": monitoring})
     assert plan_key.plan_key(watched, **parts) == key
     # With a larger budget, what took too long may be tried.
     for relevant in (

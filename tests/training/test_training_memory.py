@@ -15,7 +15,7 @@ from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings import gate_defaults
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 
 KEY = "training_memory_bytes"
 WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
@@ -49,7 +49,7 @@ def verdict_on(figures, *, blessed):
     (outcome,) = evaluate(
         new,
         ledger=Ledger(entries=(old,)),
-        settings=GateConfig(use_defaults=False, rules=rules),
+        settings=GateSettings(use_defaults=False, rules=rules),
     ).outcomes
     return outcome.verdict
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 from rich import console, markup
 
-from tfx_perf import errors, quiet, validation
+from tfx_perf import errors, quiet
 from tfx_perf.cli import terminal
 
 if TYPE_CHECKING:
@@ -56,8 +56,7 @@ def deploy_command(
         from tfx_perf.pipelines.airflow import AirflowSettings, deploy, home
 
         dags_folder = home.dags_folder(dags_folder)  # before the pipeline, which imports TFX
-        values = validation.read_yaml(settings_path) if settings_path else None
-        settings = AirflowSettings.of(values, source=settings_path or "settings")
+        settings = AirflowSettings.from_yaml(settings_path) if settings_path else AirflowSettings()
         if not settings.container:
             settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
         deployed = deploy(

@@ -3,19 +3,19 @@
 import click
 from rich import box, table
 
-from tfx_perf import config as perf_config
 from tfx_perf import formatting
 from tfx_perf.cli import sources, terminal
+from tfx_perf.config import PerfConfig
 
 
 @click.command("calibrate")
 @click.argument("source")
 @click.option("--pipeline", metavar="NAME", help="Only this pipeline's runs.")
 @click.option("--refused", is_flag=True, help="Also replay the runs that were refused.")
-@click.option("--config", "config_path", metavar="YAML", help="Settings with the gate's rules.")
+@click.option("--config", "settings_path", metavar="YAML", help="Settings with the gate's rules.")
 @click.option("--json", "as_json", is_flag=True, help="JSON, not a table.")
 def command(
-    *, source: str, pipeline: str | None, refused: bool, config_path: str | None, as_json: bool
+    *, source: str, pipeline: str | None, refused: bool, settings_path: str | None, as_json: bool
 ) -> None:
     """Replays the runs in SOURCE and shows how often the gate would have been wrong.
 
@@ -26,12 +26,11 @@ def command(
     # Imported here: SciPy and ML Metadata take longer than the rest of the command line.
     from tfx_perf.gate import calibration, judged_runs
 
-    settings = perf_config.PerfConfig.from_yaml(config_path) if config_path else None
-    gate = perf_config.PerfConfig.of(settings).gate
+    settings = PerfConfig.from_yaml(settings_path) if settings_path else PerfConfig()
     runs = judged_runs.read(source, pipeline=pipeline, with_refused=refused)
     if not runs:
         sources.check_not_empty(source)
-    found = calibration.replay(runs, gate)
+    found = calibration.replay(runs, settings.gate)
     if as_json:
         document = found.model_dump(mode="json")
         terminal.show_json({**document, "false_alarm_rate": found.false_alarm_rate})

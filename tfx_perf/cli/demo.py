@@ -8,9 +8,9 @@ from typing import Any
 import click
 from rich import box, markup, table
 
-from tfx_perf import config as perf_config
 from tfx_perf import errors, formatting
 from tfx_perf.cli import progress, terminal
+from tfx_perf.config import PerfConfig
 
 _TIMEOUT_SECONDS = 1800.0
 _COMPARED = (
@@ -50,14 +50,14 @@ _RULES = {
     "--steps", metavar="N", type=click.IntRange(min=50), default=5000, show_default=True,
     help="Training steps.",
 )  # fmt: skip
-@click.option("--config", "config_path", metavar="YAML", help="Settings of the components.")
+@click.option("--config", "settings_path", metavar="YAML", help="Settings of the components.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as JSON, not as tables.")
 def command(
     *,
     output: str,
     batch_sizes: tuple[int, ...],
     steps: int,
-    config_path: str | None,
+    settings_path: str | None,
     as_json: bool,
 ) -> None:
     """Runs the Chicago taxi pipeline with tfx-perf, and the stock Trainer beside it.
@@ -65,7 +65,7 @@ def command(
     Data and model are those of `tfx template copy --model taxi`, unmodified.
     """
     folder = _writable(pathlib.Path(output).absolute())
-    settings = _settings(config_path)
+    settings = _settings(settings_path)
     summaries = []
     for batch_size in dict.fromkeys(batch_sizes):
         run_folder = _writable(folder / f"batch_{batch_size}")
@@ -97,10 +97,10 @@ def _writable(folder: pathlib.Path) -> pathlib.Path:
     return folder
 
 
-def _settings(config_path: str | None) -> perf_config.PerfConfig:
-    if config_path:
-        return perf_config.PerfConfig.from_yaml(config_path)
-    return perf_config.PerfConfig.from_dict(
+def _settings(settings_path: str | None) -> PerfConfig:
+    if settings_path:
+        return PerfConfig.from_yaml(settings_path)
+    return PerfConfig.from_dict(
         {
             "training": {"seed": 1},
             "gate": {"rules": _RULES, "use_defaults": False},
@@ -110,7 +110,7 @@ def _settings(config_path: str | None) -> perf_config.PerfConfig:
 
 
 def _run(
-    folder: pathlib.Path, *, batch_size: int, steps: int, settings: perf_config.PerfConfig
+    folder: pathlib.Path, *, batch_size: int, steps: int, settings: PerfConfig
 ) -> dict[str, Any]:
     """Runs one pipeline in a process of its own and sums it up."""
     from tfx_perf.components import child
@@ -126,7 +126,7 @@ def _run(
                 "train_steps": steps,
                 "eval_steps": max(1, steps * 15 // 100),  # the template's proportion
                 "label": f"run {_completed_runs(folder)}",
-                "config": settings.to_json(),
+                "settings": settings.to_json(),
                 "progress_path": str(progress_path),
             },
             timeout_seconds=_TIMEOUT_SECONDS,

@@ -12,7 +12,7 @@ from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 _ALARMS = (Verdict.REGRESSION, Verdict.INCONCLUSIVE)
@@ -65,7 +65,7 @@ class Calibration(records.Record):
         return self.refused / self.replayed if self.replayed else None
 
 
-def replay(runs: Sequence[Run], settings: GateConfig) -> Calibration:
+def replay(runs: Sequence[Run], settings: GateSettings) -> Calibration:
     """Judges each run by the comparable runs before it, which all count as blessed.
 
     Args:
@@ -93,7 +93,7 @@ def replay(runs: Sequence[Run], settings: GateConfig) -> Calibration:
     )
 
 
-def _beyond_limits(settings: GateConfig, runs: Sequence[Run]) -> dict[str, set[int]]:
+def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set[int]]:
     """Returns which runs a limit refuses, by metric."""
     found: dict[str, set[int]] = {}
     for number, run in enumerate(runs):
@@ -106,7 +106,7 @@ def _beyond_limits(settings: GateConfig, runs: Sequence[Run]) -> dict[str, set[i
     return found
 
 
-def _changes_only(settings: GateConfig, runs: Sequence[Run]) -> GateConfig:
+def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
     names = {name for run in runs for name in run.evaluation}
     rules = {
         key: rule.model_copy(update={"min": None, "max": None, "optional": True})

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 
 from tfx_perf import metrics
 from tfx_perf.gate.outcome import Outcome, Remedy, Verdict
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import BUDGET_MARGINS, Rule
 
 # A gate that tolerates more tolerates everything.
@@ -16,7 +16,7 @@ _REPORT_ONLY = "with advisory: true it is only reported"
 
 
 def remedy(
-    outcome: Outcome, rule: Rule, settings: GateConfig, *, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, *, outcomes: Sequence[Outcome]
 ) -> Remedy:
     """Returns what would let a run pass.
 
@@ -30,7 +30,7 @@ def remedy(
 
 
 def _limit(
-    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     lowest, highest = metrics.lookup(outcome.metric).bounds
     is_max = rule.min is None or outcome.value >= rule.min
@@ -42,7 +42,7 @@ def _limit(
 
 
 def _regression(
-    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     words = "if the change is meant, bless the run"
     # A counter that rises at all has changed.
@@ -52,7 +52,7 @@ def _regression(
 
 
 def _inconclusive(
-    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     words = f"train longer or on a quieter machine{_tolerating(rule, outcomes)}"
     if outcome.metric in metrics.STEP_TIME_EXPONENTS and not settings.escalate_seconds:
@@ -61,7 +61,7 @@ def _inconclusive(
 
 
 def _invalid(
-    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     if outcome.value is not None:
         words = "train for more steps, or lower it"
@@ -73,7 +73,7 @@ def _invalid(
 
 
 def _not_comparable(
-    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     return Remedy(
         setting="gate.policy.not_comparable",
@@ -83,7 +83,7 @@ def _not_comparable(
 
 
 def _not_compared(
-    outcome: Outcome, rule: Rule, settings: GateConfig, outcomes: Sequence[Outcome]
+    outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     return Remedy(
         setting="gate.policy.not_compared",
@@ -93,7 +93,7 @@ def _not_compared(
 
 
 _REMEDIES: dict[
-    Verdict, Callable[[Outcome, Rule, GateConfig, Sequence[Outcome]], Remedy]
+    Verdict, Callable[[Outcome, Rule, GateSettings, Sequence[Outcome]], Remedy]
 ] = {
     Verdict.LIMIT: _limit,
     Verdict.REGRESSION: _regression,

@@ -4,7 +4,7 @@ from tfx_perf import metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.run import Run
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 # What is taken over the steps of a training, and says nothing after a few.
@@ -18,7 +18,7 @@ _PER_STEP = frozenset(
 
 
 def problem(
-    key: str, rule: Rule, *, candidate: Run, settings: GateConfig, before: Run | None
+    key: str, rule: Rule, *, candidate: Run, settings: GateSettings, before: Run | None
 ) -> Outcome | None:
     """Returns why a figure cannot be judged, None if it can.
 

@@ -25,7 +25,7 @@ from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
 from tfx_perf.settings import following
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
 
@@ -34,7 +34,7 @@ def evaluate(
     candidate: Run,
     *,
     ledger: Ledger,
-    settings: GateConfig,
+    settings: GateSettings,
     remeasured: Remeasured | None = None,
 ) -> GateRecord:
     """Decides whether a run may be pushed; see docs/gate.md.
@@ -183,7 +183,7 @@ def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
 
 
 def _changes(
-    rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateConfig
+    rules: Mapping[str, Rule], *, candidate: Run, ledger: Ledger, settings: GateSettings
 ) -> tuple[dict[str, Change], float]:
     """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}

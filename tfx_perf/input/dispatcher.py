@@ -2,7 +2,7 @@
 
 import socket
 
-from tfx_perf import validation
+from tfx_perf.settings import values
 
 
 def reach(address: str, *, seconds: float) -> None:
@@ -16,4 +16,4 @@ def reach(address: str, *, seconds: float) -> None:
         ValueError: `address` is none.
         OSError: nobody answers there.
     """
-    socket.create_connection(validation.grpc_address(address), seconds).close()
+    socket.create_connection(values.grpc_address(address), seconds).close()

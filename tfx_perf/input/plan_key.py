@@ -6,16 +6,16 @@ from collections.abc import Iterable
 
 import tensorflow as tf
 
-from tfx_perf import config as perf_config
 from tfx_perf import fingerprint
 from tfx_perf.hardware import identity
 from tfx_perf.input import source as source_lib
+from tfx_perf.settings.input import InputSettings
 
 _SAMPLED_BYTES = 64 * 2**10
 
 
 def plan_key(
-    source: source_lib.RecordSource, *, config: perf_config.InputConfig, training_digest: str
+    source: source_lib.RecordSource, *, settings: InputSettings, training_digest: str
 ) -> dict[str, str]:
     """Returns the parts of the key by name.
 
@@ -24,7 +24,7 @@ def plan_key(
     Args:
         source: the data. Where its files are does not count, so that data which were written
             again are recognised.
-        config: the settings of the search.
+        settings: the settings of the search.
         training_digest: of the code that consumes the data; empty if there is none.
     """
     return {
@@ -33,7 +33,7 @@ def plan_key(
             f"{source.element_spec}\n{source.options.label_key}".encode()
         ),
         **identity.identity("tfx-bsl"),
-        "settings": config.model_dump_json(),
+        "settings": settings.model_dump_json(),
         "training": training_digest,
     }
 

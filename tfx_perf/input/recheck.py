@@ -7,12 +7,12 @@ candidate gives the same examples as the default is checked anew, on these data.
 
 import time
 
-from tfx_perf import config as perf_config
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates, examination, file_state
 from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.settings.input import InputSettings
 
 _LARGEST_RATIO = 1.25  # of two amounts that are about the same
 _REFERENCE_SHARE = 0.05  # of the time budget, for reading the default; as in a search
@@ -22,7 +22,7 @@ def for_other_data(
     plan: record_lib.TuningRecord,
     source: source_lib.RecordSource,
     *,
-    config: perf_config.InputConfig,
+    settings: InputSettings,
     example_count: int | None = None,
 ) -> record_lib.TuningRecord:
     """Returns the plan as one for these data, once it has proved to serve them.
@@ -34,7 +34,7 @@ def for_other_data(
     Args:
         plan: found with the same settings, schema, code and machine.
         source: the data.
-        config: the search's budgets.
+        settings: the search's budgets.
         example_count: examples in the split, if known, for where it is too large to be read.
 
     Raises:
@@ -71,13 +71,13 @@ def for_other_data(
     examined_state = file_state.digest(endless.file_states)
     examined = examination.Examination(
         endless,
-        memory_budget_bytes=config.memory_budget_bytes or host.available_memory_bytes() // 2,
-        reference_seconds=_REFERENCE_SHARE * config.time_budget_seconds,
-        allow_weaker_shuffle=config.allow_weaker_shuffle,
+        memory_budget_bytes=settings.memory_budget_bytes or host.available_memory_bytes() // 2,
+        reference_seconds=_REFERENCE_SHARE * settings.time_budget_seconds,
+        allow_weaker_shuffle=settings.allow_weaker_shuffle,
     )
     found = examined.examine(
         candidates.make(plan.chosen, plan.parameters),
-        deadline_seconds=time.monotonic() + config.time_budget_seconds,
+        deadline_seconds=time.monotonic() + settings.time_budget_seconds,
     )
     if found.dataset is None:
         raise candidate_lib.NotApplicable(

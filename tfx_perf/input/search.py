@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfx_perf import activity
-from tfx_perf import config as perf_config
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
@@ -21,6 +20,7 @@ from tfx_perf.input import shuffle_quality as quality_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
+from tfx_perf.settings.input import InputSettings
 
 # When the phases end, as shares of the time budget.
 _REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.75, 1.0
@@ -62,7 +62,7 @@ class Search:
         self,
         source: source_lib.RecordSource,
         *,
-        config: perf_config.InputConfig,
+        settings: InputSettings,
         train: train_step_lib.TrainStep | None,
         budget: time_budget_lib.TimeBudget,
     ) -> None:
@@ -70,7 +70,7 @@ class Search:
 
         Args:
             source: endless and shuffled.
-            config: budgets and margin.
+            settings: budgets and margin.
             train: the user's train step; None to measure the pipelines alone.
             budget: for everything; the search leaves some of it.
 
@@ -78,20 +78,20 @@ class Search:
             UserError: the default cannot be read, or there are no examples.
         """
         self._source = source
-        self._config = config
+        self._settings = settings
         self._budget = budget
         self.memory_budget_bytes = (
-            config.memory_budget_bytes or host.available_memory_bytes() // 2
+            settings.memory_budget_bytes or host.available_memory_bytes() // 2
         )
         self.parameters = parameters_lib.Parameters(
-            service_address=config.service_address,
+            service_address=settings.service_address,
             unused_features=tuple(sorted(train.unused_features)) if train else (),
         )
         self._examination = examination_lib.Examination(
             source,
             memory_budget_bytes=self.memory_budget_bytes,
             reference_seconds=_REFERENCE * budget.seconds,
-            allow_weaker_shuffle=config.allow_weaker_shuffle,
+            allow_weaker_shuffle=settings.allow_weaker_shuffle,
         )
         self._in_training = in_training.InTraining(
             source, train=train, memory_budget_bytes=self.memory_budget_bytes
@@ -130,9 +130,9 @@ class Search:
 
     def _compared(self, diagnosis: diagnosis_lib.Diagnosis) -> Choice:
         """Returns the choice among the candidates that have been measured."""
-        best = choice.best_of(self.outcomes.values(), margin=self._config.margin)
+        best = choice.best_of(self.outcomes.values(), margin=self._settings.margin)
         if best is None:
-            return Choice(record_lib.DEFAULT, choice.none_is_faster(self._config.margin))
+            return Choice(record_lib.DEFAULT, choice.none_is_faster(self._settings.margin))
         name = best.name
         step = diagnosis.train_examples_per_second
         if not step or best.examples_per_second.value < _AMPLE * step.value:
@@ -147,7 +147,7 @@ class Search:
             tuned=tuned,
             deadline_seconds=self._budget.until(_COMPARED),
         )
-        return Choice(*choice.verdict(final, margin=self._config.margin), final)
+        return Choice(*choice.verdict(final, margin=self._settings.margin), final)
 
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""
@@ -212,7 +212,7 @@ class Search:
             if len(samples[name]) < measure.MIN_ROUNDS:
                 break
             better = choice.improvement(
-                samples, over=name, variants=variants, margin=self._config.margin
+                samples, over=name, variants=variants, margin=self._settings.margin
             )
             if better is None:
                 break
@@ -245,7 +245,7 @@ class Search:
         gains = self._in_training.gains_by_autotune(
             candidate,
             variant,
-            margin=self._config.margin,
+            margin=self._settings.margin,
             deadline_seconds=self._refining_deadline(),
         )
         if not gains:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import tensorflow as tf
 
 from tfx_perf import activity
-from tfx_perf import config as perf_config
 from tfx_perf.advice import Advice
 from tfx_perf.input import advice, copy_trial, diagnose, file_state, page_cache
 from tfx_perf.input import candidate as candidate_lib
@@ -20,6 +19,7 @@ from tfx_perf.input import search as search_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
+from tfx_perf.settings.input import InputSettings
 
 # When the phases before and after the search end, as shares of the time budget.
 _DIAGNOSED, _COLD, _COPIED = 0.32, 1.06, 1.1
@@ -31,7 +31,7 @@ _LOGGER = logging.getLogger(__name__)
 def tune(
     source: source_lib.RecordSource,
     *,
-    config: perf_config.InputConfig,
+    settings: InputSettings,
     train: train_step_lib.TrainStep | None = None,
     candidates: Sequence[candidate_lib.Candidate] | None = None,
     example_count: int | None = None,
@@ -48,7 +48,7 @@ def tune(
     Args:
         source: the data, with the options of the user's own code; `num_epochs` and `shuffle` are
             replaced.
-        config: budgets and margin.
+        settings: budgets and margin.
         train: the user's train step; None to measure the pipelines alone.
         candidates: what to compare with the default; None for all there are.
         example_count: examples in the split, if known, for where it is too large to be read.
@@ -56,10 +56,10 @@ def tune(
     Raises:
         UserError: the default itself cannot be read, or there are no examples.
     """
-    budget = time_budget_lib.TimeBudget(config.time_budget_seconds)
+    budget = time_budget_lib.TimeBudget(settings.time_budget_seconds)
     endless = source.replace_options(num_epochs=None, shuffle=True)
     activity.say("reading TFXIO's default")
-    search = search_lib.Search(endless, config=config, train=train, budget=budget)
+    search = search_lib.Search(endless, settings=settings, train=train, budget=budget)
     reference = search.reference
     count = reference.digest.count if reference.complete else example_count
     activity.say("finding out what holds training up")
@@ -82,12 +82,12 @@ def tune(
         chosen=found.name,
         reason=found.reason,
         parameters=search.parameters,
-        outcomes=choice_lib.judged(search.outcomes, chosen=found.name, margin=config.margin),
+        outcomes=choice_lib.judged(search.outcomes, chosen=found.name, margin=settings.margin),
         batch_size=source.options.batch_size,
         rounds=search.rounds,
-        margin=config.margin,
+        margin=settings.margin,
         memory_budget_bytes=search.memory_budget_bytes,
-        memory_budget_configured=config.memory_budget_bytes is not None,
+        memory_budget_configured=settings.memory_budget_bytes is not None,
         example_count=count,
         checked_example_count=reference.digest.count,
         file_count=len(source.files),

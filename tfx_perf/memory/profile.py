@@ -7,10 +7,10 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import activity, autograph, errors, formatting, hlo, interception
-from tfx_perf.config import MemoryConfig
 from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
 from tfx_perf.memory.progress import ProfileProgress, Work
 from tfx_perf.memory.record import Plan, ProfileRecord, StateSizes, StepMemory
+from tfx_perf.settings.memory import MemorySettings
 
 _SEARCH_FACTOR = 4
 _SEARCH_STEPS = 4
@@ -26,7 +26,7 @@ _TOO_LARGE = ("out of memory", "killed", "timed out", "not run")
 def profile(
     call: interception.FitCall,
     *,
-    config: MemoryConfig,
+    settings: MemorySettings,
     known: ProfileProgress | None = None,
     watch: Callable[[ProfileProgress], None] = lambda progress: None,
 ) -> ProfileRecord:
@@ -40,7 +40,7 @@ def profile(
 
     Args:
         call: the module's `fit`, captured before it ran.
-        config: batch sizes and memory share.
+        settings: batch sizes and memory share.
         known: what a process that was killed has left; that is not done again.
         watch: called before and after every measurement, with what there is so far.
 
@@ -51,9 +51,9 @@ def profile(
     known = known or ProfileProgress()
     try:
         with autograph.tf_keras_unconverted():
-            return _Profiling(call, config, known, watch).run()
+            return _Profiling(call, settings, known, watch).run()
     except tf.errors.OperatorNotAllowedInGraphError:  # the user's code needs the conversion
-        return _Profiling(call, config, known, watch).run()
+        return _Profiling(call, settings, known, watch).run()
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
@@ -86,23 +86,23 @@ class _Profiling:
     def __init__(
         self,
         call: interception.FitCall,
-        config: MemoryConfig,
+        settings: MemorySettings,
         known: ProfileProgress,
         watch: Callable[[ProfileProgress], None],
     ) -> None:
         self._call = call
-        self._config = config
+        self._settings = settings
         self._progress = known
         self._watch = watch
         self._trained_plan: Plan = "xla" if call.model.jit_compile else "plain"
         self._has_trained = False
         self._dataset = batches.dataset_of(call)
         self._own = batches.batch_size_of(batches.first_batch(self._dataset))
-        self._limit = limit.memory_limit(max_utilization=config.max_device_utilization)
+        self._limit = limit.memory_limit(max_utilization=settings.max_device_utilization)
 
     def run(self) -> ProfileRecord:
         self._call.model.jit_compile = False
-        others = self._config.batch_sizes or (max(1, self._own // 2), 2 * self._own)
+        others = self._settings.batch_sizes or (max(1, self._own // 2), 2 * self._own)
         self._plan(sorted({self._own, *others}))
         for size in self._progress.sizes:
             self._measure(size)
@@ -110,7 +110,7 @@ class _Profiling:
         for exponent in range(1, _SEARCH_STEPS + 1):
             peaks = _peaks(self._progress.steps)
             unmeasured = len(peaks) < len(self._progress.sizes)
-            if self._config.batch_sizes or unmeasured or prediction.growth_stands_out(peaks):
+            if self._settings.batch_sizes or unmeasured or prediction.growth_stands_out(peaks):
                 break
             size = largest * _SEARCH_FACTOR**exponent
             self._plan([size])

@@ -10,16 +10,17 @@ from tfx_perf.settings import following, gate_defaults
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
 from tfx_perf.settings.section import Section
+from tfx_perf.settings.validation import SettingError
+from tfx_perf.settings.values import Count, NotNegative, Positive, PositiveInt
 
-_PositiveInt = Annotated[int, pydantic.Field(gt=0)]
 _COST = "cost_per_million_examples"
 
 
-class GateConfig(Section):
+class GateSettings(Section):
     """PerfEvaluator.
 
     Example:
-        >>> GateConfig(rules={"mfu_ratio": Rule(min=0.3), "train_loss": None})
+        >>> GateSettings(rules={"mfu_ratio": Rule(min=0.3), "train_loss": None})
 
     Attributes:
         rules: metric key to rule; `evaluation/NAME` is a metric of Evaluator's output. A rule
@@ -48,15 +49,15 @@ class GateConfig(Section):
     rules: dict[str, Rule | None] = pydantic.Field(default_factory=dict)
     use_defaults: bool = True
     policy: Policy = Policy()
-    baseline_runs: _PositiveInt = 8
-    kept_runs: _PositiveInt = 100
+    baseline_runs: PositiveInt = 8
+    kept_runs: PositiveInt = 100
     baseline_uri: str | None = None
     fail_pipeline: bool = False
     false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
-    minimum_steps: Annotated[int, pydantic.Field(ge=0)] = 50
-    escalate_seconds: Annotated[float, pydantic.Field(ge=0)] = 0.0
+    minimum_steps: Count = 50
+    escalate_seconds: NotNegative = 0.0
     anchor: str | None = None
-    price_per_hour: Annotated[float, pydantic.Field(gt=0)] | None = None
+    price_per_hour: Positive | None = None
 
     @pydantic.field_validator("rules")
     @classmethod
@@ -65,20 +66,27 @@ class GateConfig(Section):
             if rule is not None:
                 rule.check_for(key)
             elif not _has_default(key):
-                raise ValueError(f"null takes a default rule away, and {key!r} has none")
+                raise SettingError(
+                    f"a rule for {key!r}, which has no default one that null takes away", key
+                )
         return rules
 
     @pydantic.model_validator(mode="after")
-    def _is_coherent(self) -> "GateConfig":
+    def _is_coherent(self) -> "GateSettings":
         for key, own in self.rules.items():
             has_default = self.use_defaults and _has_default(key)
             rule = own.beside(_default(key)) if own and has_default else own
             if rule and rule.lacks:
-                raise ValueError(f"a rule for {key!r} with {rule.lacks}")
+                raise SettingError(f"a rule for {key!r} with {rule.lacks}", "rules", key)
         if self.rules.get(_COST) and self.price_per_hour is None:
-            raise ValueError(f"a rule for {_COST!r} needs price_per_hour")
+            raise SettingError(
+                f"price_per_hour beside a rule for {_COST!r}",
+                "rules",
+                _COST,
+                remedy="Set gate.price_per_hour.",
+            )
         if self.kept_runs < self.baseline_runs:
-            raise ValueError("kept_runs is below baseline_runs")
+            raise ValueError("kept_runs not below baseline_runs")
         return self
 
     def rules_for(self, evaluation: Collection[str]) -> dict[str, Rule]:

@@ -41,3 +41,13 @@ Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 SecretVariables = Annotated[dict[str, str], pydantic.AfterValidator(_checked_sources)]
 # Absolute folder to the name of what is mounted there.
 Mounts = Annotated[dict[str, str], pydantic.AfterValidator(_checked_mounts)]
+
+
+def check_accelerator(name: str | None, count: int | None) -> None:
+    """Checks that a container that gets accelerators has their name and number.
+
+    Raises:
+        ValueError: one of both is missing.
+    """
+    if bool(name) != bool(count):
+        raise ValueError("accelerator and accelerator_count together")

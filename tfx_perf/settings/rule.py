@@ -1,21 +1,19 @@
 """One rule of the gate: what is asked of one metric."""
 
-import difflib
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 
-from tfx_perf import metrics
+from tfx_perf import errors, metrics
 from tfx_perf.metrics import Direction
 from tfx_perf.settings.section import Section
+from tfx_perf.settings.validation import SettingError
+from tfx_perf.settings.values import NotNegative, Positive
 
 BUDGET_MARGINS = 4.0
 """A budget that is not given, in margins."""
 
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
-
-_Positive = Annotated[float, pydantic.Field(gt=0)]
-_NotNegative = Annotated[float, pydantic.Field(ge=0)]
 
 
 class Rule(Section):
@@ -45,10 +43,10 @@ class Rule(Section):
 
     min: float | None = None
     max: float | None = None
-    margin: _NotNegative | None = None
-    budget: _Positive | None = None
-    noise: _Positive | None = None
-    scale: _NotNegative = 0.0
+    margin: NotNegative | None = None
+    budget: Positive | None = None
+    noise: Positive | None = None
+    scale: NotNegative = 0.0
     direction: Literal["lower", "higher"] | None = None
     advisory: bool = False
     optional: bool = False
@@ -58,9 +56,9 @@ class Rule(Section):
         if not self.model_fields_set:
             raise ValueError("a rule with min, max or margin")
         if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError("min is above max, so that nothing can pass")
+            raise ValueError("min not above max, so that something can pass")
         if None not in (self.budget, self.margin) and self.budget < self.margin:
-            raise ValueError("the budget is below the margin")
+            raise ValueError("a budget that is not below the margin")
         return self
 
     @pydantic.model_serializer(mode="wrap")
@@ -111,29 +109,34 @@ class Rule(Section):
         """Checks that the rule can fire for a metric.
 
         Raises:
-            ValueError: the metric is unknown, or no value or change could break the rule.
+            SettingError: the metric is unknown, or no value or change could break the rule.
         """
         try:
             metric = metrics.lookup(key)
         except KeyError as error:
-            near = difflib.get_close_matches(key, metrics.CATALOGUE, n=1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise ValueError(f"a metric of docs/metrics.md, not {key!r}{hint}") from error
+            raise SettingError(
+                f"a metric of docs/metrics.md, not {key!r}",
+                key,
+                remedy=errors.did_you_mean(key, metrics.CATALOGUE),
+            ) from error
         if self.direction and not metrics.is_evaluation(key):
-            raise ValueError(f"the direction of {key!r} is fixed: {metric.direction.value}")
+            raise SettingError(
+                f"no direction for {key!r}, whose is fixed: {metric.direction.value}", key
+            )
         lowest, highest = metric.bounds
         if self.max is not None and self.max >= highest:
-            raise ValueError(f"{key!r} is never above {highest:g}, so that max cannot fire")
+            raise SettingError(f"a max that can fire: {key!r} is never above {highest:g}", key)
         if self.min is not None and self.min <= lowest:
-            raise ValueError(f"{key!r} is never below {lowest:g}, so that min cannot fire")
+            raise SettingError(f"a min that can fire: {key!r} is never below {lowest:g}", key)
         if self.margin is None:
             return
         if self.direction_of(key) is Direction.NONE:
-            hint = "; give the rule a direction" if metrics.is_evaluation(key) else ""
-            raise ValueError(
-                f"metric {key!r} has no better direction, so it cannot regress{hint}"
+            raise SettingError(
+                f"no margin for {key!r}, which has no better direction and cannot regress",
+                key,
+                remedy="Give the rule a direction." if metrics.is_evaluation(key) else "",
             )
         if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.margin >= 1:
-            raise ValueError(f"{key!r} cannot fall by more than 100 %, so that margin cannot fire")
+            raise SettingError(f"a margin below 1: {key!r} cannot fall by more than 100 %", key)
         if self.margin == 0 and not metric.is_deterministic:
-            raise ValueError(f"{key!r} varies from run to run: a margin of 0 is noise")
+            raise SettingError(f"a margin above 0 for {key!r}, which varies from run to run", key)

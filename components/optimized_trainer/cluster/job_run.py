@@ -11,7 +11,7 @@ from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
-from tfx_perf.settings.cluster_job import ClusterJob
+from tfx_perf.settings.distribution import ClusterJob
 
 _QUOTED_LINES = 20
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a

@@ -5,7 +5,7 @@ from typing import Any
 
 from tfx_perf.components.optimized_trainer.cluster import tf_config
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
-from tfx_perf.settings.cluster_job import ClusterJob
+from tfx_perf.settings.distribution import ClusterJob
 
 DIGEST_LABEL = "tfx-perf/training"
 

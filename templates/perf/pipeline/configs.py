@@ -22,7 +22,7 @@ EVAL_STEPS = 15
 MIN_ACCURACY = 0.7
 
 # Settings of the four components of tfx-perf.
-PERF_CONFIG = PROJECT / "perf.yaml"
+SETTINGS = PROJECT / "perf.yaml"
 
 # Options of Beam for the steps that read all of the data, e.g. "--runner=FlinkRunner ...".
 BEAM_PIPELINE_ARGS = os.environ.get("BEAM_PIPELINE_ARGS", "").split()

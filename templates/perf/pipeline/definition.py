@@ -32,10 +32,10 @@ def create(
         baseline_uri: where the gate keeps its ledger of blessed runs, beside ML Metadata.
         run_label: a new label trains anew though nothing has changed.
     """
-    config = PerfConfig.from_yaml(configs.PERF_CONFIG)
+    settings = PerfConfig.from_yaml(configs.SETTINGS)
     if baseline_uri:
-        gate = config.gate.model_copy(update={"baseline_uri": baseline_uri})
-        config = config.model_copy(update={"gate": gate})
+        gate = settings.gate.model_copy(update={"baseline_uri": baseline_uri})
+        settings = settings.model_copy(update={"gate": gate})
     return create_pipeline(
         pipeline_name=pipeline_name,
         pipeline_root=pipeline_root,
@@ -50,7 +50,7 @@ def create(
         eval_config=eval_config(),
         serving_model_dir=serving_model_dir,
         metadata_connection_config=metadata_connection_config,
-        config=config,
+        config=settings,
         run_label=run_label,
         beam_pipeline_args=configs.BEAM_PIPELINE_ARGS,
     )

@@ -4,14 +4,14 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterator
 
-from tfx_perf.config import MonitoringConfig
+from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.training.monitoring.live_training import LiveTraining
 
 _LOGGER = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def serving(settings: MonitoringConfig, training: LiveTraining) -> Iterator[None]:
+def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[None]:
     """Has an HTTP server answer scrapes while the context lasts, if the settings want one.
 
     If there can be none (the port is taken, the library is missing), a warning is logged and
@@ -29,7 +29,7 @@ def serving(settings: MonitoringConfig, training: LiveTraining) -> Iterator[None
         stop()
 
 
-def _started(settings: MonitoringConfig, training: LiveTraining) -> Callable[[], None]:
+def _started(settings: MonitoringSettings, training: LiveTraining) -> Callable[[], None]:
     """Starts the server; returns what stops it."""
     if settings.metrics_port is None:
         return lambda: None

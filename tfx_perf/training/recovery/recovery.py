@@ -9,8 +9,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors, fingerprint, independent
-from tfx_perf.config import TrainingConfig
 from tfx_perf.interception import FitCall
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit_arguments import callback_list
 from tfx_perf.training.loop import Loop
@@ -79,7 +79,7 @@ class Recovery:
         call: FitCall,
         loop: Loop,
         *,
-        settings: TrainingConfig,
+        settings: TrainingSettings,
         folder: pathlib.Path | None,
         clock: SaveClock,
     ) -> None:

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any
 
-from tfx_perf.config import TrainingConfig
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.lines.base_line import KerasLine
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -37,5 +37,5 @@ class Task:
     fingerprint: dict[str, str]
     store: CheckpointStore | None
     clock: SaveClock
-    settings: TrainingConfig
+    settings: TrainingSettings
     watches: bool

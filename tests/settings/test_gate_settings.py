@@ -7,7 +7,7 @@ from tfx_perf import errors, metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.metrics import Direction
 from tfx_perf.settings import gate_defaults
-from tfx_perf.settings.gate import GateConfig
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 
 
@@ -15,24 +15,27 @@ from tfx_perf.settings.rule import Rule
     ("rules", "words"),
     [
         ({"speed": {"max": 1}}, "a metric of docs/metrics.md, not 'speed'"),
-        ({"step_time_second": {"max": 1}}, "did you mean step_time_seconds?"),
+        ({"step_time_second": {"max": 1}}, "Did you mean step_time_seconds?"),
         ({"mfu_ratio": {}}, "a rule with min, max or margin"),
         ({"setup_time_seconds": {"optional": True}}, "with min, max or margin"),
-        ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "nothing can pass"),
+        ({"mfu_ratio": {"min": 0.9, "max": 0.1}}, "min not above max, so that"),
         ({"mfu_ratio": {"max": 1.0}}, "never above 1"),
         ({"mfu_ratio": {"min": 0.0}}, "never below 0"),
         ({"step_time_seconds": {"min": -1}}, "never below 0"),
-        ({"steps_per_call": {"margin": 0.1}}, "no better direction"),
+        ({"steps_per_call": {"margin": 0.1}}, "no better direction and cannot regress"),
         ({"examples_per_second": {"margin": 1.0}}, "cannot fall by more than 100 %"),
-        ({"step_time_seconds": {"margin": 0}}, "a margin of 0 is noise"),
-        ({"step_time_seconds": {"margin": 0.1, "budget": 0.05}}, "budget is below the margin"),
+        ({"step_time_seconds": {"margin": 0}}, "a margin above 0 for"),
+        ({"step_time_seconds": {"margin": 0.1, "budget": 0.05}}, "a budget that is not below"),
         ({"setup_time_seconds": {"max": 1, "noise": 0.1}}, "with a margin, to which"),
         ({"memory_leak": {"budget": 0.1}}, "with a margin, to which"),
         ({"step_time_seconds": {"margin": 0.1, "direction": "higher"}}, "direction"),
-        ({"evaluation/example_count": {"margin": 0.1}}, "give the rule a direction"),
-        ({"parameter_count": None}, "has none"),
-        ({"cost_per_million_examples": {"max": 1}}, "needs price_per_hour"),
+        ({"evaluation/example_count": {"margin": 0.1}}, "Give the rule a direction."),
+        ({"parameter_count": None}, "has no default one"),
+        ({"cost_per_million_examples": {"max": 1}}, "Set gate.price_per_hour."),
         ({"mfu_ratio": {"mni": 1}}, "rules.mfu_ratio.mni=1"),
+        # The rule is named that is wrong, not all.
+        ({"train_loss": {"max": 1}, "mfu_ratio": {"max": 2}}, "gate.rules.mfu_ratio={'max': 2}."),
+        ({"cost_per_million_examples": {"max": 1}}, "rules.cost_per_million_examples={'max': 1}."),
     ],
 )
 def test_a_rule_that_can_never_fire_or_means_nothing_is_an_error(rules, words):
@@ -56,24 +59,24 @@ def test_a_rule_that_can_never_fire_or_means_nothing_is_an_error(rules, words):
     ],
 )
 def test_a_rule_that_can_fire_is_accepted_and_survives_json(rules):
-    config = PerfConfig.from_dict({"gate": {"rules": rules}})
-    assert PerfConfig.from_json(config.to_json("gate")).gate == config.gate
+    settings = PerfConfig.from_dict({"gate": {"rules": rules}})
+    assert PerfConfig.from_json(settings.to_json("gate")).gate == settings.gate
 
 
 def test_a_rule_stands_beside_the_default_null_takes_it_away_and_the_others_stay():
-    changed = GateConfig(rules={"step_time_seconds": Rule(max=1), "train_loss": None})
+    changed = GateSettings(rules={"step_time_seconds": Rule(max=1), "train_loss": None})
     rules = changed.rules_for(())
     assert rules["step_time_seconds"] == Rule(max=1, margin=0.03)
     assert "train_loss" not in rules
     assert rules["training_memory_bytes"] == gate_defaults.RULES["training_memory_bytes"]
-    assert GateConfig(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
+    assert GateSettings(use_defaults=False, rules={"train_loss": Rule(max=1)}).rules_for(
         ("auc",)
     ) == {"train_loss": Rule(max=1)}
 
 
 def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
     looser = Rule(margin=0.5, noise=0.1)
-    rules = GateConfig(rules={"step_time_seconds": looser}, price_per_hour=1.0).rules_for(())
+    rules = GateSettings(rules={"step_time_seconds": looser}, price_per_hour=1.0).rules_for(())
     rate, cost = rules["examples_per_second"], rules["cost_per_million_examples"]
     assert (rate.margin, rate.budget) == pytest.approx((1 / 3, 2 / 3))  # of 1.5 and 3 times
     assert (cost.margin, cost.budget) == pytest.approx((0.5, 2.0))
@@ -85,7 +88,7 @@ def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
         key: rule for key, rule in gate_defaults.RULES.items() if key in others
     }
     advisory = Rule(margin=0.03, advisory=True)
-    assert GateConfig(rules={"step_time_seconds": advisory}).rules_for(())[
+    assert GateSettings(rules={"step_time_seconds": advisory}).rules_for(())[
         "examples_per_second"
     ].advisory
 
@@ -100,7 +103,7 @@ def test_a_looser_step_time_loosens_the_figures_that_follow_from_it():
     ],
 )
 def test_other_rules_loosen_nothing_else(rules):
-    found = GateConfig(rules=rules).rules_for(())
+    found = GateSettings(rules=rules).rules_for(())
     for key in {"step_time_seconds", "examples_per_second", "mfu_ratio"} - rules.keys():
         rule, default = found[key], gate_defaults.RULES[key]
         assert (rule.margin, rule.largest_change) == (default.margin, default.largest_change)
@@ -110,8 +113,8 @@ def test_other_rules_loosen_nothing_else(rules):
 def test_a_rule_for_a_figure_that_follows_holds_as_it_is():
     own = Rule(margin=0.05)
     given = {"step_time_seconds": Rule(margin=0.5), "examples_per_second": own}
-    assert GateConfig(rules=given).rules_for(())["examples_per_second"].margin == own.margin
-    alone = GateConfig(use_defaults=False, rules={"step_time_seconds": Rule(margin=0.5)})
+    assert GateSettings(rules=given).rules_for(())["examples_per_second"].margin == own.margin
+    alone = GateSettings(use_defaults=False, rules={"step_time_seconds": Rule(margin=0.5)})
     assert set(alone.rules_for(())) == {"step_time_seconds"}
 
 
@@ -122,12 +125,12 @@ def test_every_default_rule_can_fire():
 
 def test_cost_is_ruled_only_if_the_price_is_known():
     key = "cost_per_million_examples"
-    assert key not in GateConfig().rules_for(())
-    assert key in GateConfig(price_per_hour=3.0).rules_for(())
+    assert key not in GateSettings().rules_for(())
+    assert key in GateSettings(price_per_hour=3.0).rules_for(())
 
 
 def test_quality_has_default_rules_where_the_name_says_which_way_is_better():
-    rules = GateConfig().rules_for(("auc", "example_count", "mean_squared_error"))
+    rules = GateSettings().rules_for(("auc", "example_count", "mean_squared_error"))
     assert {key for key in rules if metrics.is_evaluation(key)} == {
         "evaluation/auc", "evaluation/mean_squared_error",
     }  # fmt: skip
@@ -170,14 +173,14 @@ def test_directions_of_evaluation_metrics(name, direction):
     ],
 )  # fmt: skip
 def test_a_rule_says_what_it_says_and_the_default_the_rest(key, own, expected):
-    found = GateConfig(rules={key: Rule(**own)}).rules_for(())[key]
+    found = GateSettings(rules={key: Rule(**own)}).rules_for(())[key]
     assert found == Rule(**expected)
     text = PerfConfig.from_dict({"gate": {"rules": {key: own}}}).to_json("gate")
     assert PerfConfig.from_json(text).gate.rules_for(())[key] == found
 
 
 def test_a_rule_may_say_only_what_a_default_one_does_not():
-    settings = GateConfig(
+    settings = GateSettings(
         rules={
             "step_time_seconds": {"budget": 0.2},
             "train_loss": {"optional": True},
@@ -191,4 +194,4 @@ def test_a_rule_may_say_only_what_a_default_one_does_not():
     assert rules["memory_leak"].advisory
     assert rules["mfu_ratio"].advisory  # as the default one is
     with pytest.raises(pydantic.ValidationError, match="with min, max or margin"):
-        GateConfig(use_defaults=False, rules={"train_loss": {"optional": True}})
+        GateSettings(use_defaults=False, rules={"train_loss": {"optional": True}})

@@ -1,12 +1,18 @@
-"""The workers that a training is handed to on Kubernetes."""
+"""Settings of a training with several workers."""
 
 import pathlib
 from typing import Annotated, Any, Literal
 
 import pydantic
 
-from tfx_perf.settings.kubernetes_values import Mounts, Quantity, SecretVariables
+from tfx_perf.settings.kubernetes_values import (
+    Mounts,
+    Quantity,
+    SecretVariables,
+    check_accelerator,
+)
 from tfx_perf.settings.section import Section
+from tfx_perf.settings.values import NotEmpty, Positive, PositiveInt
 
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
@@ -42,21 +48,21 @@ class ClusterJob(Section):
     kind: Literal["TFJob", "TrainJob"] = "TFJob"
     worker_count: Annotated[int, pydantic.Field(ge=2)]
     shared_folder: str
-    image: Annotated[str, pydantic.Field(min_length=1)] | None = None
+    image: NotEmpty | None = None
     namespace: str | None = None
     runtime: str | None = None
     cpu: Quantity | None = None
     memory: Quantity | None = None
     accelerator: str | None = None
-    accelerator_count: Annotated[int, pydantic.Field(ge=1)] | None = None
+    accelerator_count: PositiveInt | None = None
     volumes: Mounts = pydantic.Field(default_factory=dict)
     environment: dict[str, str] = pydantic.Field(default_factory=dict)
     secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
     service_account: str | None = None
     node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
     tolerations: tuple[dict[str, Any], ...] = ()
-    timeout_seconds: Annotated[int, pydantic.Field(gt=0)] = 86_400
-    poll_seconds: Annotated[float, pydantic.Field(gt=0)] = 10.0
+    timeout_seconds: PositiveInt = 86_400
+    poll_seconds: Positive = 10.0
 
     @pydantic.field_validator("shared_folder")
     @classmethod
@@ -67,8 +73,7 @@ class ClusterJob(Section):
 
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "ClusterJob":
-        if bool(self.accelerator) != bool(self.accelerator_count):
-            raise ValueError("accelerator and accelerator_count belong together")
+        check_accelerator(self.accelerator, self.accelerator_count)
         if self.kind == "TFJob":
             self._check_tf_job()
         else:
@@ -77,16 +82,26 @@ class ClusterJob(Section):
 
     def _check_tf_job(self) -> None:
         if self.image is None:
-            raise ValueError("a TFJob needs an image")
+            raise ValueError("an image for a TFJob")
         if self.runtime is not None:
-            raise ValueError("a runtime is for a TrainJob")
+            raise ValueError("no runtime, which is for a TrainJob")
         shared = pathlib.PurePosixPath(self.shared_folder)
         if not any(shared.is_relative_to(folder) for folder in self.volumes):
-            raise ValueError("shared_folder must be in one of the volumes that the workers mount")
+            raise ValueError("shared_folder in one of the volumes that the workers mount")
 
     def _check_train_job(self) -> None:
         if self.runtime is None:
-            raise ValueError("a TrainJob needs the name of a TrainingRuntime, in runtime")
+            raise ValueError("for a TrainJob the name of a TrainingRuntime, in runtime")
         given = [name for name in _OF_THE_RUNTIME if getattr(self, name)]
         if given:
-            raise ValueError(f"for a TrainJob the TrainingRuntime says {', '.join(given)}")
+            raise ValueError(f"no {', '.join(given)}, which the TrainingRuntime of a TrainJob says")
+
+
+class DistributionSettings(Section):
+    """Several workers for OptimizedTrainer.
+
+    Attributes:
+        job: the job on Kubernetes that trains in OptimizedTrainer's place; None: it trains itself.
+    """
+
+    job: ClusterJob | None = None

@@ -1,0 +1,44 @@
+"""The job on a cluster that a training is handed to."""
+
+import pytest
+
+from tfx_perf import errors
+from tfx_perf.config import PerfConfig
+
+
+def _job(**changes):
+    own = {
+        "worker_count": 2, "image": "i", "shared_folder": "/a/b", "volumes": {"/a": "claim"}
+    }  # fmt: skip
+    return {"distribution": {"job": {**own, **changes}}}
+
+
+def test_a_job_on_a_cluster():
+    job = PerfConfig.from_dict(_job(cpu=2)).distribution.job
+    assert (job.kind, job.worker_count, job.cpu) == ("TFJob", 2, "2")
+    train_job = {"kind": "TrainJob", "runtime": "tfx-perf", "volumes": {}}
+    settings = PerfConfig.from_dict(_job(**train_job, tolerations=[], memory="1.5Gi"))
+    assert PerfConfig.from_json(settings.to_json("distribution")) == settings
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        (_job(worker_count=1), ["a number of at least 2", "job.worker_count=1"]),
+        (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
+        (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumes"]),
+        (_job(memory="8 GB"), ['"8Gi"', "job.memory='8 GB'"]),
+        (_job(cpu="0m"), ["above 0", "job.cpu='0m'"]),
+        (_job(image=None), ["an image for a TFJob"]),
+        (_job(runtime="x"), ["no runtime, which is for a TrainJob"]),
+        (_job(kind="TrainJob"), ["the name of a TrainingRuntime"]),
+        (_job(kind="TrainJob", runtime="x"), ["Expected no volumes, which the TrainingRuntime"]),
+        (_job(accelerator="nvidia.com/gpu"), ["accelerator and accelerator_count together"]),
+        (_job(secret_environment={"A": "b"}), ["secret/key for each variable"]),
+    ],
+)
+def test_a_job_that_cannot_be_is_refused(values, words):
+    with pytest.raises(errors.UserError) as caught:
+        PerfConfig.from_dict(values)
+    for word in words:
+        assert word in str(caught.value)

@@ -1,0 +1,63 @@
+"""Settings of OptimizedTrainer."""
+
+from typing import Any, Literal
+
+import pydantic
+
+from tfx_perf import storage
+from tfx_perf.settings.section import Section
+from tfx_perf.settings.values import Count, NotNegative, Positive, PositiveInts
+
+
+class TrainingSettings(Section):
+    """OptimizedTrainer.
+
+    Attributes:
+        trial_budget_seconds: wall time of the trials that choose the plan, beside the start
+            of their processes; 0 trains with plain `fit` and only measures.
+        steps_per_call: the numbers of steps per call from Python that are tried.
+        loss_tolerance: relative difference of the loss to plain `fit`'s that a plan may show
+            where only the loss can be compared: in another precision, with oneDNN's kernels, and
+            in models whose random numbers nobody can repeat.
+        margin: how much faster than plain `fit` a plan must be, beyond its interval.
+        seed: seeds Python, NumPy and TensorFlow before the user's code; None leaves them.
+        precision: Keras' global dtype policy while the user's code runs; None leaves it, `auto`
+            has the trials find out whether a narrower one is faster and trains the same.
+        recompute: the number of segments of the forward pass whose activations are computed
+            again in the backward pass, which takes time and saves memory; `auto`: as many as
+            are estimated to need the least memory; None keeps all activations.
+        checkpoint_folder: local folder where an interrupted training is found again; None:
+            OptimizedTrainer's own working folder, and none outside of it.
+        checkpoint_steps: steps between two checkpoints; 0 or null: not by steps.
+        checkpoint_seconds: seconds between two checkpoints, if this comes first; 0 or null:
+            not by time. Neither makes saving take more than some 2 % of the time.
+        loss_upper_bound: a loss above this ends in a rollback, as NaN and Inf do.
+        recovery_max_trials: how often training goes back and on with a safer plan.
+    """
+
+    trial_budget_seconds: NotNegative = 120.0
+    steps_per_call: PositiveInts = (10, 50)
+    loss_tolerance: Positive = 0.01
+    margin: NotNegative = 0.02
+    seed: int | None = None
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
+    recompute: int | Literal["auto"] | None = None
+    checkpoint_folder: str | None = None
+    checkpoint_steps: Count | None = 1000
+    checkpoint_seconds: NotNegative | None = 300.0
+    loss_upper_bound: float | None = None
+    recovery_max_trials: Count = 2
+
+    @pydantic.field_validator("checkpoint_folder")
+    @classmethod
+    def _is_local(cls, folder: str | None) -> str | None:
+        if folder is not None and storage.is_remote(folder):
+            raise ValueError("a local folder for checkpoints, or a mounted one")
+        return folder
+
+    @pydantic.field_validator("recompute", mode="before")
+    @classmethod
+    def _segments(cls, value: Any) -> Any:
+        if value in (None, "auto") or (type(value) is int and value > 1):
+            return value
+        raise ValueError("auto or a number of segments, at least 2")
