@@ -15,6 +15,8 @@ import tensorflow as tf
 import training_cases
 from tfx.utils import json_utils
 
+pytestmark = pytest.mark.each_choice
+
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 

@@ -26,6 +26,8 @@ from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input_report
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def examples(tmp_path: pathlib.Path) -> standard_artifacts.Examples:

@@ -23,6 +23,8 @@ from tfx_perf.components.memory_profiler import component, executor
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 
+pytestmark = pytest.mark.each_choice
+
 _SCHEMA = """
     feature { name: "number" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
     feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }

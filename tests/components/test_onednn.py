@@ -23,6 +23,8 @@ from tfx_perf.training.trials import choice
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trial_record import TrialRecord
 
+pytestmark = pytest.mark.each_choice
+
 WITH = TrainingPlan(onednn=True)
 # In the trials' process, which is not the test's.
 IS_LONG = """

@@ -17,6 +17,8 @@ from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
 from tfx_perf.config import PerfConfig
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def trainer(tmp_path):

@@ -16,6 +16,8 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.record import GateRecord
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def project(tmp_path):

@@ -11,6 +11,8 @@ from tfx_perf.components import types
 from tfx_perf.components.memory_profiler import executor
 from tfx_perf.memory.record import ProfileRecord
 
+pytestmark = pytest.mark.each_choice
+
 # The module's batch size is 10, so that 5, 10 and 20 are profiled.
 _STRIKING = """
 import os, signal, time

@@ -16,6 +16,8 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_perf import errors
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
 
+pytestmark = pytest.mark.each_choice
+
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 PROPERTIES = ("module_file", "module_path", "run_fn", "train_args", "eval_args", "custom_config")
 

@@ -15,6 +15,8 @@ from tfx_perf.input.examination import Examination
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.memory_meter import MemoryMeter
 
+pytestmark = pytest.mark.each_choice
+
 MEGABYTE = 2**20
 _SHARED = {}
 

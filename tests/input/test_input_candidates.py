@@ -15,6 +15,8 @@ from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 from tfx_perf.input import batching, candidate, candidates, fingerprint, resident
 from tfx_perf.input.limits import Limits
 
+pytestmark = pytest.mark.each_choice
+
 AMPLE = Limits(memory_bytes=2**30)
 OTHERS = [name for name in candidates.CANDIDATES if name != "default"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)

@@ -17,6 +17,8 @@ from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns
 from tfx_perf.input.examination import Examination
 from tfx_perf.input.limits import Limits
 
+pytestmark = pytest.mark.each_choice
+
 OTHERS = [name for name in CANDIDATES if name != "default"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
 DAMAGED = [name for name, case in CASES.items() if case.damaged]

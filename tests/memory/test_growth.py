@@ -5,6 +5,8 @@ import pytest
 
 from tfx_perf.memory.growth import growth_of
 
+pytestmark = pytest.mark.each_choice
+
 MIB = 2**20
 START = 1000 * MIB
 

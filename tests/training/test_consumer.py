@@ -8,6 +8,8 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.training import consumer
 
+pytestmark = pytest.mark.each_choice
+
 ROWS = 64
 
 

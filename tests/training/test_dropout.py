@@ -9,6 +9,8 @@ from model_cases import Snapshot, captured
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
+pytestmark = pytest.mark.each_choice
+
 PLANS = {
     "plain fit": PLAIN_FIT,
     "xla": TrainingPlan(steps_per_call=5, xla=True),

@@ -23,6 +23,8 @@ from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.variant import Variant
 from tfx_perf.training.trials.yardstick import Outcome, Yardstick
 
+pytestmark = pytest.mark.each_choice
+
 SEVERAL = TrainingPlan(steps_per_call=7)
 FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
 XLA = TrainingPlan(steps_per_call=7, xla=True)

@@ -34,6 +34,8 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
+pytestmark = pytest.mark.each_choice
+
 STEPS, BATCH_SIZE = 2 * model_cases.BATCHES, model_cases.BATCH_SIZE
 PLAN = TrainingPlan(steps_per_call=2)
 

@@ -16,6 +16,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import recompute
 
+pytestmark = pytest.mark.each_choice
+
 WHOLE = TrainingPlan(steps_per_call=7)
 SLICED = TrainingPlan(steps_per_call=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
 XLA = TrainingPlan(steps_per_call=7, xla=True)

@@ -18,6 +18,8 @@ from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step import recompute, segments
 from tfx_perf.training.step.segments import Activation
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def nothing_is_small(monkeypatch):

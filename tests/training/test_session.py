@@ -16,6 +16,8 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials import turns
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):

@@ -19,6 +19,8 @@ from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.trials import families
 
+pytestmark = pytest.mark.each_choice
+
 SEVERAL = TrainingPlan(steps_per_call=5)
 
 

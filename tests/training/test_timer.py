@@ -15,6 +15,8 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials import turns
 
+pytestmark = pytest.mark.each_choice
+
 
 class Clock:
     """A clock that the test sets, in place of `time.perf_counter`."""

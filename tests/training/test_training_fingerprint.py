@@ -19,6 +19,8 @@ from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import plain
 
+pytestmark = pytest.mark.each_choice
+
 # A module of users; each edit replaces a piece of it.
 SOURCE = """
 import tensorflow as tf

@@ -17,6 +17,8 @@ from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings import gate_defaults
 from tfx_perf.settings.gate import GateConfig
 
+pytestmark = pytest.mark.each_choice
+
 KEY = "training_memory_bytes"
 WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
 

@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.each_choice
+
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 
 
