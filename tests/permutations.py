@@ -5,10 +5,11 @@ every case, and most mistakes show in each case with a certain value, whatever t
 So for a test or a module that is marked
 
 * `each_choice`, `make test` keeps a smallest set of cases in which each value of each parameter
-  occurs ("each-choice coverage" in combinatorial testing), the values that there are fewer of
-  about equally often;
+  occurs ("each-choice coverage" in combinatorial testing). The two Keras packages take turns:
+  both occur where there are several cases, and one, drawn by the test's name, where there are
+  none but these two, so that over the tests of a module both occur about equally;
 * `one_case`, where even that takes too long, one case, drawn by the test's name: over the tests
-  of a module all values occur, the two Keras packages about equally.
+  of a module all values occur.
 
 The nearest marker holds: a test's own before its module's. What is kept depends on the test's
 name and parameters alone, so that a test that is run by itself runs the same cases. Without a
@@ -24,6 +25,7 @@ from collections.abc import Sequence
 import pytest
 
 MARKERS = ("each_choice", "one_case")
+KERAS_PACKAGES = ("keras", "tf_keras")
 
 
 def marker_of(item: pytest.Item) -> str | None:
@@ -37,18 +39,19 @@ def draw(name: str) -> int:
     return zlib.crc32(name.encode())
 
 
-def each_choice(cases: Sequence[frozenset]) -> list[int]:
+def each_choice(cases: Sequence[Sequence[str]]) -> list[int]:
     """Returns the positions of a smallest set of cases in which each value occurs.
 
     Of cases that add equally many values, the one whose values were kept least often is taken,
     and among these the first.
 
     Args:
-        cases: each with its values, e.g. pairs of a parameter and its value.
+        cases: the values of each, parameter by parameter; a Keras package need not occur.
     """
-    missing = frozenset().union(*cases)
+    cases = [set(enumerate(case)) for case in cases]
+    missing = {value for value in set().union(*cases) if value[1] not in KERAS_PACKAGES}
     uses, kept = collections.Counter(), []
-    while missing:
+    while missing or not kept:
         best = min(
             (n for n in range(len(cases)) if n not in kept),
             key=lambda n: (-len(cases[n] & missing), sum(uses[value] for value in cases[n])),
@@ -65,8 +68,7 @@ def kept(items: Sequence[pytest.Item]) -> list[pytest.Item]:
     if marker_of(items[0]) == "one_case":
         return items[:1]
     # The ids of each decorator and each fixture, where a row of several arguments is one value.
-    cases = [frozenset(enumerate(item.callspec._idlist)) for item in items]
-    return [items[n] for n in each_choice(cases)]
+    return [items[n] for n in each_choice([item.callspec._idlist for item in items])]
 
 
 def mark_dropped(items: Sequence[pytest.Item]) -> None:

@@ -139,7 +139,6 @@ def guarded(keras, port, monkeypatch):
     return session_with(port), Scraped(keras, port, data=fixed_batches())
 
 
-@pytest.mark.slow_where("tf_keras-observed")  # 20 s of AutoGraph on tf_keras' own functions
 @pytest.mark.parametrize("branch", [observed, planned, guarded])
 def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, branch):
     training, scraped = branch(keras, port, monkeypatch)

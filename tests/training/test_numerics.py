@@ -66,12 +66,14 @@ def assert_equal_to_plain_fit(
     return model
 
 
+@pytest.mark.one_case
 @pytest.mark.slow_where("*lstm", "tf_keras-transformer")
 @pytest.mark.parametrize("name", MODELS)
 def test_models(keras, name):
     assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_that_are_computed_again(keras, name, monkeypatch):
     copied = []
