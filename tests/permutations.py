@@ -85,6 +85,6 @@ def mark_dropped(items: Sequence[pytest.Item]) -> None:
 
 
 def costly_first(items: list[pytest.Item]) -> None:
-    """Moves modules with a marker to the front, to have no long one left for one worker."""
+    """Moves modules with a marker to the front, lest a long one is left for one worker alone."""
     costly = {item.path for item in items if marker_of(item)}
     items.sort(key=lambda item: item.path not in costly)

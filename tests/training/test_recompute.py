@@ -98,7 +98,8 @@ def peak_bytes(package, **plan):
             package,
             TrainingPlan(steps_per_call=1, **plan).model_dump_json(),
         ],
-        env={**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1"},
+        # oneDNN's workspace would depend on the processor.
+        env={**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"},
         cwd=pathlib.Path(peak_memory.__file__).parent,
         capture_output=True,
         text=True,

@@ -56,7 +56,9 @@ def verdict_on(figures, *, blessed):
     return outcome.verdict
 
 
-@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+@pytest.fixture(
+    scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
+)
 def package(request):
     return request.param
 
@@ -66,6 +68,7 @@ def alone(package):
     return figures_of(package)
 
 
+@pytest.mark.one_case  # each takes half a minute
 @pytest.mark.parametrize(
     "before", ["ballast", "other trainings", pytest.param("freed", marks=pytest.mark.slow)]
 )
