@@ -21,8 +21,6 @@ from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerRe
 from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
 
-pytestmark = pytest.mark.each_choice
-
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 
 

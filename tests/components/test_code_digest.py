@@ -15,8 +15,6 @@ from tfx.types import standard_artifacts
 from tfx_perf import metadata_store
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
 
-pytestmark = pytest.mark.each_choice
-
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 
 

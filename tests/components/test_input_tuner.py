@@ -196,6 +196,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     assert record.key == {}  # it would come out otherwise with more time
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("body", "note"),
     [

@@ -131,6 +131,7 @@ def do(tmp_path, inputs, **changes):
     return profile
 
 
+@pytest.mark.one_case
 @pytest.mark.slow_where("keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):

@@ -100,6 +100,7 @@ _RAISES_ONCE = """
 """
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("when", ["True", "len(tries) == 1"])
 def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, caplog):
     trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, trial_budget_seconds=0)

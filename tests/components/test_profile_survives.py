@@ -91,6 +91,7 @@ def test_what_was_measured_before_a_kill_is_published(trainer):
     assert profile.get_float_custom_property("step_peak_bytes") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_kill_at_the_modules_own_batch_size(line, trainer):
     profile = striking(trainer, 10, line=line)

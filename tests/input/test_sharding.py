@@ -15,7 +15,7 @@ from tensorflow.python.data.experimental.ops import distribute
 from tfx_perf.input import candidates, sharding
 from tfx_perf.input.limits import Limits
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 AMPLE = Limits(memory_bytes=2**30)
 OTHERS = [name for name in candidates.CANDIDATES if name != "default"]

@@ -5,8 +5,6 @@ import pytest
 
 from tfx_perf.memory.growth import growth_of
 
-pytestmark = pytest.mark.each_choice
-
 MIB = 2**20
 START = 1000 * MIB
 

@@ -7,8 +7,6 @@ from tfx_perf import hlo, hlo_products
 from tfx_perf.hlo_products import Product
 from tfx_perf.training import alignment
 
-pytestmark = pytest.mark.each_choice
-
 
 def product(rows=256, inner=512, columns=512, *, count=1, layer="a"):
     return Product(

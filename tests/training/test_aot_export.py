@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.training import aot_export
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 
 @pytest.mark.slow_where("keras-2", "tf_keras-None")

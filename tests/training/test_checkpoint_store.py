@@ -8,8 +8,6 @@ from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import KEPT, CheckpointStore
 
-pytestmark = pytest.mark.each_choice
-
 
 def save(store, step, text="state"):
     def fill(folder):

@@ -8,7 +8,7 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.training import consumer
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 ROWS = 64
 

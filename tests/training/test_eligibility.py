@@ -10,7 +10,7 @@ from tfx_perf.training.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.session import TrainingSession
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 
 def no_obstacle(keras):

@@ -10,7 +10,7 @@ from numeric_models import ROWS, STEPS
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 PLANS = {
     "xla": TrainingPlan(steps_per_call=7, xla=True),

@@ -6,7 +6,7 @@ import signal
 import pytest
 from interrupted import Trainings
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])

@@ -9,7 +9,7 @@ from model_cases import CASES, Snapshot, assert_same, assert_same_history, captu
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 PLANS = [TrainingPlan(steps_per_call=steps) for steps in (1, 3, 7, 50)]
 SEVEN = tf.data.experimental.assert_cardinality(7)

@@ -34,7 +34,7 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 STEPS, BATCH_SIZE = 2 * model_cases.BATCHES, model_cases.BATCH_SIZE
 PLAN = TrainingPlan(steps_per_call=2)
@@ -196,6 +196,7 @@ def test_names_and_types_are_as_prometheus_wants_them(port, monkeypatch):
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize(
     "kind", ["keras.optimizers", "tf_keras.optimizers", "tf_keras.optimizers.legacy"]
 )

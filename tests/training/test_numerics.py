@@ -16,7 +16,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import recompute
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 WHOLE = TrainingPlan(steps_per_call=7)
 SLICED = TrainingPlan(steps_per_call=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows

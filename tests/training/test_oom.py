@@ -19,7 +19,7 @@ from tfx_perf import errors
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 # Seldom, on a busy machine, a kernel of oneDNN crashes where it is given no memory.
 _TRIES = 3

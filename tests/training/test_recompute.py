@@ -18,7 +18,7 @@ from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step import recompute, segments
 from tfx_perf.training.step.segments import Activation
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 
 @pytest.fixture

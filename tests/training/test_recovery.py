@@ -22,7 +22,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 PLAN = TrainingPlan(steps_per_call=4)
 

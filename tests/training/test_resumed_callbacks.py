@@ -16,7 +16,7 @@ from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 EPOCHS = 4
 

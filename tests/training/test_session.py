@@ -16,7 +16,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials import turns
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,7 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 PLANS = {
     "plain": PLAIN_FIT,

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.one_case
 
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 
