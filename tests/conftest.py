@@ -6,16 +6,19 @@ import sys
 
 import pytest
 
+from tests import permutations
 from tfx_perf import closing
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at who is slow
 def pytest_collection_modifyitems(items):
-    """Marks as slow what `slow_where` names by the parameters in a test's id."""
+    """Marks as slow what `slow_where` names by the parameters in a test's id, and permutations."""
     for item in items:
         for marker in item.iter_markers("slow_where"):
             if any(fnmatch.fnmatch(item.callspec.id, pattern) for pattern in marker.args):
                 item.add_marker("slow")
+    permutations.mark_dropped(items)
+    permutations.costly_first(items)
 
 
 @pytest.fixture(autouse=True)

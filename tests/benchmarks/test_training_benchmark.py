@@ -95,10 +95,10 @@ def paced(tmp_path, monkeypatch):
 def test_only_one_training_runs_at_a_time(paced):
     began = time.monotonic()
     fast, slow = in_turns.train_in_turns(
-        [paced(0.002, 10**6), paced(0.006, 10**6)], rounds=3, start_seconds=60
+        [paced(0.01, 10**6), paced(0.05, 10**6)], rounds=3, start_seconds=60
     )
     spent = time.monotonic() - began
-    for (found, blocks, start), step_seconds in ((fast, 0.002), (slow, 0.006)):
+    for (found, blocks, start), step_seconds in ((fast, 0.01), (slow, 0.05)):
         assert len(blocks) == 3
         assert all(step_seconds <= seconds < 4 * step_seconds for seconds in blocks)
         assert 0 < start < spent

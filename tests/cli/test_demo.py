@@ -9,6 +9,7 @@ import pytest
 _CALL = [sys.executable, "-c", "from tfx_perf.cli.main import main; main()", "demo"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [

@@ -89,6 +89,7 @@ def test_json_has_the_nodes(tfx_perf):
     assert answer["nodes"][1]["found"][0] == "Stumble: Nothing was measured: run_fn raised."
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("code", "exit_code", "failure"), [("0", 0, None), ("3", 3, None), ("'no data'", 1, "no data")]
 )

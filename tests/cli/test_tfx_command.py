@@ -86,6 +86,7 @@ _WHERE = {  # what shows that a pipeline was created
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("engine", _FILES)
 def test_a_pipeline_is_compiled_created_listed_updated_and_deleted(tfx, created, homes, engine):
     given = ("--engine", engine, "--pipeline-path", created / _FILES[engine])

@@ -14,6 +14,8 @@ from tfx_perf.components import trainer_args
 from tfx_perf.components.input_tuner import training
 from tfx_perf.input import measure
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory):

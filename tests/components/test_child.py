@@ -13,6 +13,8 @@ import pytest
 from tfx_perf import errors
 from tfx_perf.components import child
 
+pytestmark = pytest.mark.each_choice
+
 CASES = """
 import multiprocessing, os, psutil, signal, subprocess, sys, time
 from tfx_perf import errors

@@ -15,6 +15,8 @@ import tensorflow as tf
 import training_cases
 from tfx.utils import json_utils
 
+pytestmark = pytest.mark.each_choice
+
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 
@@ -107,6 +109,7 @@ RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
     model.fit(train, steps_per_epoch=2, verbose=0)"""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "expected"),
     [
@@ -114,20 +117,17 @@ RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
             {"beginning": "import json, os", "train": RAISES},
             r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$",
         ),
-        pytest.param(
+        (
             {"template": training_cases.MODULE},
             "scope of tf.distribute.MultiWorkerMirroredStrategy.*Received: MirroredStrategy, with",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             {"template": training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")},
             "MultiWorkerMirroredStrategy.*Received: _DefaultDistributionStrategy, with",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(
+        (
             {"line": "keras", "train": training_cases.FIT},
             r"a model of tf_keras: .* Received: keras\.",
-            marks=pytest.mark.slow,
         ),
     ],
     ids=["raises", "mirrored", "none", "keras"],
@@ -430,6 +430,7 @@ def owners(cluster):
     return [each["name"] for each in cluster.made[0].manifest["metadata"]["ownerReferences"]]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
 def test_the_job_ends_with_the_pod_that_submitted_it(kind, trainer, cluster, tmp_path, in_pod):
     in_pod("trainer-1")
@@ -467,6 +468,7 @@ def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("obstacle", ["rights", "name", "namespace"])
 def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, cluster, tmp_path, in_pod):
     in_pod("trainer-1")
@@ -482,6 +484,7 @@ def test_a_pod_that_cannot_be_the_owner(obstacle, trainer, cluster, tmp_path, in
     assert (pathlib.Path(trainer.model.uri) / "Format-Serving" / "saved_model.pb").exists()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
 def test_the_operator_ends_a_job_that_nobody_waits_for(
     kind, trainer, cluster, tmp_path, monkeypatch

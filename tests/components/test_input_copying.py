@@ -11,6 +11,8 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.components.input_tuner import copying
 
+pytestmark = pytest.mark.each_choice
+
 # One worker thread, two threads, two processes.
 RUNNERS = {
     "in_memory": [],

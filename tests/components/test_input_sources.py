@@ -17,6 +17,8 @@ from tfx_perf import errors
 from tfx_perf.components.input_tuner import sources
 from tfx_perf.input import candidate, candidates, fingerprint, limits, record
 
+pytestmark = pytest.mark.each_choice
+
 TESTDATA = pathlib.Path(tfx.__file__).parent / "components" / "testdata"
 NAMES = ("columns", "block_reader", "serialized_cache")
 AMPLE = limits.Limits(memory_bytes=2**30)

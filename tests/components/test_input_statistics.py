@@ -11,6 +11,8 @@ from tensorflow_metadata.proto.v0 import schema_pb2
 
 from tfx_perf.components.input_tuner import statistics
 
+pytestmark = pytest.mark.each_choice
+
 COUNT = 3000
 
 

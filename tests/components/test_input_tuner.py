@@ -28,6 +28,8 @@ from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
 from tfx_perf.report import input_report
 from tfx_perf.settings.input import InputSettings
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def examples(tmp_path: pathlib.Path) -> standard_artifacts.Examples:
@@ -196,6 +198,7 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     assert record.key == {}  # it would come out otherwise with more time
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("body", "note"),
     [

@@ -9,6 +9,8 @@ import training_cases
 
 from tfx_perf.training.recovery import save_clock
 
+pytestmark = pytest.mark.each_choice
+
 # Ends once after the fourth of six epochs; the best loss by its measure is the first.
 TRAIN = """
     import os

@@ -14,6 +14,8 @@ from tfx_perf.components.memory_profiler import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory.record import ProfileRecord
 
+pytestmark = pytest.mark.each_choice
+
 _MODULE = """
 import {line} as keras
 import tensorflow as tf

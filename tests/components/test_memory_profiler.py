@@ -24,6 +24,8 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
 from tfx_perf.memory.record import ProfileRecord
 
+pytestmark = pytest.mark.each_choice
+
 _SCHEMA = """
     feature { name: "number" type: FLOAT presence { min_fraction: 1 } shape { dim { size: 1 } } }
     feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
@@ -130,6 +132,7 @@ def do(tmp_path, inputs, **changes):
     return profile
 
 
+@pytest.mark.one_case
 @pytest.mark.slow_where("keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):

@@ -24,6 +24,8 @@ from tfx_perf.training.trials import choice
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trial_record import TrialRecord
 
+pytestmark = pytest.mark.each_choice
+
 WITH = TrainingPlan(onednn=True)
 # In the trials' process, which is not the test's.
 IS_LONG = """
@@ -189,6 +191,7 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert logs == {"trials.log", "onednn-on.log", "onednn-off.log"}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("beginning", ["", IS_LONG + HAS_LITTLE_MEMORY], ids=["short", "large"])
 def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)

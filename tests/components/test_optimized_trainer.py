@@ -17,6 +17,8 @@ from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
 from tfx_perf.config import PerfConfig
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def trainer(tmp_path):
@@ -98,6 +100,7 @@ _RAISES_ONCE = """
 """
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("when", ["True", "len(tries) == 1"])
 def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, caplog):
     trainer.run(module={"train": _RAISES_ONCE.format(when=when)}, trial_budget_seconds=0)

@@ -1,6 +1,5 @@
 """PerfEvaluator in real pipelines: with Evaluator's blessing, and with people's decisions."""
 
-import itertools
 import pathlib
 
 import database_servers
@@ -15,6 +14,8 @@ from tfx_perf.gate import history
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.record import GateRecord
+
+pytestmark = pytest.mark.each_choice
 
 
 @pytest.fixture
@@ -39,7 +40,8 @@ def project_anywhere(request, tmp_path):
         yield Project(tmp_path, connection=connection, database=url)
 
 
-@pytest.mark.parametrize(("quality", "perf"), list(itertools.product([0, 1], repeat=2)))
+@pytest.mark.parametrize("quality", [0, 1])
+@pytest.mark.parametrize("perf", [0, 1])
 def test_both_blessings_decide_on_pushing_and_only_evaluators_on_the_next_baseline(
     project, quality, perf
 ):

@@ -6,6 +6,8 @@ import pytest
 import tensorflow as tf
 import training_cases
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def trainer(tmp_path):

@@ -12,6 +12,8 @@ from tfx_perf.components.memory_profiler import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory.record import ProfileRecord
 
+pytestmark = pytest.mark.each_choice
+
 # The module's batch size is 10, so that 5, 10 and 20 are profiled.
 _STRIKING = """
 import os, signal, time
@@ -90,6 +92,7 @@ def test_what_was_measured_before_a_kill_is_published(trainer):
     assert profile.get_float_custom_property("step_peak_bytes") > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_kill_at_the_modules_own_batch_size(line, trainer):
     profile = striking(trainer, 10, line=line)
@@ -154,6 +157,7 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
     assert record.largest_batch_size is None
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "reason",
     [

@@ -20,6 +20,8 @@ from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import choice
 
+pytestmark = pytest.mark.each_choice
+
 
 def context_of(node):
     return base_executor.BaseExecutor.Context(

@@ -22,6 +22,8 @@ from tfx_perf.components import (
     trainer_args,
 )
 
+pytestmark = pytest.mark.each_choice
+
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
 PROPERTIES = ("module_file", "module_path", "run_fn", "train_args", "eval_args", "custom_config")
 

@@ -18,6 +18,8 @@ from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans, previous
 from tfx_perf.training.record import TrainingRecord
 
+pytestmark = pytest.mark.each_choice
+
 IN_CHILD = f"os.getpid() != {os.getpid()}"
 # A layer that ends its process where XLA compiles it; nothing in Python can catch that.
 ABORTS_UNDER_XLA = f"""

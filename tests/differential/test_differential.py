@@ -14,6 +14,8 @@ from .cases import Case
 from .checking import Checker
 from .strategies import cases
 
+pytestmark = pytest.mark.each_choice
+
 _EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl").read_text().splitlines()
 _SEED = 17  # of the few that are drawn every time
 _FEW, _MANY = 6, 1000

@@ -13,6 +13,8 @@ from .cases import Case
 from .checking import Checker
 from .strategies import cases
 
+pytestmark = pytest.mark.each_choice
+
 _FOLDER = pathlib.Path(__file__).parent
 _EXAMPLES = (_FOLDER / "examples.jsonl").read_text().splitlines()
 _SEED = 17  # of the few that are drawn every time

@@ -11,6 +11,8 @@ from tests.fuzzing.failures import Failures
 from .cases import Case
 from .memory import MemoryChecker, cases
 
+pytestmark = pytest.mark.each_choice
+
 _MANY = 50
 
 

@@ -9,6 +9,8 @@ from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.stage import Stage
 from tfx_perf.statistics import Interval
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture
 def four_cpus(monkeypatch):

@@ -13,6 +13,8 @@ from tfx_perf.input import apply, candidates, file_state, fingerprint
 from tfx_perf.input.candidates import CANDIDATES
 from tfx_perf.input.record import TuningRecord
 
+pytestmark = pytest.mark.each_choice
+
 
 def plan(chosen, *, memory_budget_bytes=2**30, configured=True):
     return TuningRecord(

@@ -7,6 +7,8 @@ from tfx_perf.input.final import FinalComparison
 from tfx_perf.input.record import CandidateOutcome
 from tfx_perf.statistics import Interval
 
+pytestmark = pytest.mark.each_choice
+
 
 def interval(low, value, high):
     return Interval(value=value, low=low, high=high)

@@ -14,6 +14,8 @@ from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.statistics import Interval
 
+pytestmark = pytest.mark.each_choice
+
 AMPLE = Limits(memory_bytes=2**30)
 
 

@@ -10,6 +10,8 @@ from tfx_perf.input import diagnose, measure
 from tfx_perf.input.diagnosis import Diagnosis
 from tfx_perf.input.stage import Stage
 
+pytestmark = pytest.mark.each_choice
+
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):

@@ -15,6 +15,8 @@ from tfx_perf.input.examination import Examination
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.memory_meter import MemoryMeter
 
+pytestmark = pytest.mark.each_choice
+
 MEGABYTE = 2**20
 _SHARED = {}
 
@@ -118,6 +120,7 @@ def test_weaker_shuffle_is_dropped_unless_allowed(size, examined, make_source):
     assert allowed.outcome.shuffle.mixing_ratio < 0.5
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", CANDIDATES)
 def test_no_candidate_of_ours_shuffles_worse(name, examined):
     reason = examined.examine(CANDIDATES[name]()).outcome.reason

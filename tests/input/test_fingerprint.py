@@ -5,6 +5,8 @@ import tensorflow as tf
 
 from tfx_perf.input import fingerprint
 
+pytestmark = pytest.mark.each_choice
+
 
 def rows(values, *, batch_size=4):
     values = tf.constant(values)

@@ -15,6 +15,8 @@ from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 from tfx_perf.input import batching, candidate, candidates, fingerprint, resident
 from tfx_perf.input.limits import Limits
 
+pytestmark = pytest.mark.each_choice
+
 AMPLE = Limits(memory_bytes=2**30)
 OTHERS = [name for name in candidates.CANDIDATES if name != "default"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
@@ -72,6 +74,7 @@ def test_batches_span_epochs_as_the_defaults_do(name, drop_final_batch, make_sou
     assert sorted(flat(found)[:230]) == list(range(230))
 
 
+@pytest.mark.one_case
 @every_candidate
 @pytest.mark.parametrize("num_epochs", [None, 2])
 def test_cardinality_is_the_defaults(name, num_epochs, make_source, built):
@@ -97,6 +100,7 @@ def test_order_differs_by_epoch_and_by_iterator(name, make_source, built):
     assert first[:230] != sorted(first[:230])
 
 
+@pytest.mark.one_case
 @every_candidate
 def test_users_repeat_shuffles_anew(name, make_source, built):
     found = flat(numbers(built(name, make_source(num_epochs=1)).repeat(2)))
@@ -131,6 +135,7 @@ def seeded_orders(folder):
     return {name: flat(numbers(build(name, source))) for name in OTHERS}
 
 
+@pytest.mark.one_case
 @every_candidate
 @pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
 def test_sparse_features_are_the_defaults(name, options, make_source, built):
@@ -203,6 +208,7 @@ def test_columns_are_not_copied_into_the_graph(split_folder):
     assert len(iterators) == 2
 
 
+@pytest.mark.one_case
 @every_candidate
 @pytest.mark.parametrize("options", [{"num_epochs": 1}, {}])
 def test_ragged_features_are_the_defaults(name, options, make_source, built):
@@ -215,6 +221,7 @@ def test_ragged_features_are_the_defaults(name, options, make_source, built):
         assert found["words"].to_list() == expected["words"].to_list()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["block_reader", "parallel_reader", "serialized_cache"])
 def test_needs_a_parser(name, make_source):
     source = make_source()
@@ -223,6 +230,7 @@ def test_needs_a_parser(name, make_source):
         build(name, unparsed)
 
 
+@pytest.mark.one_case
 @every_candidate
 def test_memory_limit(name, make_source):
     with pytest.raises(candidate.NotApplicable, match="the budget is 100 B"):

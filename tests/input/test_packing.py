@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tfx_perf.input import assembling, column, packing
 
+pytestmark = pytest.mark.each_choice
+
 
 def spec(dtype, *shape):
     return tf.TensorSpec([None, *shape], dtype)

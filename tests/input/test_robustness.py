@@ -17,6 +17,8 @@ from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns
 from tfx_perf.input.examination import Examination
 from tfx_perf.input.limits import Limits
 
+pytestmark = pytest.mark.each_choice
+
 OTHERS = [name for name in CANDIDATES if name != "default"]
 every_candidate = pytest.mark.parametrize("name", OTHERS)
 DAMAGED = [name for name, case in CASES.items() if case.damaged]
@@ -104,6 +106,7 @@ def test_no_files_at_all(make_source, tmp_path):
             examination(make_source(folder=folder))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", SOUND)
 def test_sound_splits_are_examined_without_complaint(case, source_of, monkeypatch):
     monkeypatch.setattr(equivalence, "_MAX_EPOCHS", 2)
@@ -148,6 +151,7 @@ def test_other_errors_are_told_as_they_are(late_damage):
     assert search.reason(RuntimeError(), seconds=60) == "RuntimeError: RuntimeError"
 
 
+@pytest.mark.one_case
 @every_candidate
 def test_strings_come_through_unchanged(name, source_of):
     source = source_of("non-UTF-8 strings", num_epochs=1)
@@ -168,6 +172,7 @@ def test_mixed_compression_rules_a_candidate_out(source_of):
         BlockReader().build(source_of("mixed compression"), limits=Limits(memory_bytes=2**30))
 
 
+@pytest.mark.one_case
 @every_candidate
 def test_endless_training_on_nothing_ends_as_the_defaults_does(name, source_of):
     source = source_of("zero examples")

@@ -17,6 +17,8 @@ from tfx_perf.input import candidate, candidates, fingerprint
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
 
+pytestmark = pytest.mark.each_choice
+
 AMPLE = Limits(memory_bytes=2**30)
 COMMAND = [str(pathlib.Path(sys.executable).with_name("tfx-perf")), "data-service"]
 WORKER = ("worker", "--dispatcher")

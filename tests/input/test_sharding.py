@@ -15,6 +15,8 @@ from tensorflow.python.data.experimental.ops import distribute
 from tfx_perf.input import candidates, sharding
 from tfx_perf.input.limits import Limits
 
+pytestmark = pytest.mark.one_case
+
 AMPLE = Limits(memory_bytes=2**30)
 OTHERS = [name for name in candidates.CANDIDATES if name != "default"]
 EVERY = list(range(230))

@@ -11,6 +11,8 @@ from tfx_perf.input.candidate import NotApplicable
 from tfx_perf.input.candidates.columns import Columns
 from tfx_perf.input.limits import Limits
 
+pytestmark = pytest.mark.one_case
+
 TABLES = "columns", "serialized_cache"
 STREAMS = "block_reader", "parallel_reader"
 

@@ -9,6 +9,8 @@ import tensorflow as tf
 from tfx_perf.input import permutation
 from tfx_perf.input.shuffle_quality import ShuffleQuality, file_order_deviation
 
+pytestmark = pytest.mark.each_choice
+
 COUNT = 12_000
 IN_ORDER = np.random.default_rng(1).permutation(COUNT).astype(np.int64)  # fingerprints
 

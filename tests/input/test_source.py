@@ -6,6 +6,8 @@ from record_data import PLACED_SCHEMA, RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 from tfx_perf.input import candidates, fingerprint, limits
 from tfx_perf.input import source as source_lib
 
+pytestmark = pytest.mark.each_choice
+
 SCHEMAS = {
     "dense": SCHEMA,
     "lists": SPARSE_SCHEMA,

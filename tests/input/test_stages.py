@@ -10,6 +10,8 @@ from tfx_bsl.tfxio import raw_tf_record
 
 from tfx_perf.input import measure, prefixes, stages
 
+pytestmark = pytest.mark.each_choice
+
 EXAMPLE_STAGES = ["read", "decompress", "shuffle", "batch", "parse", "rename"]
 
 

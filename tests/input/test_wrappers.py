@@ -12,6 +12,8 @@ from tfx_perf.input.candidates import projection
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
 
+pytestmark = pytest.mark.one_case
+
 AMPLE = Limits(memory_bytes=2**30)
 OURS = [name for name in candidates.CANDIDATES if name != "default"]
 EVERYWHERE = [

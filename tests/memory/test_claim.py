@@ -5,6 +5,8 @@ import pytest
 from tfx_perf.memory import claim
 from tfx_perf.memory.record import Footprint, StepMemory
 
+pytestmark = pytest.mark.each_choice
+
 MIB = 2**20
 
 

@@ -7,6 +7,8 @@ import tf_keras
 
 from tfx_perf import hlo
 
+pytestmark = pytest.mark.each_choice
+
 LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
 
 

@@ -5,6 +5,8 @@ import pytest
 from tfx_perf.memory import prediction
 from tfx_perf.memory.peak import StepPeak
 
+pytestmark = pytest.mark.each_choice
+
 
 def test_line_and_largest_batch():
     line = prediction.predict({10: StepPeak((1100,)), 20: StepPeak((1150, 1200))})

@@ -15,6 +15,8 @@ from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory_report
 from tfx_perf.settings.memory import MemorySettings
 
+pytestmark = pytest.mark.each_choice
+
 LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
 
 CONVOLUTION_WEIGHTS = 4 * (9 * 3 * 16 + 16 + 9 * 16 * 16 + 16 + 16 + 1)

@@ -3,6 +3,18 @@ import importlib
 import pytest
 
 from tests import busy_machine
+from tfx_perf import autograph
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_traces():
+    """Spares each process the 20 s in which AutoGraph converts tf_keras itself.
+
+    With the conversion, as users have it, run the trainings of test_loop.py and those that are
+    drawn at random.
+    """
+    with autograph.tf_keras_unconverted():
+        yield
 
 
 @pytest.fixture(params=["keras", "tf_keras"])

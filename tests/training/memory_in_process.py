@@ -10,7 +10,7 @@ import sys
 import model_cases
 import numpy as np
 
-from tfx_perf import interception
+from tfx_perf import autograph, interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.session import TrainingSession
 
@@ -24,7 +24,7 @@ def trained(keras, *, width):
     layers = [keras.layers.Dense(width, activation="relu") for _ in range(3)]
     model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)])
     model.compile("adam", "mse")
-    with interception.intercepting_fit(session.fit):
+    with interception.intercepting_fit(session.fit), autograph.tf_keras_unconverted():
         model.fit(model_cases.regression().repeat(), steps_per_epoch=60, verbose=0)
     return session.record.figures()
 

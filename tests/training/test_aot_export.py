@@ -10,6 +10,8 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.training import aot_export
 
+pytestmark = pytest.mark.one_case
+
 
 @pytest.mark.slow_where("keras-2", "tf_keras-None")
 @pytest.mark.parametrize("rows", [2, None])

@@ -15,6 +15,8 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
+pytestmark = pytest.mark.one_case
+
 PLAN = TrainingPlan(steps_per_call=7)
 EPOCH_HOOKS = ("on_train_begin", "on_train_end", "on_epoch_begin", "on_epoch_end")
 EPOCH_HOOKS += ("on_test_begin", "on_test_end")

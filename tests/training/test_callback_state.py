@@ -10,6 +10,8 @@ import pytest
 
 from tfx_perf.training.recovery.callback_state import CallbackState
 
+pytestmark = pytest.mark.each_choice
+
 
 def mine_of(keras):
     class Mine(keras.callbacks.Callback):

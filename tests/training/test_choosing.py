@@ -19,6 +19,8 @@ from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant
 
+pytestmark = pytest.mark.one_case
+
 FIVE = TrainingPlan(steps_per_call=5)
 
 

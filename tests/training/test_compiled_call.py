@@ -14,6 +14,8 @@ from tfx_perf.training.recovery import recovery
 from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.preparation import Preparation
 
+pytestmark = pytest.mark.each_choice
+
 PLAN = TrainingPlan(steps_per_call=7, xla_call=True)
 
 

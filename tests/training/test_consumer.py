@@ -8,6 +8,8 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.training import consumer
 
+pytestmark = pytest.mark.one_case
+
 ROWS = 64
 
 

@@ -9,6 +9,8 @@ from tfx_perf import errors
 from tfx_perf.training.direct_iterators import FitIterators
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
 
+pytestmark = pytest.mark.each_choice
+
 ROWS, BATCH, PASSES = 10, 2, 3
 BATCHES = ROWS // BATCH
 

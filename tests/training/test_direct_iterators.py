@@ -9,6 +9,8 @@ from model_cases import captured
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
+pytestmark = pytest.mark.one_case
+
 
 @pytest.mark.parametrize("plan", [PLAIN_FIT, TrainingPlan(steps_per_call=3)], ids=str)
 def test_a_training_does_not_wait(keras, plan, monkeypatch):

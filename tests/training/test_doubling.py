@@ -1,6 +1,7 @@
 """Twice the batch: measured where that is worth it, and left alone where it is not."""
 
 import model_cases
+import pytest
 from model_cases import captured
 
 from tfx_perf.statistics import Interval
@@ -8,6 +9,8 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import doubling, turns
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trial_record import TrialRecord
+
+pytestmark = pytest.mark.each_choice
 
 PLAN = TrainingPlan(steps_per_call=5)
 

@@ -9,6 +9,8 @@ from model_cases import Snapshot, captured
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
+pytestmark = pytest.mark.one_case
+
 PLANS = {
     "plain fit": PLAIN_FIT,
     "xla": TrainingPlan(steps_per_call=5, xla=True),
@@ -63,6 +65,7 @@ def test_the_rate_holds_and_every_step_has_its_own_mask(keras, plan):
     assert abs(agreement - by_chance) < 0.05
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("plan", PLANS)
 def test_in_keras_3_the_same_seed_gives_the_same_masks(plan):
     call = masks(keras3)

@@ -10,6 +10,8 @@ from tfx_perf.training.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.session import TrainingSession
 
+pytestmark = pytest.mark.one_case
+
 
 def no_obstacle(keras):
     callbacks = [

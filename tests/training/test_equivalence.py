@@ -23,6 +23,8 @@ from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.variant import Variant
 from tfx_perf.training.trials.yardstick import Outcome, Yardstick
 
+pytestmark = pytest.mark.one_case
+
 SEVERAL = TrainingPlan(steps_per_call=7)
 FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
 XLA = TrainingPlan(steps_per_call=7, xla=True)
@@ -225,6 +227,7 @@ def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
     assert rule.exceeded(lost, loss_tolerance=0.01).name == "logs['loss']"
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_differs_unless_plain_fits_is_not_either(bad):
     reference, other = (Outcome(values(weight=[1.0, each]), {}) for each in (2.0, bad))

@@ -12,6 +12,8 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.session import TrainingSession
 
+pytestmark = pytest.mark.each_choice
+
 HOLD = """
 import sys, time
 from tfx_perf.training.recovery.folder_lock import FolderLock

@@ -14,6 +14,8 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
 
+pytestmark = pytest.mark.one_case
+
 FUSED = TrainingPlan(steps_per_call=7, fused_update=True)
 FUSED_XLA_SLICED = TrainingPlan(steps_per_call=7, xla=True, micro_batches=3, fused_update=True)
 

@@ -10,6 +10,8 @@ from numeric_models import ROWS, STEPS
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 
+pytestmark = pytest.mark.one_case
+
 PLANS = {
     "xla": TrainingPlan(steps_per_call=7, xla=True),
     "xla in slices": TrainingPlan(steps_per_call=7, xla=True, micro_batches=3),

@@ -6,6 +6,8 @@ import signal
 import pytest
 from interrupted import Trainings
 
+pytestmark = pytest.mark.one_case
+
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
 def trainings(request, tmp_path_factory):

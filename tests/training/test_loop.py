@@ -9,9 +9,16 @@ from model_cases import CASES, Snapshot, assert_same, assert_same_history, captu
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
+pytestmark = pytest.mark.one_case
+
 PLANS = [TrainingPlan(steps_per_call=steps) for steps in (1, 3, 7, 50)]
 SEVEN = tf.data.experimental.assert_cardinality(7)
 XLA = TrainingPlan(steps_per_call=7, xla=True)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick_traces():
+    """Overrides what spares other modules the conversion of tf_keras."""
 
 
 def compare(call, plans, *, step_count):
@@ -32,6 +39,7 @@ def compare(call, plans, *, step_count):
         assert int(call.model.optimizer.iterations.numpy()) == step_count
 
 
+@pytest.mark.one_case
 @pytest.mark.slow_where("*convolutions", "*several_outputs", "*embeddings", "*weight")
 @pytest.mark.parametrize("name", CASES)
 def test_every_plan_gives_what_plain_fit_gives(keras, name):

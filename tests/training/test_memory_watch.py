@@ -15,6 +15,8 @@ from tfx_perf.settings.gate_defaults import RULES
 from tfx_perf.training import memory_watch
 from tfx_perf.training.session import TrainingSession
 
+pytestmark = pytest.mark.each_choice
+
 _SETTINGS = PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
 
 

@@ -34,6 +34,8 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
+pytestmark = pytest.mark.one_case
+
 STEPS, BATCH_SIZE = 2 * model_cases.BATCHES, model_cases.BATCH_SIZE
 PLAN = TrainingPlan(steps_per_call=2)
 
@@ -137,7 +139,6 @@ def guarded(keras, port, monkeypatch):
     return session_with(port), Scraped(keras, port, data=fixed_batches())
 
 
-@pytest.mark.slow_where("tf_keras-observed")  # 20 s of AutoGraph on tf_keras' own functions
 @pytest.mark.parametrize("branch", [observed, planned, guarded])
 def test_what_is_served_is_what_the_record_will_say(keras, port, monkeypatch, branch):
     training, scraped = branch(keras, port, monkeypatch)
@@ -195,6 +196,7 @@ def test_names_and_types_are_as_prometheus_wants_them(port, monkeypatch):
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize(
     "kind", ["keras.optimizers", "tf_keras.optimizers", "tf_keras.optimizers.legacy"]
 )

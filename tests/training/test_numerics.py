@@ -16,6 +16,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import recompute
 
+pytestmark = pytest.mark.one_case
+
 WHOLE = TrainingPlan(steps_per_call=7)
 SLICED = TrainingPlan(steps_per_call=7, micro_batches=3)  # 3 + 3 + 2 of 8 rows
 XLA = TrainingPlan(steps_per_call=7, xla=True)
@@ -64,12 +66,14 @@ def assert_equal_to_plain_fit(
     return model
 
 
+@pytest.mark.one_case
 @pytest.mark.slow_where("*lstm", "tf_keras-transformer")
 @pytest.mark.parametrize("name", MODELS)
 def test_models(keras, name):
     assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_that_are_computed_again(keras, name, monkeypatch):
     copied = []

@@ -14,6 +14,8 @@ import tensorflow as tf
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.plain_data import is_packed, packed, same, unpacked
 
+pytestmark = pytest.mark.each_choice
+
 VALUES = [
     None,
     True,

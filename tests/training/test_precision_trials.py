@@ -15,6 +15,8 @@ from tfx_perf.training.trials import choosing, turns
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.short_trainings import ShortTrainings
 
+pytestmark = pytest.mark.each_choice
+
 NARROW = "mixed_bfloat16"
 
 

@@ -22,6 +22,8 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials.choice import PlanChoice
 
+pytestmark = pytest.mark.one_case
+
 PLAN = TrainingPlan(steps_per_call=4)
 
 

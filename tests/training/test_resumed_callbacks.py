@@ -16,6 +16,8 @@ from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
+pytestmark = pytest.mark.one_case
+
 EPOCHS = 4
 
 

@@ -16,6 +16,8 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials import turns
 
+pytestmark = pytest.mark.one_case
+
 
 @pytest.fixture(autouse=True)
 def short_blocks(monkeypatch):
@@ -196,7 +198,7 @@ def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
     started = time.perf_counter()
     session.fit(captured(model, data, steps_per_epoch=20, epochs=1))
     training_seconds = 20 * 0.15
-    assert time.perf_counter() - started < 6.0 + training_seconds + 5.0
+    assert time.perf_counter() - started < 6.0 + training_seconds + 15.0
     assert session.record.plan.is_plain_fit
     assert all((trial.plan.steps_per_call or 0) <= 3 for trial in session.record.trials)
 

@@ -19,6 +19,8 @@ from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.trials import families
 
+pytestmark = pytest.mark.one_case
+
 SEVERAL = TrainingPlan(steps_per_call=5)
 
 
@@ -95,6 +97,7 @@ def tried(loop, model):
     return families.families(model, loop, settings=settings, step_seconds=0.001)
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("name", OWN_GRADIENTS)
 def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
     model = model_cases.dense(tf_keras)

@@ -17,6 +17,8 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
+pytestmark = pytest.mark.each_choice
+
 LENGTHS = (1, 5, 10, 25, "endless", "unknown 7", "unknown 12")
 STEPS_PER_EPOCH = (None, 4, 5, 25)
 PER_EXECUTION = (1, 2, 5, 10)

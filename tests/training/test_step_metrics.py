@@ -11,6 +11,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 
+pytestmark = pytest.mark.one_case
+
 PLANS = (
     TrainingPlan(steps_per_call=7),
     TrainingPlan(steps_per_call=7, xla=True),

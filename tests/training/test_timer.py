@@ -15,6 +15,8 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials import turns
 
+pytestmark = pytest.mark.each_choice
+
 
 class Clock:
     """A clock that the test sets, in place of `time.perf_counter`."""
@@ -168,8 +170,9 @@ def test_turns_run_what_the_schedule_asks_for(keras):
     changes = [name for name, after in zip(calls, [*calls[1:], None], strict=True) if name != after]
     assert changes == ["quick", "slow", "quick", "slow"]
     assert calls.count("slow") == 2 * turns.BLOCK_CALLS
-    assert blocks[1::2] == pytest.approx([0.06, 0.06], rel=0.5)
-    assert blocks[0::2] == pytest.approx([0.03, 0.03], rel=0.5)
+    # Per step, and a sleep may end late.
+    assert all(0.03 <= seconds < 0.15 for seconds in blocks[0::2])
+    assert all(0.06 <= seconds < 0.18 for seconds in blocks[1::2])
 
 
 def test_the_peak_of_memory_is_of_the_time_since_the_reset():

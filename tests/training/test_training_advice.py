@@ -13,6 +13,8 @@ from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.step.quick_function import QuickFunction
 from tfx_perf.training.xla_account import XlaAccount
 
+pytestmark = pytest.mark.each_choice
+
 MISALIGNED = Misalignment(
     layer="model/dense",
     product="(8 x 4) (4 x 100)",

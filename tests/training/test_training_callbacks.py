@@ -16,6 +16,8 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
+pytestmark = pytest.mark.one_case
+
 PLANS = {
     "plain": PLAIN_FIT,
     "four": TrainingPlan(steps_per_call=4),

@@ -19,6 +19,8 @@ from tfx_perf.training.recovery import training_fingerprint
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import plain
 
+pytestmark = pytest.mark.one_case
+
 # A module of users; each edit replaces a piece of it.
 SOURCE = """
 import tensorflow as tf
@@ -259,6 +261,7 @@ def with_two_optimizers(tf_keras):
     return model
 
 
+@pytest.mark.each_choice
 @pytest.mark.parametrize("make", [with_a_vocabulary, with_two_optimizers])
 def test_what_only_tf_keras_has_is_trained(make):
     import tf_keras

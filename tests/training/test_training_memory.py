@@ -17,6 +17,8 @@ from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings import gate_defaults
 from tfx_perf.settings.gate import GateSettings
 
+pytestmark = pytest.mark.each_choice
+
 KEY = "training_memory_bytes"
 WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
 
@@ -54,7 +56,9 @@ def verdict_on(figures, *, blessed):
     return outcome.verdict
 
 
-@pytest.fixture(scope="module", params=["keras", "tf_keras"])
+@pytest.fixture(
+    scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
+)
 def package(request):
     return request.param
 
@@ -64,6 +68,7 @@ def alone(package):
     return figures_of(package)
 
 
+@pytest.mark.one_case  # each takes half a minute
 @pytest.mark.parametrize(
     "before", ["ballast", "other trainings", pytest.param("freed", marks=pytest.mark.slow)]
 )

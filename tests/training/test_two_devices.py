@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.one_case
+
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 
 

@@ -13,6 +13,8 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.fit_key import fit_key
 
+pytestmark = pytest.mark.each_choice
+
 PLAN = TrainingPlan(steps_per_call=2)
 ROWS, BATCH_SIZE, WIDTH = 640, 8, 16
 

@@ -2,10 +2,13 @@
 
 import functools
 
+import pytest
 import tensorflow as tf
 
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.lines.variables import named_variables
+
+pytestmark = pytest.mark.each_choice
 
 
 def model_with_hidden_state(keras):

@@ -19,6 +19,8 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.fit_key import fit_key
 
+pytestmark = pytest.mark.each_choice
+
 COMPILED = TrainingPlan(steps_per_call=2, xla=True)
 BATCH_SIZE = 24  # of 80 rows: the fourth batch has 8
 

@@ -59,7 +59,7 @@ def programs(request: pytest.FixtureRequest) -> pathlib.Path:
 
 def test_the_dag_is_what_pipeline_and_settings_say(programs, tmp_path):
     dag = _described(programs, tmp_path, settings=_SETTINGS)
-    assert dag["seconds"] < 1.0
+    assert dag["seconds"] < 5.0  # Airflow gives up after 30
     assert (dag["dag_id"], dag["schedule"], dag["tags"]) == ("light", "0 3 * * *", ["nightly"])
     assert dag["start_date"].startswith("2025-05-01T00:00:00")
     assert (dag["catchup"], dag["max_active_runs"]) == (False, 1)
