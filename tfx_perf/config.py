@@ -219,7 +219,7 @@ class PerfConfig(_Section):
     @classmethod
     def of(cls, config: "PerfConfig | Mapping[str, Any] | None") -> "PerfConfig":
         """Returns the configuration itself, or what `from_dict` makes of it."""
-        return config if isinstance(config, cls) else cls.from_dict(config)
+        return config if isinstance(config, PerfConfig) else cls.from_dict(config)
 
     @classmethod
     def from_yaml(cls, path: str | pathlib.Path) -> "PerfConfig":
