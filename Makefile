@@ -7,7 +7,8 @@
 #   make first-hour   what docs/first_hour.md says, done by uv and by pip, about 40 minutes
 #   make differential   trainings drawn at random against plain fit: CASES=200 KERAS=tf_keras SEED=7
 #   make differential-input   input candidates on examples drawn at random: CASES=200 SEED=7
-#   make lint     the linter
+#   make lint     the linter and the type checker
+#   make test-tfx121   the tests with TFX 1.21, in a root of Debian 13: TESTS=tests/gate
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
 #   make benchmark-gate    how often the gate is wrong, beside other tools, about half an hour
@@ -53,8 +54,19 @@ differential-input: setup
 	$(BIN)/python -m tests.differential_input --shrink --cases $(CASES) --seed $(SEED)
 	$(BIN)/python -m tests.differential_input --memory --cases $(CASES) --seed $(SEED)
 
+# mypy finds packages where their names say, not by the map in setup.py: links put them there.
 lint: setup
 	$(BIN)/ruff check .
+	@rm -rf .types/tfx_perf
+	@mkdir -p .types/tfx_perf
+	@ln -s $(CURDIR)/tfx_perf/* $(addprefix $(CURDIR)/,components kubeflow pipelines templates) .types/tfx_perf
+	$(BIN)/mypy
+
+# The other line of TFX, on a machine whose C library is too old for it.
+.PHONY: test-tfx121
+TESTS :=
+test-tfx121:
+	@.ci/debian_13 "$(TESTS)"
 
 # For Fashion-MNIST install Debian's package dataset-fashion-mnist before; else it is skipped.
 benchmark-input: setup
@@ -81,7 +93,7 @@ lock: $(OWN_UV)
 	sed -e '/--hash=/d' -e '/^ *#/d' -e 's/ \\$$//' requirements.lock > constraints.txt
 
 clean:
-	rm -rf $(VENV) .uv .airflow build dist *.egg-info .pytest_cache .ruff_cache
+	rm -rf $(VENV) .uv .airflow .debian-13 .types build dist *.egg-info .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --target, because the Python of a distribution may refuse other installs (PEP 668).

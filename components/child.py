@@ -72,7 +72,7 @@ def run_in_child(
         request.write_text(json.dumps(asked))
         code = None
         try:
-            if from_server:
+            if from_server and log_path is not None:
                 order = {
                     "target": target,
                     "request": str(request),
@@ -92,7 +92,7 @@ def run_in_child(
                 )
         except subprocess.TimeoutExpired as error:
             raise errors.TimedOutError(
-                f"{target} did not end within {formatting.format_seconds(timeout_seconds)}.{where}"
+                f"{target} did not end within {formatting.format_seconds(error.timeout)}.{where}"
             ) from error
         if not response.exists():
             raise errors.ProcessEndedError(f"{target} {_ending(code)}.{where}")

@@ -40,14 +40,14 @@ class ChildServer:
         order: Mapping[str, Any],
         *,
         environment: Mapping[str, str],
-        timeout_seconds: float,
+        timeout_seconds: float | None,
     ) -> int | None:
         """Runs a child to its end and returns its exit code, negative if a signal ended it.
 
         Args:
             order: for `_serve`: `target`, `request`, `response`, `log`, `environment`.
             environment: of the server. If it is another than the last time, so is the server.
-            timeout_seconds: of the child.
+            timeout_seconds: of the child; None: it may take any time.
 
         Returns:
             None if no child could be started, and a fresh interpreter must do.
@@ -101,7 +101,7 @@ class ChildServer:
             self._process = None
 
     def _awaited(
-        self, started: "subprocess.Popen[bytes]", pid: int, timeout_seconds: float
+        self, started: "subprocess.Popen[bytes]", pid: int, timeout_seconds: float | None
     ) -> int | None:
         in_time = False
         try:

@@ -70,10 +70,11 @@ def _files(spec: machinery.ModuleSpec) -> list[tuple[str, bytes]]:
     """Returns the relative name and the content of each of a module's files."""
     folders = map(pathlib.Path, spec.submodule_search_locations or ())
     files = [file for folder in folders for file in sorted(_modules_below(folder))]
-    if files or not spec.has_location:
+    if files or not spec.has_location or spec.origin is None:
         return files
     origin = pathlib.Path(spec.origin)
-    data = origin.read_bytes() if origin.is_file() else spec.loader.get_data(spec.origin)
+    loader: Any = spec.loader  # of a zip archive
+    data = origin.read_bytes() if origin.is_file() else loader.get_data(spec.origin)
     return [(origin.name, data)]
 
 

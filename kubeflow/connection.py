@@ -56,9 +56,9 @@ class Connection:
         logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            kfp = _import_kfp()
+            base: Any = _import_kfp().Client
 
-            class Client(kfp.Client):
+            class Client(base):
                 """Asks for the server's health once; the retries are ours."""
 
                 def get_kfp_healthz(self, sleep_duration: int = 5) -> Any:

@@ -90,7 +90,7 @@ def missing(nodes: Sequence[base_node.BaseNode]) -> set[str]:
     Args:
         nodes: of the pipeline.
     """
-    named = {
+    named: set[Any] = {
         getattr(channel, "producer_component_id", None)
         for node in nodes
         for channel in node.inputs.values()

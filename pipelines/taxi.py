@@ -17,7 +17,7 @@ from tfx.tools.cli import labels
 from tfx.tools.cli.handler import template_handler
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import interception
+from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
@@ -76,7 +76,10 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
         with interception.intercepting_fit(observer.observe):
             super().Do(input_dict, output_dict, exec_properties)
         folder = pathlib.Path(artifact_utils.get_single_uri(output_dict["model_run"]))
-        observer.record.write(folder / STOCK_FILE)
+        measured = observer.record
+        if measured is None:
+            raise errors.MeasurementError("The fit of the stock Trainer could not be measured.")
+        measured.write(folder / STOCK_FILE)
 
 
 def write_project(folder: pathlib.Path, *, batch_size: int) -> None:

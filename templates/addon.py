@@ -15,6 +15,7 @@ from tfx_perf.templates import copying, training_step
 
 _MODULE = "perf_components"
 _NAMES = "perf_blessing, perf_nodes"
+_Placed = ast.stmt | ast.expr | ast.keyword  # nodes that have a place in the text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,7 +74,8 @@ class Addition:
         # Without the signature, the byte order mark is a character, as `git apply` needs it.
         encoding = self.encoding.removesuffix("-sig") if existing else "utf-8"
         lines = difflib.unified_diff(
-            *(_lines(data.decode(encoding)) for data in (before, self._content(path))),
+            _lines(before.decode(encoding)),
+            _lines(self._content(path).decode(encoding)),
             f"a/{path}" if existing else "/dev/null",
             f"b/{path}",
         )
@@ -196,19 +198,19 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
     def insert(line: int, column: int, text: str) -> None:
         edits.append((line, column, column, text))
 
-    def insert_line(line: int, text: str, like: ast.AST | None = None) -> None:
+    def insert_line(line: int, text: str, like: _Placed | None = None) -> None:
         indent = _indent(lines, like) if like else ""
         insert(line, 0, f"{indent}{text}{line_end}")
 
     assignment, listing = step.assignment, step.listing
     replace(assignment.targets[0], f"{step.trainer}, {_NAMES}")
-    replace(assignment.value.func, f"{_MODULE}.train")
+    replace(step.call.func, f"{_MODULE}.train")
     if step.outermost is not assignment:  # under a condition: the names must exist without it
         insert_line(step.outermost.lineno, f"{_NAMES} = None, []", step.outermost)
     if isinstance(listing, ast.Name):
         insert(listing.end_lineno, listing.end_col_offset, ", *perf_nodes")
     else:
-        owner = ast.unparse(listing.value.func.value)
+        owner = training_step.grown(listing.value)
         insert_line(listing.end_lineno + 1, f"{owner}.extend(perf_nodes)", listing)
     for pusher in step.pushers:
         if _has_infra_blessing(pusher):
@@ -227,13 +229,13 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
     return _edited(step.source.path, lines, edits, line_end)
 
 
-def _indent(lines: list[str], node: ast.AST) -> str:
+def _indent(lines: list[str], node: _Placed) -> str:
     """Returns white space as wide as what is before a node; a tab stays one."""
     before = lines[node.lineno - 1].encode()[: node.col_offset].decode()  # ast counts bytes
     return re.sub(r"[^\t]", " ", before.rpartition("\f")[2])  # a form feed begins the count anew
 
 
-def _after(lines: list[str], last: ast.AST, call: ast.Call) -> str:
+def _after(lines: list[str], last: ast.expr | ast.keyword, call: ast.Call) -> str:
     """Returns what is between a call's last argument and its end, without comments."""
     rest = lines[last.end_lineno - 1 : call.end_lineno]
     rest[-1] = rest[-1].encode()[: call.end_col_offset].decode()

@@ -7,6 +7,7 @@ import pathlib
 import re
 import tokenize
 from collections.abc import Iterator
+from typing import TypeGuard, cast
 
 from tfx_perf import errors
 
@@ -59,14 +60,19 @@ class TrainingStep:
     source: Source
     assignment: ast.Assign
     outermost: ast.stmt
-    listing: ast.stmt | ast.Name
+    listing: ast.Expr | ast.Name
     pushers: tuple[ast.Call, ...]
     last_import_line: int
 
     @property
+    def call(self) -> ast.Call:
+        """`Trainer(...)`."""
+        return cast("ast.Call", self.assignment.value)
+
+    @property
     def trainer(self) -> str:
         """The name that the trainer has."""
-        return self.assignment.targets[0].id
+        return ast.unparse(self.assignment.targets[0])
 
 
 def find(project: pathlib.Path) -> TrainingStep:
@@ -182,7 +188,7 @@ def _dotted(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _is_call_of(node: ast.AST, name: str) -> bool:
+def _is_call_of(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     """Returns whether a node calls TFX's own component, not that of a cloud."""
     if not isinstance(node, ast.Call):
         return False
@@ -204,7 +210,7 @@ def _trainers(module: ast.Module) -> list[ast.Assign]:
 def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> TrainingStep:
     scope = _scope(module, assignment)
     _check(source.path, scope, assignment)
-    name = assignment.targets[0].id
+    name = ast.unparse(assignment.targets[0])
     return TrainingStep(
         source=source,
         assignment=assignment,
@@ -217,7 +223,7 @@ def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> Trainin
 
 def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, assignment: ast.Assign) -> None:
     """Raises UserError if a Trainer is made in a way that no rule here covers."""
-    call = assignment.value
+    call = cast("ast.Call", assignment.value)
     given = {keyword.arg for keyword in call.keywords}
     if call.args or "custom_executor_spec" in given:
         what = "custom_executor_spec" if "custom_executor_spec" in given else "one without a name"
@@ -244,7 +250,7 @@ def _last_import_line(module: ast.Module) -> int:
     return min(node.lineno for node in [first, *getattr(first, "decorator_list", [])]) - 1
 
 
-def _holds(node: ast.AST, wanted: ast.AST) -> bool:
+def _holds(node: ast.stmt, wanted: ast.stmt) -> bool:
     return node.lineno <= wanted.lineno and wanted.end_lineno <= node.end_lineno
 
 
@@ -257,7 +263,7 @@ def _scope(module: ast.Module, assignment: ast.Assign) -> ast.Module | ast.Funct
     return max(functions, key=lambda node: node.lineno, default=module)
 
 
-def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> ast.stmt | ast.Name:
+def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> ast.Expr | ast.Name:
     parents = {child: node for node in ast.walk(scope) for child in ast.iter_child_nodes(node)}
     takers = dict(_takers(scope, name, parents))
     if not takers:
@@ -280,17 +286,19 @@ def _listing(source: Source, scope: ast.Module | ast.FunctionDef, name: str) -> 
 
 def _takers(
     scope: ast.AST, name: str, parents: dict[ast.AST, ast.AST]
-) -> Iterator[tuple[ast.stmt | ast.Name, str | None]]:
+) -> Iterator[tuple[ast.Expr | ast.Name, str | None]]:
     """Yields where a list takes a name, and who holds the list."""
     for node in ast.walk(scope):
         if isinstance(node, ast.List):
-            item = next((each for each in node.elts if _dotted(each) == name), None)
+            names = (each for each in node.elts if isinstance(each, ast.Name) and each.id == name)
+            item = next(names, None)
             if item is not None:
                 yield item, _holder(node, parents)
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
             call = node.value
-            if _grown(call) and call.func.attr == "append" and [*map(_dotted, call.args)] == [name]:
-                yield node, _grown(call)
+            appends = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
+            if appends and [*map(_dotted, call.args)] == [name]:
+                yield node, grown(call)
 
 
 def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
@@ -308,14 +316,14 @@ def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
         return ast.unparse(parent.targets[0])
     if isinstance(parent, ast.AnnAssign):
         return ast.unparse(parent.target)
-    return _grown(parent)
+    return grown(parent)
 
 
 def _is_through_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] in _THROUGH_CALLS
 
 
-def _grown(node: ast.AST) -> str | None:
+def grown(node: ast.AST) -> str | None:
     """Returns the variable whose list a node adds to."""
     if isinstance(node, ast.AugAssign):
         return ast.unparse(node.target)
@@ -335,11 +343,11 @@ def _likelihood(holder: str | None, scope: ast.AST, parents: dict[ast.AST, ast.A
         reached |= more
     if _GIVEN in reached:
         return 3
-    grown = {_grown(node) for node in ast.walk(scope)}
+    grown = {grown(node) for node in ast.walk(scope)}
     return 2 if reached & {_RETURNED, *grown} else 1
 
 
-def _check_starts_line(source: Source, listing: ast.stmt | ast.Name) -> None:
+def _check_starts_line(source: Source, listing: ast.Expr | ast.Name) -> None:
     line = lines_of(source.text)[listing.lineno - 1]
     before = line.encode()[: listing.col_offset]
     if isinstance(listing, ast.stmt) and before.strip():

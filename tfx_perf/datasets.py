@@ -130,7 +130,7 @@ def stages(dataset: tf.data.Dataset) -> list[Stage]:
         if type(each).__name__ in _ORDERLY:
             continue
         sizes = [getattr(each, name, None) for name in ("_batch_size", "_buffer_size", "_count")]
-        wrapped = (getattr(each, "_functions", None) or list)()
+        wrapped: list[Any] = (getattr(each, "_functions", None) or list)()
         functions = [function._func for function in wrapped if hasattr(function, "_func")]
         name = type(each).__name__.replace("Parallel", "")
         found.append(Stage(name, [int(n) for n in sizes if n is not None], functions))

@@ -154,7 +154,7 @@ class Likeness:
         if _is_installed(function):
             return {}  # all of a package would hang on it
         names = sorted(set(_names(function.__code__)))
-        found = {}
+        found: dict[str, Any] = {}
         for name in names:
             value = function.__globals__.get(name)
             if isinstance(value, types.ModuleType):

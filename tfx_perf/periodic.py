@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 
 @contextlib.contextmanager
-def calling(work: Callable[[], None], *, seconds: float) -> Iterator[None]:
+def calling(work: Callable[[], object], *, seconds: float) -> Iterator[None]:
     """Has a thread call `work` at intervals while the context lasts; it has returned afterwards.
 
     Args:

@@ -16,6 +16,8 @@ from tfx_perf import records
 
 _SEED = 20260101
 _RESAMPLES = 2000
+
+Samples = Sequence[float] | np.ndarray
 _FEWEST = 6  # samples that have an interval of 95 % for their median
 # The bootstrap holds all resamples at once: 16 bytes times this times `_RESAMPLES`.
 _MOST_RESAMPLED = 1000
@@ -60,7 +62,7 @@ class Interval(records.Record):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> Interval:
+def median_interval(samples: Samples, *, confidence: float = 0.95) -> Interval:
     """Returns the median of `samples` with its interval.
 
     With fewer than six samples the interval is their range.
@@ -88,7 +90,7 @@ def median_interval(samples: Sequence[float], *, confidence: float = 0.95) -> In
     )
 
 
-def relative_standard_error(samples: Sequence[float]) -> float | None:
+def relative_standard_error(samples: Samples) -> float | None:
     """Returns the standard error of the mean over the mean; None of fewer than two samples."""
     values = np.asarray(samples, dtype=float)
     if values.size < 2 or not values.mean():
@@ -97,7 +99,7 @@ def relative_standard_error(samples: Sequence[float]) -> float | None:
 
 
 def ratio_interval(
-    numerators: Sequence[float], denominators: Sequence[float], *, confidence: float = 0.95
+    numerators: Samples, denominators: Samples, *, confidence: float = 0.95
 ) -> Interval:
     """Returns the median of paired ratios with its interval.
 

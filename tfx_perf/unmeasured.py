@@ -1,5 +1,6 @@
 """What stands where a component had nothing to measure."""
 
+import pathlib
 from typing import ClassVar
 
 import upath
@@ -25,7 +26,7 @@ class Unmeasured(records.Record):
     reason: str
 
 
-def reason_in(folder: str | upath.UPath) -> str | None:
+def reason_in(folder: str | pathlib.Path | upath.UPath) -> str | None:
     """Returns why an artifact's folder has no figures; None if nothing says so.
 
     Raises:

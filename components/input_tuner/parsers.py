@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2
@@ -15,7 +15,7 @@ from tfx_bsl.tfxio import tensor_representation_util
 from tfx_perf.input import apply, source
 
 _Features = dict[str, Any]
-_Schema = schema_pb2.Schema | None
+_Schema: TypeAlias = "schema_pb2.Schema | None"
 # Turns serialised records into the features that are not left out.
 _ParseFeatures = Callable[[tf.Tensor, _Schema, frozenset[str]], _Features]
 
@@ -61,7 +61,7 @@ def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> so
     return parser
 
 
-def _parse_examples(serialized: tf.Tensor, schema: _Schema, unused: frozenset[str]) -> _Features:
+def _parse_examples(serialized: tf.Tensor, schema: Any, unused: frozenset[str]) -> _Features:
     """Parses tf.Examples; a tensor's name and its column's differ if the schema says so."""
     types = {feature.name: feature.type for feature in schema.feature}
     config, name_by_key = {}, {}

@@ -10,7 +10,7 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
@@ -27,10 +27,10 @@ _SHOWN_VALUES = 5
 _COMMON = (
     "num_non_missing", "num_missing", "min_num_values", "max_num_values", "tot_num_values",
 )  # fmt: skip
-_OF_NUMBERS = ("mean", "std_dev", "num_zeros", "min", "max")
-_OF_STRINGS = ("unique", "invalid_utf8_count")
+_OF_NUMBERS: tuple[str, ...] = ("mean", "std_dev", "num_zeros", "min", "max")
+_OF_STRINGS: tuple[str, ...] = ("unique", "invalid_utf8_count")
 
-_Statistics = statistics_pb2.DatasetFeatureStatistics
+_Statistics: TypeAlias = statistics_pb2.DatasetFeatureStatistics
 
 
 def compare(

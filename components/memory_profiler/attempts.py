@@ -145,13 +145,16 @@ class Attempts:
 
         Args:
             size: to train on.
-            last: what was trained on before; a step is taken to need time by its examples.
+            last: what was trained on before; a step is taken to need time by its examples. If
+                its time is not known, any size is worth a try.
             took_seconds: from the start of its process to the end, most of which may be for
                 tracing, whatever the size.
         """
         left_seconds = min(
             self._deadline - time.monotonic(), _FOOTPRINT_SHARE * self._settings.timeout_seconds
         )
+        if last.step_seconds is None:
+            return size
         steps_seconds = footprint.STEPS * last.step_seconds
         most = int(last.batch_size * (left_seconds - took_seconds + steps_seconds) / steps_seconds)
         if most < size and most < _WORTH_IT * last.batch_size:

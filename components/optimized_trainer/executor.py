@@ -46,8 +46,9 @@ class Executor(base_executor.BaseExecutor):
         arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
-        if job.settings.distribution.job:
-            cluster_training.train(job, output_dict, context=self._context)
+        cluster_job = job.settings.distribution.job
+        if cluster_job:
+            cluster_training.train(job, output_dict, settings=cluster_job, context=self._context)
             return
         origin = artifacts.origin_of(self._context, input_dict)
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(

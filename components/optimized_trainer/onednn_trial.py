@@ -3,6 +3,7 @@
 import logging
 import pathlib
 import time
+from typing import Any
 
 from tfx_perf import errors, statistics
 from tfx_perf.components import in_turns
@@ -14,7 +15,7 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.contender import speed_reason
 from tfx_perf.training.trials.equivalence import relative_difference
-from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.trial_record import Status, TrialRecord
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -58,7 +59,8 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
         log_folder=log_folder,
         environment=onednn.ON if is_faster else {},
     )
-    if is_faster:
+    assert found is not None  # only what may be put off is
+    if is_faster and without is not None:
         found = _with_onednn(found, without, tried)
     else:
         found = found.model_copy(update={"trials": (*found.trials, tried)})
@@ -108,7 +110,8 @@ def _judged(
     first, again = off.losses
     difference, spread = (relative_difference(loss, first) for loss in (*on.losses, again))
     allowed = settings.loss_tolerance + 2 * spread
-    status, reason = "slower", speed_reason(ratio, PLAIN_FIT)
+    status: Status = "slower"
+    reason = speed_reason(ratio, PLAIN_FIT)
     if not difference <= allowed:  # also if it is NaN
         status = "different"
         reason = f"loss differs by {difference:.1%} from {PLAIN_FIT}'s, allowed {allowed:.1%}"
@@ -154,7 +157,7 @@ def _with_onednn(found: PlanChoice, without: TrialRecord, tried: TrialRecord) ->
 
 def _against(tried: TrialRecord, other: TrialRecord) -> TrialRecord:
     """Returns a record whose speed-up over plain `fit` with oneDNN is one over it without."""
-    update = {"plan": other.plan.model_copy(update={"onednn": True})}
+    update: dict[str, Any] = {"plan": other.plan.model_copy(update={"onednn": True})}
     if other.speedup is not None:
         bounds = ("value", "low", "high")
         update["speedup"] = statistics.Interval(

@@ -14,7 +14,7 @@ from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training import meters, precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.plan import DtypePolicy, TrainingPlan
 from tfx_perf.training.trials import choice, choosing, doubling
 from tfx_perf.training.trials.trial_record import TrialRecord
 
@@ -86,7 +86,7 @@ def choose_plan(
             keras_line.set_random_seed(training.seed)
         run_fn(arguments)
 
-    others = {}
+    others: dict[DtypePolicy, interception.FitCall] = {}
     for name in precision.candidates() if training.precision == "auto" else ():
         # One after the other and before the user's own: their scopes must not be within it.
         try:

@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 worker=worker.index, seconds=time.time(), message=message, is_users=is_users
             )
         )
-        if is_users:
+        if isinstance(error, errors.UserError):
             return _said(error)
         _LOGGER.exception("The training failed.")
         return _EXIT_FAILURE

@@ -11,14 +11,16 @@ from tfx_perf import fingerprint, metrics, storage, unmeasured
 from tfx_perf.components.perf_evaluator import quality
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
+from tfx_perf.input.record import TuningRecord
 from tfx_perf.memory import record as memory_record
+from tfx_perf.memory.record import ProfileRecord
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
-_OPTIONAL_RECORDS = {
-    "memory_profile": (memory_record.ProfileRecord, memory_record.FILE_NAME),
-    "input_plan": (input_record.TuningRecord, input_record.FILE_NAME),
+_OPTIONAL_RECORDS: dict[str, tuple[type[ProfileRecord] | type[TuningRecord], str]] = {
+    "memory_profile": (ProfileRecord, memory_record.FILE_NAME),
+    "input_plan": (TuningRecord, input_record.FILE_NAME),
 }
 _WARM_UP_STEPS = 20
 _QUANTILES = 41  # every 2.5 %

@@ -7,6 +7,7 @@ its own, and the nodes after it read what the newest successful attempt made.
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from typing import TypeAlias
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -18,7 +19,7 @@ _CONTEXT_TYPE = "tfx_perf.attempt"
 _NODE = constants.NODE_CONTEXT_TYPE_NAME
 _RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
 
-_Channel = pipeline_pb2.InputSpec.Channel
+_Channel: TypeAlias = pipeline_pb2.InputSpec.Channel
 
 
 @dataclasses.dataclass(frozen=True)

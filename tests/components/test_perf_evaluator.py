@@ -20,13 +20,9 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.record import GateRecord
 
-<<<<<<< HEAD
-SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
-=======
 pytestmark = pytest.mark.each_choice
 
-CONFIG = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
->>>>>>> h-tests
+SETTINGS = PerfConfig.from_dict({"gate": {"rules": {"step_time_seconds": {"margin": 0.25}}}})
 FAST, SLOW = 0.010, 0.020
 
 

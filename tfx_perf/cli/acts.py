@@ -74,6 +74,7 @@ def record(
     from tfx_perf.gate import history
     from tfx_perf.gate.act import Act
     from tfx_perf.gate.ledger import Ledger
+    from tfx_perf.gate.run import Run
 
     if not reason.strip():
         raise errors.UserError("Expected a reason in words. Received: reason=''.")
@@ -94,7 +95,7 @@ def record(
         time=_now_after(act.time for act in known.acts if act.is_about(run)),
         reason=reason.strip(),
     )
-    if changes:
+    if changes and isinstance(run, Run):
         places[0].add(Ledger(entries=(run,), acts=(act,)))
     if as_json:
         terminal.show_json({**act.model_dump(mode="json"), "recorded": changes})
@@ -175,7 +176,8 @@ def _find(
         if (run.pipeline, run.node, run.run_id) not in in_ledger
         and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
-    found = names.pick_run(name, [*others, *known.runs], pipeline=pipeline, node=node)
+    runs: list[Run | metadata.Run] = [*others, *known.runs]
+    found = names.pick_run(name, runs, pipeline=pipeline, node=node)
     if isinstance(found, Run) or kind == "unbless":
         return found
     if "PerfEvaluation" not in found.folders:

@@ -55,12 +55,12 @@ def deploy_command(
     ):
         from tfx_perf.pipelines.airflow import AirflowSettings, deploy, home
 
-        dags_folder = home.dags_folder(dags_folder)  # before the pipeline, which imports TFX
+        place = home.dags_folder(dags_folder)  # before the pipeline, which imports TFX
         settings = AirflowSettings.from_yaml(settings_path) if settings_path else AirflowSettings()
         if not settings.container:
             settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})
         deployed = deploy(
-            _load(pipeline, pathlib.Path(folder)), dags_folder=dags_folder, settings=settings
+            _load(pipeline, pathlib.Path(folder)), dags_folder=place, settings=settings
         )
     if as_json:
         terminal.show_json({"dag_id": deployed.name, "folder": str(deployed)})

@@ -82,14 +82,14 @@ def _show(runs: "list[Run]", found: "Comparison") -> None:
         rows = _table("Time of training, largest difference first", "difference")
         for part in found.times:
             sign = "-" if part.seconds < 0 else "+"
-            figures = map(formatting.format_seconds, (part.before, part.after, abs(part.seconds)))
-            before, after, difference = figures
+            shown = (part.before or 0.0, part.after or 0.0, abs(part.seconds))
+            before, after, difference = map(formatting.format_seconds, shown)
             rows.add_row(part.name, before, after, sign + difference)
         terminal.show(rows)
     if found.figures:
         rows = _table("Figures, largest factor first", "change")
-        for difference in found.figures:
-            rows.add_row(*_row(difference))
+        for changed in found.figures:
+            rows.add_row(*_row(changed))
         terminal.show(rows)
     equal = "figure is" if found.equal_count == 1 else "figures are"
     terminal.show(f"{found.equal_count} further {equal} equal.")

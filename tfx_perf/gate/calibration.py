@@ -140,6 +140,6 @@ def _metric(
 
 
 def _noise(key: str, scale: float, runs: Sequence[Run]) -> float | None:
-    known = [run.figure(key) for run in runs if run.figure(key) is not None]
+    known = [figure for run in runs if (figure := run.figure(key)) is not None]
     scale = max(scale, abs(float(np.mean(known)))) if known else 0.0
     return float(np.std(known, ddof=1)) / scale if scale and len(known) > 1 else None

@@ -111,7 +111,7 @@ class Change:
 
     def threshold(self, level: float) -> float:
         """Returns by how much a figure must be worse to be a regression, in its unit."""
-        margin = self.rule.margin * self.scale
+        margin = self.rule.smallest_change * self.scale
         return margin if self.is_exact else max(margin, self.prediction.half_width(level))
 
     def outcome(self, *, level: float, smallest_level: float) -> Outcome:
@@ -149,7 +149,7 @@ class Change:
     def _judge(self, allowed: float, interval: float, *, level: float) -> tuple[Verdict, str]:
         shown = functools.partial(formatting.format_value, self.key)
         found = f"{shown(self.value)} is {self._against_baseline(shown(self.baseline))}"
-        is_worse = self.worse > self.rule.margin * self.scale
+        is_worse = self.worse > self.rule.smallest_change * self.scale
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the margin allows" if self.is_exact else "margin and noise allow"
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."

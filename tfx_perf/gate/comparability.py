@@ -48,7 +48,7 @@ def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
 def _trains_alike(run: Run, other: Run) -> bool:
     if run.environment.get(_BATCH_SIZE) != other.environment.get(_BATCH_SIZE):
         return False
-    counts = [one.figure(_STEPS) for one in (run, other)]
-    if None in counts or 0 in counts:
-        return counts[0] == counts[1]
-    return max(counts) <= _STEPS_RATIO * min(counts)
+    own, others = run.figure(_STEPS), other.figure(_STEPS)
+    if not own or not others:
+        return own == others
+    return max(own, others) <= _STEPS_RATIO * min(own, others)

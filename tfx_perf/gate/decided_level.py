@@ -29,7 +29,7 @@ def beginning(
     for place in reversed(range(1, len(runs))):
         usual = float(np.median(figures[:place]))
         worse = sign * (figures[place] - usual)
-        is_worse = worse > rule.margin * max(abs(usual), rule.scale)
+        is_worse = worse > rule.smallest_change * max(abs(usual), rule.scale)
         if is_worse and ledger.is_decided(runs[place]):
             return place
     return 0

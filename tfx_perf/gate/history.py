@@ -118,7 +118,7 @@ def resolved(source: str) -> str:
     folder = pathlib.Path(source)
     if "://" in source or not folder.is_dir():
         return source
-    found = []
+    found: list[pathlib.Path] = []
     for depth in range(_DEPTH):
         found = found or [each for name in _DATABASES for each in folder.glob("*/" * depth + name)]
     is_mirror = any(folder.glob("*.json")) or not any(folder.iterdir())
@@ -167,7 +167,8 @@ def _decisions(source: str, pipeline: str) -> Ledger:
 
 def _completed(run: Run) -> Run:
     """Adds what the artifacts' files know; of a file that cannot be read, nothing."""
-    figures, environment = dict(run.metrics), {}
+    figures = dict(run.metrics)
+    environment: dict[str, str] = {}
     for kind, file_name in (
         ("PerfMetrics", training_record.FILE_NAME),
         ("PerfEvaluation", gate_record.FILE_NAME),

@@ -9,6 +9,7 @@ from fsspec import core
 from fsspec.implementations import local
 
 from tfx_perf import errors, fingerprint, storage
+from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
@@ -110,7 +111,8 @@ class Mirror:
 
     def _put(self, ledger: Ledger) -> None:
         text = ledger.to_text().encode()
-        newest = max(item.time for item in (*ledger.runs, *ledger.acts))
+        items: tuple[Run | Act, ...] = (*ledger.runs, *ledger.acts)
+        newest = max(item.time for item in items)
         # The same content has the same name, so that a repeated write changes nothing.
         name = f"{newest:%Y%m%dT%H%M%S}-{fingerprint.digest(text)}.json"
         with self._access("written"):

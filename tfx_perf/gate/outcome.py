@@ -93,7 +93,7 @@ class Outcome(records.Record):
         low, high = (
             self.change if end is None else end for end in (self.change_low, self.change_high)
         )
-        if self.baseline is None or self.baseline <= 0 or not self.change:
+        if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
             return self.change, low, high
         factor = (self.value / self.baseline - 1) / self.change
         least = -1.0 if metrics.lookup(self.metric).bounds[0] == 0 else -math.inf

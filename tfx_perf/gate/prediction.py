@@ -83,7 +83,8 @@ def predict(samples: Sequence[float], *, prior: float) -> Prediction:
         prior: standard deviation of one run to expect, in the figure's unit.
     """
     degrees = PRIOR_DEGREES + len(samples) - 1
-    squares = PRIOR_DEGREES * prior**2 + float(np.sum((samples - np.mean(samples)) ** 2))
+    deviations = np.asarray(samples) - np.mean(samples)
+    squares = PRIOR_DEGREES * prior**2 + float(np.sum(deviations**2))
     return Prediction(
         centre=float(np.mean(samples)),
         spread=math.sqrt(squares / degrees),
@@ -107,7 +108,7 @@ def host_factor(metrics: Sequence[tuple[Sequence[float], float]]) -> float:
     """
     ratios, freedoms = [], []
     for samples, prior in metrics:
-        freedom = len(samples) - 1
+        freedom = float(len(samples) - 1)
         if freedom and prior:
             usual = 2 * special.gammaincinv(freedom / 2, 0.5) / freedom  # median of chi2 / freedom
             ratios.append(float(np.var(samples, ddof=1)) / prior**2 / usual)

@@ -55,36 +55,40 @@ class Remeasured(records.Record):
             return outcome
         verdict = outcome.verdict
         if self.ratio is not None and outcome.kind == "drift":
-            verdict = self._judge_drift(outcome, baseline)
+            verdict = self._judge_drift(self.ratio, outcome, baseline)
         elif self.ratio is not None:
-            verdict = self._judge_change(outcome, rule)
+            verdict = self._judge_change(self.ratio, outcome, rule)
         return outcome.model_copy(
             update={"verdict": verdict, "reason": f"{outcome.reason} {self}"}
         )
 
-    def _judge_change(self, outcome: Outcome, rule: Rule) -> Verdict:
+    @staticmethod
+    def _judge_change(ratio: Interval, outcome: Outcome, rule: Rule) -> Verdict:
         """Answers by how much worse it is than the blessed run."""
         sign = math.copysign(1, metrics.STEP_TIME_EXPONENTS[outcome.metric])
-        least, most = sorted(sign * (factor - 1) for factor in self._factors(outcome))
+        least, most = sorted(sign * (factor - 1) for factor in _factors(ratio, outcome))
         is_open = outcome.verdict is Verdict.INCONCLUSIVE
-        if least > rule.margin:
+        if least > rule.smallest_change:
             return Verdict.REGRESSION
-        if most <= (rule.largest_change if is_open else rule.margin):
+        if most <= (rule.largest_change if is_open else rule.smallest_change):
             return Verdict.PASS
         return outcome.verdict
 
-    def _judge_drift(self, outcome: Outcome, baseline: Sequence[Run]) -> Verdict:
+    def _judge_drift(
+        self, ratio: Interval, outcome: Outcome, baseline: Sequence[Run]
+    ) -> Verdict:
         """Answers by what the blessed run's figure would be with this run's code."""
         blessed = next(run for run in baseline if run.run_id == self.against)
         figure = blessed.figure(outcome.metric)
         if figure is None:
             return outcome.verdict
-        low, high = sorted(figure * factor for factor in self._factors(outcome))
+        low, high = sorted(figure * factor for factor in _factors(ratio, outcome))
         above = outcome.lowest is None or low >= outcome.lowest
         below = outcome.highest is None or high <= outcome.highest
         return Verdict.PASS if above and below else outcome.verdict
 
-    def _factors(self, outcome: Outcome) -> tuple[float, float]:
-        """Returns the ends of the interval of the figure over the blessed run's."""
-        exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
-        return self.ratio.low**exponent, self.ratio.high**exponent
+
+def _factors(ratio: Interval, outcome: Outcome) -> tuple[float, float]:
+    """Returns the ends of the interval of the figure over the blessed run's."""
+    exponent = metrics.STEP_TIME_EXPONENTS[outcome.metric]
+    return ratio.low**exponent, ratio.high**exponent

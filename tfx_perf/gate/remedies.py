@@ -33,8 +33,9 @@ def _limit(
     outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     lowest, highest = metrics.lookup(outcome.metric).bounds
-    is_max = rule.min is None or outcome.value >= rule.min
-    bound = _rounded(outcome.value, up=is_max)
+    value = outcome.value or 0.0  # what is beyond a limit is known
+    is_max = rule.min is None or value >= rule.min
+    bound = _rounded(value, up=is_max)
     # Where every value would pass, there is no such limit.
     can_fire = float(bound) < highest if is_max else float(bound) > lowest
     words = f"{bound} would let this run pass" if can_fire else _REPORT_ONLY
@@ -115,7 +116,7 @@ def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
         return ""
     # Within the margin a run may still be so uncertain that it could be beyond the budget, and
     # all changes together have to be within the budget, too.
-    margin = max([rule.margin, *(_worse(item, rule, item.change) for item in changes)])
+    margin = max([rule.smallest_change, *(_worse(item, rule, item.change) for item in changes)])
     budget = max(
         [margin]
         + [max(_worse(item, rule, item.change_low), _worse(item, rule, item.change_high))
@@ -134,10 +135,10 @@ def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
     return words
 
 
-def _worse(outcome: Outcome, rule: Rule, change: float) -> float:
-    """Returns by how much a change is for the worse."""
+def _worse(outcome: Outcome, rule: Rule, change: float | None) -> float:
+    """Returns by how much a change is for the worse; 0 of one that is not known."""
     is_lower_better = rule.direction_of(outcome.metric) is metrics.Direction.LOWER
-    return change if is_lower_better else -change
+    return (change or 0.0) if is_lower_better else -(change or 0.0)
 
 
 def _of_rule(outcome: Outcome, field: str, value: float | bool | None, words: str) -> Remedy:

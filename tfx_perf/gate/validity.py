@@ -1,5 +1,7 @@
 """Whether a run has a figure that may be judged."""
 
+from typing import Literal
+
 from tfx_perf import metrics
 from tfx_perf.gate import noise
 from tfx_perf.gate.outcome import Outcome, Verdict
@@ -32,7 +34,7 @@ def problem(
         settings: how many steps a figure needs, and the user's own rules.
         before: the last blessed run of its node.
     """
-    kind = "limit" if rule.margin is None else "change"
+    kind: Literal["limit", "change"] = "limit" if rule.margin is None else "change"
     value = candidate.figure(key)
     if value is None:
         component = metrics.lookup(key).component

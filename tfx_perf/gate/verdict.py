@@ -155,8 +155,9 @@ def _check(
     if problem:
         yield problem
         return
-    if rule.min is not None or rule.max is not None:
-        yield limits.check(key, candidate.figure(key), rule=rule)
+    value = candidate.figure(key)
+    if value is not None and (rule.min is not None or rule.max is not None):
+        yield limits.check(key, value, rule=rule)
     if rule.margin is None:
         return
     if change is None:
@@ -188,11 +189,12 @@ def _changes(
     """Returns what can be compared, by metric, and the host's factor for times."""
     found = {}
     for key, rule in rules.items():
+        value = candidate.figure(key)
         history = _history(key, rule, candidate=candidate, ledger=ledger)
-        if history:
+        if history and value is not None:
             found[key] = Change(
                 key,
-                candidate.figure(key),
+                value,
                 history=history,
                 baseline_runs=settings.baseline_runs,
                 rule=rule,
@@ -214,18 +216,19 @@ def _error_ratio(key: str, candidate: Run) -> float:
 
 def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[str, float]:
     """Returns the figures to compare with, by the runs that have them, oldest first."""
-    gain = candidate.gain(key)
-    if gain is not None:  # on the same examples, whose variation it is free of
-        return {"Evaluator's baseline model": candidate.figure(key) - gain}
-    runs = [
-        run
+    gain, value = candidate.gain(key), candidate.figure(key)
+    if gain is not None and value is not None:  # on the same examples, so free of their variation
+        return {"Evaluator's baseline model": value - gain}
+    known = [
+        (run, figure)
         for run in comparability.runs(key, candidate=candidate, ledger=ledger)
-        if run.figure(key) is not None
+        if (figure := run.figure(key)) is not None
     ]
+    runs = [run for run, _ in known]
     figures, uncertainty = size.at_size_of(
         candidate.environment,
         key=key,
-        figures=[run.figure(key) for run in runs],
+        figures=[figure for _, figure in known],
         environments=[run.environment for run in runs],
         prior=rule.noise or noise.prior(key),
     )

@@ -104,7 +104,8 @@ class Energy:
 @contextlib.contextmanager
 def counted() -> Iterator[Energy]:
     """Counts what the host takes inside of the context; complete when that ends."""
-    counters, reasons = [], []
+    counters: list[EnergyCounter] = []
+    reasons = []
     for kind in (RaplCounter, NvmlCounter):
         try:
             counters.append(kind())

@@ -70,7 +70,7 @@ class Check:
 
 def installed(*names: str) -> dict[str, str | None]:
     """Returns the versions of distributions, None for those that are not installed."""
-    found = {}
+    found: dict[str, str | None] = {}
     for name in names:
         try:
             found[name] = metadata.version(name)

@@ -148,8 +148,8 @@ def _of_features(
     if share is not None:
         costs = f"they take {share:.0%} of the input's time" if share >= _UNUSED_SHARE else ""
     else:
-        parsing = worst and worst.name == "parse"
-        costs = f"parse takes {worst.share:.0%} of the input's time" if parsing else ""
+        parse = worst if worst and worst.name == "parse" else None
+        costs = f"parse takes {parse.share:.0%} of the input's time" if parse else ""
     if costs:
         names = ", ".join(sorted(unused))
         yield Advice(

@@ -1,7 +1,7 @@
 """The interface of an input pipeline that may replace TFXIO's default."""
 
 import abc
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -40,11 +40,14 @@ class Candidate(abc.ABC):
 
     Attributes:
         name: how plans and reports call it.
-        description: how it works, in one sentence.
     """
 
-    name: ClassVar[str]
-    description: ClassVar[str]
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def description(self) -> str:
+        """How it works, in one sentence."""
 
     @abc.abstractmethod
     def build(

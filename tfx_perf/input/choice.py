@@ -48,12 +48,14 @@ def best_of(
     Of those that cannot be told from the fastest, the one that takes the least CPU time: it
     leaves the most to the training.
     """
-    faster = [item for item in outcomes if item.ratio and item.ratio.low > 1 + margin]
+    faster = [
+        (item.ratio, item) for item in outcomes if item.ratio and item.ratio.low > 1 + margin
+    ]
     if not faster:
         return None
-    fastest = max(faster, key=lambda item: item.ratio.value)
-    as_fast = [item for item in faster if item.ratio.high >= fastest.ratio.low]
-    return min(as_fast, key=lambda item: item.cpu_seconds_per_example)
+    fastest, _ = max(faster, key=lambda pair: pair[0].value)
+    as_fast = [item for ratio, item in faster if ratio.high >= fastest.low]
+    return min(as_fast, key=lambda item: item.cpu_seconds_per_example or 0.0)
 
 
 def none_measured(
@@ -85,14 +87,18 @@ def without_memory(
         outcomes: of the candidates.
         memory_budget_bytes: what they were allowed to hold.
     """
-    over = [outcome for outcome in outcomes if outcome.needed_bytes is not None]
+    over = {
+        outcome.name: outcome.needed_bytes
+        for outcome in outcomes
+        if outcome.needed_bytes is not None
+    }
     if not over:
         return ""
-    smallest = min(over, key=lambda outcome: outcome.needed_bytes)
+    smallest = min(over, key=lambda name: over[name])
     return (
         f"The memory budget of {formatting.format_bytes(memory_budget_bytes)} leaves out "
-        f"{', '.join(outcome.name for outcome in over)}; the least, {smallest.name}, needs "
-        f"{formatting.format_bytes(smallest.needed_bytes)} or more: raise "
+        f"{', '.join(over)}; the least, {smallest}, needs "
+        f"{formatting.format_bytes(over[smallest])} or more: raise "
         "input.memory_budget_bytes."
     )
 
@@ -127,7 +133,7 @@ def improvement(
         for name in variants
     }
     surely = {name: ratio.value for name, ratio in ratios.items() if ratio.low > 1 + margin}
-    return max(surely, key=surely.get, default=None)
+    return max(surely, key=lambda name: surely[name], default=None)
 
 
 def verdict(final: final_lib.FinalComparison, *, margin: float) -> tuple[str, str]:

@@ -90,17 +90,17 @@ class _RepeatedStrings(Column):
             super().add(value)
             return
         super().add(self._dictionary.encode(value))
-        self._settle(is_whole=False)
+        self._settle(self._dictionary, is_whole=False)
 
     def end(self) -> None:
         if self._dictionary:
-            self._settle(is_whole=True)
+            self._settle(self._dictionary, is_whole=True)
 
-    def _settle(self, *, is_whole: bool) -> None:
-        if self._dictionary.pays(is_whole=is_whole):
+    def _settle(self, own: dictionary.Dictionary, *, is_whole: bool) -> None:
+        if own.pays(is_whole=is_whole):
             return
         (coded,) = self.parts
-        values = self._dictionary.values()
+        values = own.values()
         self._dictionary, self.parts, self.part_bytes = None, [[]], [0]
         for piece in coded:
             super().add(tf.gather(values, piece))

@@ -60,11 +60,11 @@ class Diagnosis(records.Record):
 
     def _rates(self) -> str:
         pipeline = _examples(self.pipeline_examples_per_second)
-        if not self.train_examples_per_second:
-            return f"The default input pipeline alone yields {pipeline} examples/s."
-        train = _examples(self.train_examples_per_second)
-        together = _examples(self.together_examples_per_second)
+        alone, both = self.train_examples_per_second, self.together_examples_per_second
         gain = self.headroom_ratio
+        if not (alone and both and gain):
+            return f"The default input pipeline alone yields {pipeline} examples/s."
+        train, together = _examples(alone), _examples(both)
         free = f"a free input would be {gain.value:.3g} times as fast"
         if self.bound == "compute":
             return (

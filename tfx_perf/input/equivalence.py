@@ -156,7 +156,7 @@ class Equivalence:
         self, found: quality_lib.ShuffleQuality | None, default: quality_lib.ShuffleQuality | None
     ) -> str:
         """Says how `found` falls short of the default's; empty if not, or if unknown."""
-        if found is None or default is None:
+        if found is None or default is None or self._sample is None:
             return ""
         sizes = [tf.io.gfile.stat(name).length for name in self._sample.source.files]
         deviation = quality_lib.file_order_deviation(sizes)

@@ -1,5 +1,7 @@
 """Candidates as training would use them: behind the factory that the user's code calls."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from tfx_perf.input import apply, choice, file_state, measure
@@ -79,12 +81,15 @@ class InTraining:
             margin: how much faster it must be, beyond its interval.
             deadline_seconds: value of `time.monotonic()` at which to come to an end.
         """
+        if self._train is None:
+            return False
+        train = self._train
         samples = measure.measure(
             {
-                item.name: measure.Contender(self._train.dataset(self._factory(item)))
+                item.name: measure.Contender(train.dataset(self._factory(item)))
                 for item in (candidate, variant)
             },
-            batch_size=self._train.batch_size,
+            batch_size=train.batch_size,
             deadline_seconds=deadline_seconds,
             max_rounds=measure.MIN_ROUNDS,
         )
@@ -97,7 +102,7 @@ class InTraining:
         """Returns the factory that training would use; it shares what the candidate holds."""
         source = self._source
 
-        def parser_for(schema: object, options: object) -> source_lib.Parser | None:
+        def parser_for(schema: object, options: Any) -> source_lib.Parser | None:
             same = options.label_key == source.options.label_key
             return source.parser if same else None
 

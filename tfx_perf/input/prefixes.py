@@ -66,6 +66,7 @@ def _nodes(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
     pipeline is one stage.
     """
     nodes = [dataset]
+    inputs: list[tf.data.Dataset]
     while len(inputs := getattr(nodes[-1], "_inputs", list)()) == 1:
         nodes.append(inputs[0])
     return nodes[::-1]

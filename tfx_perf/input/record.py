@@ -172,16 +172,16 @@ class TuningRecord(records.Record):
         """Returns the figures by their keys in `tfx_perf.metrics.CATALOGUE`."""
         default, chosen = self.outcome(DEFAULT), self.outcome(self.chosen)
         measured = [outcome for outcome in self.outcomes if outcome.examples_per_second]
+        diagnosis = self.diagnosis
+        final = self.final if self.chosen_on_train_step else None
         return {
             "candidate_count": len([outcome for outcome in measured if outcome is not default]),
             "default_examples_per_second": _value(default.examples_per_second),
             "tuned_examples_per_second": _value(chosen.examples_per_second),
             "input_speedup_ratio": _value(chosen.ratio),
-            "input_training_speedup_ratio": _value(
-                self.final.ratio if self.chosen_on_train_step else None
-            ),
-            "input_fed_ratio": _value(self.final.fed_ratio if self.chosen_on_train_step else None),
-            "input_headroom_ratio": _value(self.diagnosis and self.diagnosis.headroom_ratio),
+            "input_training_speedup_ratio": _value(final.ratio if final else None),
+            "input_fed_ratio": _value(final.fed_ratio if final else None),
+            "input_headroom_ratio": _value(diagnosis.headroom_ratio if diagnosis else None),
             "cold_examples_per_second": chosen.cold_examples_per_second,
             "input_memory_bytes": chosen.resident_bytes,
             "input_preparation_seconds": chosen.preparation_seconds,

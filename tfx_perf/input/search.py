@@ -135,7 +135,8 @@ class Search:
             return Choice(record_lib.DEFAULT, choice.none_is_faster(self._settings.margin))
         name = best.name
         step = diagnosis.train_examples_per_second
-        if not step or best.examples_per_second.value < _AMPLE * step.value:
+        rate = best.examples_per_second
+        if not (step and rate) or rate.value < _AMPLE * step.value:
             name = self._refine(name)
         if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)

@@ -16,11 +16,13 @@ class TrainStep(Protocol):
 
     Attributes:
         batch_size: examples in a batch of the user's training.
-        unused_features: features that the factory yields and the model does not read.
     """
 
     batch_size: int
-    unused_features: frozenset[str]
+
+    @property
+    def unused_features(self) -> frozenset[str]:
+        """Features that the factory yields and the model does not read."""
 
     def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`."""

@@ -51,7 +51,8 @@ def claim(
         limit_bytes: what may be taken.
         steps: run otherwise; those without a figure count.
     """
-    taken, tried = _taken(footprints), (*footprints, *steps)
+    tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
+    taken = _taken(footprints)
     if not taken:
         return Claim(None, False, None, _endings(tried) or "no batch size was trained on")
     line = _line(taken)
@@ -98,7 +99,9 @@ def next_size(
 
 def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
     return {
-        item.batch_size: item.taken_bytes for item in footprints if item.status == "measured"
+        item.batch_size: item.taken_bytes
+        for item in footprints
+        if item.status == "measured" and item.taken_bytes is not None
     }
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import pathlib
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
@@ -75,5 +76,5 @@ def _text(stat: xplane_pb2.XStat, names: dict[int, str]) -> str:
     return names[stat.ref_value] if kind == "ref_value" else str(getattr(stat, kind))
 
 
-def _number(stat: xplane_pb2.XStat) -> float:
+def _number(stat: xplane_pb2.XStat) -> Any:
     return getattr(stat, stat.WhichOneof("value"))

@@ -8,12 +8,12 @@ slope after Sen, "Estimates of the regression coefficient based on Kendall's tau
 must not be chance, must be large enough to matter, and must not be coming to rest.
 """
 
-from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
 
 from tfx_perf import records, statistics
+from tfx_perf.statistics import Samples
 
 _SETTLING_SHARE = 1 / 3
 _BLOCKS, _FEWEST_BLOCKS = 10, 8  # some may be without a sample
@@ -42,7 +42,7 @@ class MemoryGrowth(records.Record):
 
 
 def growth_of(
-    seconds: Sequence[float], steps: Sequence[float], memory_bytes: Sequence[float]
+    seconds: Samples, steps: Samples, memory_bytes: Samples
 ) -> MemoryGrowth | None:
     """Returns how memory grew; None if the training was too short to tell.
 

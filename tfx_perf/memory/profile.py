@@ -174,11 +174,12 @@ class _Profiling:
             batch = self._batch(size)
             batch_bytes = breakdown.tensor_bytes(batch)
             row = row.model_copy(update={"input_batch_bytes": batch_bytes})
-            if self._progress.draft is None:
+            draft = self._progress.draft
+            if draft is None:
                 peak.run_steps(self._call, batch)  # makes the variables
                 draft = self._draft(breakdown.state_sizes(self._call.model))
                 self._note(self._progress.model_copy(update={"draft": draft}))
-            state = self._progress.draft.state
+            state = draft.state
             self._has_trained = True
             resident = state.weights_bytes + state.optimizer_state_bytes + batch_bytes
             rounds = peak.step_peak(self._call, batch, resident_bytes=resident)
@@ -247,7 +248,7 @@ def _over_limit(size: int, expected: float, found: limit.MemoryLimit) -> StepMem
 def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
     """Returns a peak by the line, or before there is one by what cannot be less; else 0."""
     peaks = _peaks(progress.steps)
-    if not peaks:
+    if not peaks or progress.draft is None:
         return 0.0
     if len(peaks) > 1 and prediction.growth_stands_out(peaks):
         return prediction.predict(peaks).bytes_at(size)
@@ -261,9 +262,9 @@ def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
 def _peaks(steps: Iterable[StepMemory]) -> dict[int, peak.StepPeak]:
     """Returns the measured peaks by batch size."""
     return {
-        step.batch_size: peak.StepPeak((step.peak_bytes - step.scatter_bytes, step.peak_bytes))
+        step.batch_size: peak.StepPeak((highest - (step.scatter_bytes or 0), highest))
         for step in steps
-        if step.plan == "plain" and step.peak_bytes is not None
+        if step.plan == "plain" and (highest := step.peak_bytes) is not None
     }
 
 

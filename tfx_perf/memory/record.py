@@ -217,7 +217,9 @@ class ProfileRecord(records.Record):
     @property
     def _worst(self) -> dict[int, Footprint | StepMemory]:
         found: dict[int, Footprint | StepMemory] = {}
-        for item in (*self.footprints, *(step for step in self.steps if step.plan == "plain")):
+        plain = (step for step in self.steps if step.plan == "plain")
+        items: tuple[Footprint | StepMemory, ...] = (*self.footprints, *plain)
+        for item in items:
             if item.batch_size not in found or found[item.batch_size].status == "measured":
                 found[item.batch_size] = item
         return dict(sorted(found.items()))

@@ -44,4 +44,4 @@ def _case(suite: ElementTree.Element, name: str) -> ElementTree.Element:
 
 def _add(case: ElementTree.Element, tag: str, message: str, **attributes: str) -> None:
     text = _FORBIDDEN.sub("�", message)
-    ElementTree.SubElement(case, tag, message=text, **attributes).text = text
+    ElementTree.SubElement(case, tag, {"message": text, **attributes}).text = text

@@ -137,6 +137,8 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
 def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
     """Draws a compared metric over the blessed runs and this one."""
     known = [run.figure(outcome.metric) for run in record.baseline_runs]
+    if outcome.value is None or outcome.baseline is None:
+        return
     report.add_figure(
         f"Trend of {formatting.label(outcome.metric)}",
         svg=plots.trend_with_band(
@@ -163,8 +165,8 @@ def _baseline_in_words(outcome: Outcome, record: GateRecord) -> str:
 
 def _noise(outcome: Outcome) -> float:
     """Returns half the 90 % interval of the change, in the metric's unit; 0 where it is unknown."""
-    difference = outcome.value - outcome.baseline
-    if not difference or outcome.change_high is None:  # equal, so that no scale can be told
+    difference = (outcome.value or 0.0) - (outcome.baseline or 0.0)
+    if not outcome.change or outcome.change_high is None:  # equal, so that no scale can be told
         return 0.0
     return (outcome.change_high - outcome.change) * difference / outcome.change
 

@@ -151,19 +151,24 @@ def _add_final(report: page.Report, record: record_lib.TuningRecord) -> None:
 
 
 def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> None:
-    measured = [outcome for outcome in record.outcomes if outcome.examples_per_second]
-    if measured:
+    rates = [
+        (outcome.name, outcome.examples_per_second)
+        for outcome in record.outcomes
+        if outcome.examples_per_second
+    ]
+    if rates:
         report.add_figure(
             "Speed of the candidates with nothing else running",
             svg=plots.interval_bars(
-                [_bar(outcome.name, outcome.examples_per_second) for outcome in measured],
+                [_bar(name, rate) for name, rate in rates],
                 xlabel=f"examples per second at batch size {record.batch_size}, "
-                + _names(outcome.examples_per_second for outcome in measured),
+                + _names(rate for _, rate in rates),
                 highlight=record.chosen,
             ),
             note=f"Median of up to {record.rounds} rounds. In each round every candidate had its "
             "turn: a fresh iterator, a warm-up, then a timed block of batches.",
         )
+    ratios = [outcome.ratio for outcome in record.outcomes if outcome.ratio]
     report.add_table(
         "Candidates",
         columns=[
@@ -183,7 +188,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         "how far examples move, and how far apart those of a batch were; 1 is a full shuffle. "
         f"Memory budget: {formatting.format_bytes(record.memory_budget_bytes)}"
         f" ({'configured' if record.memory_budget_configured else 'half of what was free'})."
-        f" Times default: median{_brackets([item.ratio for item in measured if item.ratio])}.",
+        f" Times default: median{_brackets(ratios)}.",
     )
     report.add_table(
         "How they work",

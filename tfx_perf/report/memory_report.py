@@ -14,7 +14,7 @@ _FOOTPRINT_NOTES = {
     "own, as the module trains.",
 }
 _PREDICTED = "predicted without XLA"
-_PLANS = {"plain": "without XLA", "xla": "with XLA"}
+_PLANS: dict[str | None, str] = {"plain": "without XLA", "xla": "with XLA"}
 _ENDINGS = {
     "failed": "failed",
     "out of memory": "ran out of memory",
@@ -29,7 +29,7 @@ def report_on(record: ProfileRecord) -> page.Report:
     report = page.Report(title=TITLE, verdict=_verdict(record))
     measured = [step for step in record.steps if step.peak_bytes is not None]
     if measured:
-        scale, unit = _unit(max(step.peak_bytes for step in measured))
+        scale, unit = _unit(max(step.peak_bytes or 0 for step in measured))
         report.add_figure(
             "What a training step holds at its peak",
             svg=plots.stacked_bars(
@@ -152,7 +152,7 @@ def _growth_note(record: ProfileRecord) -> str:
 def _growth(
     record: ProfileRecord, measured: list[StepMemory], *, scale: int
 ) -> dict[str, tuple[list[float], list[float]]]:
-    series = {}
+    series: dict[str, tuple[list[float], list[float]]] = {}
     for plan, name in _PLANS.items():
         steps = sorted(
             (step for step in measured if step.plan == plan), key=lambda step: step.batch_size
@@ -160,7 +160,7 @@ def _growth(
         if steps:
             series[name] = (
                 [step.batch_size for step in steps],
-                [step.peak_bytes / scale for step in steps],
+                [(step.peak_bytes or 0) / scale for step in steps],
             )
     if record.prediction:
         ends = [0, 1.5 * max(step.batch_size for step in measured)]

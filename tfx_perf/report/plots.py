@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib import figure, ticker
+from matplotlib.axes import Axes
 
 from tfx_perf import formatting, metrics
 
@@ -35,14 +36,14 @@ def _svg(drawing: figure.Figure) -> str:
     return text[text.index("<svg") :]
 
 
-def _axes(height_inches: float) -> tuple[figure.Figure, "figure.Axes"]:
+def _axes(height_inches: float) -> tuple[figure.Figure, Axes]:
     drawing = figure.Figure(figsize=(8.5, height_inches))
     axes = drawing.subplots()
     axes.spines[["top", "right"]].set_visible(False)
     return drawing, axes
 
 
-def _plain(value: float, _: int | None = None) -> str:
+def _plain(value: float, _: float | None = None) -> str:
     """Writes a number at a tick without an exponent."""
     return f"{value:,.12g}"
 
@@ -137,7 +138,7 @@ def lines(
                   marker="o" if markers and is_measured else None, markersize=4,
                   linestyle="-" if is_measured else "--", linewidth=1.3)  # fmt: skip
     if all(isinstance(place, int) for x, _ in series.values() for place in x):
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.locator_params("x", integer=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     if log_scale:
@@ -172,7 +173,7 @@ def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, 
                          zorder=3, clip_on=False)  # fmt: skip
     _set_value_axis(axes, key, values, reach=_LEAST_REACH * abs(float(np.median(values))))
     axes.set_xlim(0.5, len(points) + 0.5)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.locator_params("x", integer=True)
     axes.set_xlabel("runs, oldest first")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
     return _svg(drawing)
@@ -233,7 +234,7 @@ def trend_with_band(
 
 
 def _set_value_axis(
-    axes: "figure.Axes",
+    axes: Axes,
     key: str,
     values: Sequence[float],
     *,
@@ -277,7 +278,7 @@ def _ticks(low: float, high: float, *, key: str) -> dict[float, str]:
     found: dict[float, str] = {}
     for count in range(_MOST_TICKS, 0, -1):
         locator = ticker.MaxNLocator(count, integer=metric.unit in ("count", "flag"))
-        places = unit * locator.tick_values(low / unit, high / unit)
+        places = unit * np.asarray(locator.tick_values(low / unit, high / unit))
         found = {
             place: formatting.format_value(key, place)
             for place in places.tolist()

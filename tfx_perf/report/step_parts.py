@@ -91,6 +91,11 @@ def _mean_seconds(run: Run) -> float | None:
     return batch_size / speed if speed and batch_size else None
 
 
+def _seconds_of(key: str, run: Run) -> float:
+    """Returns what a step takes of a share that is known."""
+    return (_mean_seconds(run) or 0.0) * (run.figure(key) or 0.0)
+
+
 def _all_know(key: str, runs: Sequence[Run]) -> bool:
     return all(run.figure(key) is not None for run in runs)
 
@@ -99,7 +104,7 @@ def _split(runs: Sequence[Run], shares: Sequence[str]) -> _Split:
     mean = float(np.median([_mean_seconds(run) for run in runs]))
     parts: dict[str, float] = {}
     for key in shares:
-        seconds = float(np.median([_mean_seconds(run) * run.figure(key) for run in runs]))
+        seconds = float(np.median([_seconds_of(key, run) for run in runs]))
         parts[_SHARES[key]] = min(seconds, mean - sum(parts.values()))
     return _Split(_plan_of(runs), {_REST: mean - sum(parts.values()), **parts})
 

@@ -150,6 +150,7 @@ def _add_plans(
                     trial.step_time.high * 1e3,
                 )
                 for trial in timed
+                if trial.step_time
             ],
             xlabel="milliseconds per step, median and 95 % interval",
             highlight=str(record.plan),

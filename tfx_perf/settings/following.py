@@ -21,10 +21,10 @@ def loosened(key: str, default: Rule, *, leader: Rule) -> Rule:
 
     Args:
         key: of the follower.
-        default: its rule, with a margin.
+        default: its rule.
         leader: the user's rule for the step time.
     """
-    if leader.margin is None:
+    if leader.margin is None or default.margin is None:
         return default
     return Rule(
         **{

@@ -106,8 +106,9 @@ class GateSettings(Section):
             leader = self.rules.get(following.LEADER)
             if leader is not None:
                 rules |= {
-                    key: following.loosened(key, rules[key], leader=leader)
-                    for key in following.FOLLOWERS.keys() & rules.keys()
+                    key: following.loosened(key, rule, leader=leader)
+                    for key, rule in rules.items()
+                    if rule and key in following.FOLLOWERS
                 }
         for key, rule in self.rules.items():
             default = rules.get(key)

@@ -57,7 +57,7 @@ class Rule(Section):
             raise ValueError("a rule with min, max or margin")
         if self.min is not None and self.max is not None and self.min > self.max:
             raise ValueError("min not above max, so that something can pass")
-        if None not in (self.budget, self.margin) and self.budget < self.margin:
+        if self.budget is not None and self.margin is not None and self.budget < self.margin:
             raise ValueError("a budget that is not below the margin")
         return self
 
@@ -76,9 +76,14 @@ class Rule(Section):
         return ""
 
     @property
+    def smallest_change(self) -> float:
+        """The margin; 0 where there is none, and any change counts."""
+        return self.margin or 0.0
+
+    @property
     def largest_change(self) -> float:
         """The budget, or what stands for it."""
-        return BUDGET_MARGINS * self.margin if self.budget is None else self.budget
+        return BUDGET_MARGINS * self.smallest_change if self.budget is None else self.budget
 
     def beside(self, default: "Rule") -> "Rule":
         """Returns the rule with what a default one says beyond it: a limit takes no margin away.

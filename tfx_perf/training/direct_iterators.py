@@ -22,7 +22,7 @@ class FitIterators:
 
     def __init__(self) -> None:
         """Knows none yet."""
-        self.dataset: tf.data.Dataset | None = None
+        self.dataset: Any = None
         self.count = 0
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
 
@@ -73,8 +73,9 @@ def direct_iterators(
 
     def direct(dataset: tf.data.Dataset, options: Any = None) -> tf.data.Dataset:
         dataset = unawaited(dataset)
-        is_first = iterators is not None and iterators.dataset is None
-        return iterators.over(dataset) if is_first else dataset
+        if iterators is None or iterators.dataset is not None:
+            return dataset
+        return iterators.over(dataset)
 
     # On the instance: the class and other strategies stay what they are.
     had = vars(strategy).get("experimental_distribute_dataset")

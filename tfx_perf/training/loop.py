@@ -206,9 +206,10 @@ class Loop:
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
-            function, count = self._functions.keras[0], self.users_steps_per_call
+            function: Callable[..., Any] = self._functions.keras[0]
+            count = self.users_steps_per_call
         else:
-            count = plan.steps_per_call
+            count = plan.steps_per_call or 1
             function = functools.partial(self._functions.set_to(plan).run, steps=count)
         if iterator is None:
             return Turn(function, count)
@@ -273,11 +274,12 @@ class Loop:
             )
         if not self._model.built:
             self.prepare()  # what can be done with a step depends on the model's variables
-        first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
+        first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call or 1)
         arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
         self._make_endless(arguments)
         function, stepwise = self._functions.set_to(plan), self._functions.set_to(plan.stepwise)
-        run, users_steps, per_call = stepwise.run, self.users_steps_per_call, plan.steps_per_call
+        run, users_steps = stepwise.run, self.users_steps_per_call
+        per_call = plan.steps_per_call or 1
         if _may_run_out(arguments):
             per_call = min(per_call, -(-arguments["steps_per_epoch"] // 2))  # see `_with_logs`
 

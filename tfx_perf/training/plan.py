@@ -6,6 +6,8 @@ import pydantic
 
 from tfx_perf import records
 
+DtypePolicy = Literal["mixed_bfloat16", "mixed_float16"]
+
 
 class TrainingPlan(records.Record):
     """One way to run the training steps.
@@ -37,7 +39,7 @@ class TrainingPlan(records.Record):
     micro_batches: pydantic.PositiveInt = 1
     fused_update: bool = False
     recompute: Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None = None
-    precision: Literal["mixed_bfloat16", "mixed_float16"] | None = None
+    precision: DtypePolicy | None = None
     xla_call: bool = False
     onednn: bool = False
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
 from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.plan import DtypePolicy
 
 _PACKAGES = ("keras", "tf_keras")
 # What makes a narrow type faster than float32 on a CPU; without it each operation converts.
@@ -23,7 +24,7 @@ def fixed(setting: str | None) -> str | None:
     return None if setting == "auto" else setting
 
 
-def candidates() -> tuple[str, ...]:
+def candidates() -> tuple[DtypePolicy, ...]:
     """Returns the policies to try beside float32: float16 only where it is more than storage."""
     on_cpu = {device.device_type for device in devices.accelerators()} == {"CPU"}
     return ("mixed_bfloat16",) if on_cpu else ("mixed_bfloat16", "mixed_float16")

@@ -180,13 +180,13 @@ class TrainingRecord(PlanChoice):
     def _xla_figures(self) -> dict[str, float | None]:
         own = self.xla.compiled_shapes if self.xla else None
         tried = [trial for trial in self.trials if trial.compiled_shapes is not None]
-        attempts = sum(max(1, len(trial.compiled_shapes)) for trial in tried) + len(own or ())
+        attempts = sum(max(1, len(trial.compiled_shapes or ())) for trial in tried) + len(own or ())
         failures = sum(trial.compile_time_seconds is None for trial in tried)
         return {
             "xla_compile_count": None if own is None else len(own),
             "xla_compile_success_ratio": 1 - failures / attempts if attempts else None,
-            "xla_fusion_count": self.xla and self.xla.fusion_count,
-            "xla_fusion_saved_bytes": self.xla and self.xla.fusion_saved_bytes,
+            "xla_fusion_count": self.xla.fusion_count if self.xla else None,
+            "xla_fusion_saved_bytes": self.xla.fusion_saved_bytes if self.xla else None,
         }
 
 

@@ -137,12 +137,12 @@ class TrainingSession:
         self._began = None  # a second `fit` has none of its own
         loop = self._loop_for(call)
         recovery, notes = self._recovery(call, loop)
-        goes_on = recovery is not None and recovery.plan is not None
-        if self._fit_count == 1 and not goes_on:
+        before = recovery.plan if recovery is not None else None
+        if self._fit_count == 1 and before is None:
             self._on_anew()
-        if goes_on:
+        if recovery is not None and before is not None:
             reason = f"it went on from step {recovery.step} of a training that was interrupted"
-            result = PlanChoice(plan=recovery.plan, plan_reason=reason)
+            result = PlanChoice(plan=before, plan_reason=reason)
         else:
             result = self._choose(call, loop)
         if self._given is not None:  # the trials count, though they were before
@@ -265,8 +265,8 @@ class TrainingSession:
     def _promise(self, result: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""
         plain = TrainingPlan(onednn=result.plan.onednn)
-        trials = [t for t in result.trials if t.plan == plain and t.step_time]
-        if result.plan.is_plain_fit or result.plan.recompute or not trials:
+        times = [t.step_time for t in result.trials if t.plan == plain and t.step_time]
+        if result.plan.is_plain_fit or result.plan.recompute or not times:
             return None  # plain steps keep all activations, for which there may be no memory
         margin = self._settings.training.margin
-        return Promise(step_seconds=trials[0].step_time.value, margin=margin)
+        return Promise(step_seconds=times[0].value, margin=margin)

@@ -77,7 +77,7 @@ class TrainFunctions:
         """Why no batch of the model can be cut into micro-batches; None if it can."""
         return slicing_obstacle(self._model, self._line)
 
-    def of(self, plan: TrainingPlan) -> steps.MultiStep | CompiledCall:
+    def of(self, plan: TrainingPlan) -> Any:  # CompiledCall with `xla_call`, else MultiStep
         """Returns the function that runs a plan's steps, as it was left."""
         if plan.xla_call:
             if self._compiled is None:
@@ -89,7 +89,7 @@ class TrainFunctions:
             self._made[traced] = self._make(traced)
         return self._made[traced]
 
-    def set_to(self, plan: TrainingPlan) -> steps.MultiStep | CompiledCall:
+    def set_to(self, plan: TrainingPlan) -> Any:  # as `of`
         """Returns the function that runs a plan's steps, with the plan's numbers of them.
 
         Raises:
@@ -113,10 +113,10 @@ class TrainFunctions:
 
     def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
         """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
-        shapes = self._compiled and self._compiled.shapes
+        shapes = self._compiled.shapes if self._compiled else None
         if not plan.xla_call:
             shapes = self._shapes.get(_traced(plan))
-        return shapes and shapes.found()
+        return shapes.found() if shapes else None
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
         """Returns what XLA compiles of a plan's step, and the batch as that function takes it.

@@ -18,6 +18,7 @@ from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
+from tfx_perf.settings.cluster_job import ClusterJob
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
@@ -32,6 +33,7 @@ def train(
     job: jobs.TrainingJob,
     output_dict: _Artifacts,
     *,
+    settings: ClusterJob,
     context: base_executor.BaseExecutor.Context | None,
 ) -> None:
     """Has the workers of `distribution.job` train, and publishes what the first one measured.
@@ -41,13 +43,13 @@ def train(
     Args:
         job: the training.
         output_dict: OptimizedTrainer's.
+        settings: of the workers' job, `distribution.job`.
         context: the executor's; it names the job and the report.
 
     Raises:
         UserError: the cluster refuses the job, or the training has found something wrong.
         MeasurementError: a worker failed, the job was deleted, or the time is over.
     """
-    settings = job.settings.distribution.job
     target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
     origin = artifacts.origin_of(context, job.input_dict)
     digest = _digest(job, output_dict)

@@ -49,7 +49,7 @@ class JobApi:
             client.ApiClient(self._access.client.configuration, *header)
         )
         self._api_error, self._http_error = client.ApiException, exceptions.HTTPError
-        self._place = {
+        self._place: dict[str, Any] = {
             "group": kind.group,
             "version": kind.version,
             "namespace": self._namespace,

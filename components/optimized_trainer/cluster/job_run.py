@@ -4,7 +4,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from tfx_perf import errors
 from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
@@ -158,13 +158,13 @@ class JobRun:
             return "Pending", ""
         return holding[-1]["type"], holding[-1].get("message") or ""
 
-    def _raise_gone(self) -> None:
+    def _raise_gone(self) -> NoReturn:
         raise errors.MeasurementError(
             f"Expected {self._title} to run to its end. Received: it is gone; somebody has "
             "deleted it."
         )
 
-    def _raise_late(self, state: str) -> None:
+    def _raise_late(self, state: str) -> NoReturn:
         found = worker_logs.pods(self._api, self._name)
         pods = ", ".join(f"{pod.name} {pod.state}" for pod in found) or "none"
         raise errors.MeasurementError(

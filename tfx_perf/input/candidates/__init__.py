@@ -21,9 +21,8 @@ CANDIDATES: dict[str, type[Candidate]] = {
 }
 # What the search tries around the best candidate.
 REFINEMENTS: tuple[type[Wrapper], ...] = (Projection, OwnThreads, DeepPrefetch, DevicePrefetch)
-WRAPPERS: dict[str, type[Wrapper]] = {
-    kind.kind: kind for kind in (*REFINEMENTS, Autotune, Copy, Service)
-}
+_WRAPPERS: tuple[type[Wrapper], ...] = (*REFINEMENTS, Autotune, Copy, Service)
+WRAPPERS = {wrapper.kind: wrapper for wrapper in _WRAPPERS}
 
 
 def make(name: str, parameters: Parameters = Parameters()) -> Candidate:  # noqa: B008 (frozen)

@@ -26,10 +26,11 @@ class Columns(table_candidate.TableCandidate):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Reads blocks of records, or, if nobody knows how to parse them, through TFXIO."""
-        if source.parse is not None:
+        parse = source.parse
+        if parse is not None:
             return datasets.mapped(
                 batching.chunks(source, limits=limits, row_size=source.example_size),
-                lambda records: (source.parse(records), source_lib.read_bytes(records)),
+                lambda records: (parse(records), source_lib.read_bytes(records)),
                 num_parallel_calls=host.cpu_count(),
                 deterministic=True,
             )

@@ -40,8 +40,9 @@ class Copy(wrapper.Wrapper):
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
     ) -> tf.data.Dataset:
         """Returns the inner candidate's dataset, of the copy if it serves."""
-        if self._serves(source):
-            pattern = os.path.join(self.parameters.copy_folder, "copy-*")
+        folder = self.parameters.copy_folder
+        if folder and self._serves(source):
+            pattern = os.path.join(folder, "copy-*")
             source = dataclasses.replace(source, file_patterns=(pattern,))
         return self.inner.build(source, limits=limits)
 
@@ -61,7 +62,7 @@ def obstacle(
     source: source_lib.RecordSource, parameters: parameters_lib.Parameters
 ) -> str | None:
     """Returns why a plan's copy does not hold what the files hold; None if it does."""
-    if source.files != parameters.copied_files:
+    if parameters.copy_folder is None or source.files != parameters.copied_files:
         return "it is of other files"
     if file_state.digest(source.file_states) != parameters.copied_state:
         return "its files have been written anew since it was made"

@@ -30,4 +30,4 @@ class SerializedCache(table_candidate.TableCandidate):
 
     def finish(self, rows: Any, source: source_lib.RecordSource) -> Any:
         """Parses the records."""
-        return source.parse(rows)
+        return source.need_parse()(rows)

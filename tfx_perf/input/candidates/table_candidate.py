@@ -83,7 +83,7 @@ class TableCandidate(candidate.Candidate):
         claimed_bytes = self.claimed_bytes
         # Taken out, because its use is the latest now, or its files have been written anew.
         states, table = self._tables.pop(source.identity, (None, None))
-        if states != source.file_states:
+        if table is None or states != source.file_states:
             table = None  # which may free it
             chunks = self.chunks(source, limits=limits)
             self._make_room(

@@ -59,11 +59,12 @@ class Exposition:
         figures = self._training.figures()
         for key, value in figures.items():
             yield from _families(key, value)
-        if figures["global_batch_size"] is not None:
+        batch_size, steps = figures["global_batch_size"], figures["train_step_count"]
+        if batch_size is not None and steps is not None:
             yield CounterMetricFamily(
                 f"{_PREFIX}train_examples",
                 "Examples that fit trained on: the global batch size times the steps.",
-                value=figures["global_batch_size"] * figures["train_step_count"],
+                value=batch_size * steps,
             )
 
     def _progress(self) -> Iterator[Metric]:

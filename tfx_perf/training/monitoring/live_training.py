@@ -71,7 +71,7 @@ class LiveTraining:
         steady = recent.steady_seconds()
         mean = float(np.mean(steady)) if len(steady) else None
         peak_bytes, batch_size = meters.peak_memory_bytes(), self._batch_size
-        first_call_end = timer and timer.first_call_end
+        first_call_end = timer.first_call_end if timer else None
         oom_guard, recovery = self._loop.oom_guard, self._recovery
         return {
             "step_time_seconds": float(np.median(steady)) if len(steady) else None,
@@ -82,7 +82,7 @@ class LiveTraining:
             "peak_memory_bytes": peak_bytes,
             "peak_memory_share_ratio": peak_bytes and peak_bytes / self._device_memory_bytes,
             "peak_rss_bytes": meters.peak_rss_bytes(),
-            "garbage_collection_seconds": self.pauses and self.pauses.seconds,
+            "garbage_collection_seconds": self.pauses.seconds if self.pauses else None,
             "global_batch_size": batch_size,
             "train_step_count": steps,
             "oom_count": (

@@ -44,8 +44,9 @@ def begin(folder: pathlib.Path, plan: TrainingPlan, *, step: int) -> bool:
     before = None
     with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
         before = Attempt.read(path)
-    same = before is not None and (before.plan, before.step) == (plan, step)
-    count = before.count + 1 if same else 1
+    count = 1
+    if before is not None and (before.plan, before.step) == (plan, step):
+        count += before.count
     if count > MOST:
         return False
     with contextlib.suppress(OSError):  # no room: nothing is known of attempts then

@@ -173,7 +173,7 @@ class CallbackState:
                 callback.writer = None
             place = self._place(index, captured)
             length = None if place is None else captured.log_bytes[place]
-            if length is not None and self._log_bytes(callback) > length:
+            if length is not None and (self._log_bytes(callback) or 0) > length:
                 os.truncate(callback.filename, length)
 
     def leave_logs(self) -> None:

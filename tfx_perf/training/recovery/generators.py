@@ -13,7 +13,8 @@ def states() -> dict[str, Any]:
     TensorFlow's is the one that seeds operations outside of graphs, there after
     `tf.random.set_seed`.
     """
-    name, keys, *rest = np.random.get_state()
+    state: Any = np.random.get_state()
+    name, keys, *rest = state
     of_tensorflow = _of_tensorflow()
     return {
         "python": random.getstate(),

@@ -187,7 +187,7 @@ def _unpack_pairs(data: list[Any], current: Any, *, make: Callable[[], Any]) -> 
 
 def _pack_defaults(mapping: Any) -> list[Any]:
     factory = mapping.default_factory
-    name = getattr(factory, "__name__", None)
+    name: Any = getattr(factory, "__name__", None)
     if factory is not None and _FACTORIES.get(name) is not factory:
         return [Opaque(factory), _pack_pairs(mapping)]
     return [name, _pack_pairs(mapping)]

@@ -245,8 +245,9 @@ class Recovery:
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
-        if isinstance(error, errors.HalfAppliedError):
-            slices = 2 * self._loop.oom_guard.micro_batches
+        guard = self._loop.oom_guard
+        if isinstance(error, errors.HalfAppliedError) and guard is not None:
+            slices = 2 * guard.micro_batches
             return plan.stepwise.model_copy(update={"micro_batches": slices})
         if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is None:
             # Keras' own step cannot be run again in slices; ours is, as soon as it must.

@@ -50,6 +50,7 @@ class Saver:
             fill: writes the files into a folder and returns their manifest.
         """
         store, clock, began = self._task.store, self._task.clock, time.perf_counter()
+        assert store is not None  # who saves outlives the process
         try:
             store.save(fill)
         except Exception as error:  # a full disk, or what nobody has thought of

@@ -3,6 +3,7 @@
 import signal
 import threading
 from types import FrameType, TracebackType
+from typing import Any
 
 
 class Termination:
@@ -24,7 +25,7 @@ class Termination:
     def __init__(self) -> None:
         """Changes nothing yet."""
         self.requested = False
-        self._previous: object = None
+        self._previous: Any = None
         self._is_installed = False
 
     def __enter__(self) -> "Termination":

@@ -156,7 +156,7 @@ class CompiledCall:
             logs = stepwise(self._iterator_over(batches), len(batches))
         if len(batches) < wanted:
             raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-        return logs, wanted
+        return logs or {}, wanted
 
     def _run_compiled(self, batches: list[Parts], length: int) -> Logs | None:
         """Returns the logs, None if memory ran out."""

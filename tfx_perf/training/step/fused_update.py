@@ -40,7 +40,9 @@ def fused(optimizer: Any, line: KerasLine) -> Iterator[None]:
         line: the optimizer's.
     """
     optimizer = _inner(optimizer)
-    own, kernel = optimizer.update_step, _kernel_of(optimizer, line)(optimizer)
+    kernel_of = _kernel_of(optimizer, line)
+    assert kernel_of is not None  # `is_possible` holds
+    own, kernel = optimizer.update_step, kernel_of(optimizer)
 
     def update(gradient: Any, variable: Any, *learning_rate: Any) -> None:
         if isinstance(gradient, tf.IndexedSlices) or variable.dtype not in _DTYPES:

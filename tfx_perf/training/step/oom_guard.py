@@ -75,6 +75,7 @@ class OomGuard:
         """
         self.oom_count = 0
         self._function = function
+        self._journal: Any = function.journal  # there is one: the loop guards nothing else
         self._model = model
         self._retry_steps = retry_steps
         self._fewest = function.micro_batches
@@ -113,8 +114,8 @@ class OomGuard:
         try:
             return self._function.run(iterator, steps), steps
         except tf.errors.ResourceExhaustedError as error:
-            done = self._function.journal.applied_steps
-            batch = self._function.journal.take_back()
+            done = self._journal.applied_steps
+            batch = self._journal.take_back()
             if batch is None:  # something else is exhausted, e.g. the disk under a cache
                 raise
             message = error.message
@@ -125,7 +126,7 @@ class OomGuard:
             try:
                 return self._function.run_batch(batch), done + 1
             except tf.errors.ResourceExhaustedError as error:
-                self._function.journal.take_back()
+                self._journal.take_back()
                 message = error.message
 
     def _halve(self, batch: Any, message: str) -> None:

@@ -67,7 +67,7 @@ class SplitStep:
         self._journal = journal
         self._shapes = shapes
         self.ranges = IndexRanges()
-        self._compute = self._forward_backward
+        self._compute: Callable[..., Any] = self._forward_backward
         if xla or recompute:  # a graph of its own
             self._compute = QuickFunction(
                 self._forward_backward, jit_compile=xla or None, reduce_retracing=True
@@ -89,7 +89,7 @@ class SplitStep:
             batch = self._journal.begin(batch)
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, share=None, counts_as=None)
-            computed = gradients
+            computed: Any = gradients
         else:
             gradients, logs = self._of_slices(batch, micro_batches)
             computed = gradients, logs
@@ -125,7 +125,7 @@ class SplitStep:
 
     def _apply(self, gradients: Gradients) -> None:
         model, line = self._model, self._line
-        fused = contextlib.nullcontext()
+        fused: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._fused_update:
             fused = fused_update_lib.fused(model.optimizer, line)
         with fused:

@@ -78,8 +78,12 @@ def train_step(
 
 
 def in_replicas(
-    step: Step, arguments: tuple[Any, ...], *, strategy: tf.distribute.Strategy, reduction: str
-) -> Logs:
+    step: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    *,
+    strategy: tf.distribute.Strategy,
+    reduction: str,
+) -> Any:
     """Traces a step in every replica.
 
     Args:

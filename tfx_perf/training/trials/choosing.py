@@ -10,7 +10,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.plan import PLAIN_FIT, DtypePolicy
 from tfx_perf.training.trials import choice, families
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.progress import TrialProgress
@@ -30,7 +30,7 @@ def by_trials(
     loop: Loop,
     *,
     settings: PerfConfig,
-    others: Mapping[str, FitCall] = types.MappingProxyType({}),
+    others: Mapping[DtypePolicy, FitCall] = types.MappingProxyType({}),
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
@@ -55,7 +55,7 @@ def by_trials(
     try:
         own = Variant(call, loop)
         loop.prepare()
-        keys = {None: fit_key(call, loop)}
+        keys: dict[DtypePolicy | None, dict[str, str]] = {None: fit_key(call, loop)}
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
         found = Trials(

@@ -1,6 +1,7 @@
 """Contender: a plan that passed its check, and how fast it turned out to be."""
 
 import dataclasses
+from typing import Any
 
 from tfx_perf import statistics
 from tfx_perf.training.plan import TrainingPlan
@@ -49,7 +50,7 @@ class Contender:
             plan=self.plan, status="reference", reason=reason, **self._measured()
         )
 
-    def _measured(self) -> dict[str, object]:
+    def _measured(self) -> dict[str, Any]:
         return {
             "loss": self.loss,
             "compile_time_seconds": self.compile_seconds,

@@ -45,9 +45,10 @@ def double_batch_time_ratio(call: FitCall, found: PlanChoice) -> statistics.Inte
 
 def _is_worth_it(loop: Loop, found: PlanChoice) -> bool:
     trials = [trial for trial in found.trials if trial.plan == found.plan and trial.step_time]
-    if not trials or not loop.total_length:
+    step_time = trials[0].step_time if trials else None
+    if not step_time or not loop.total_length:
         return False
-    training_seconds = loop.total_length * trials[0].step_time.value
+    training_seconds = loop.total_length * step_time.value
     needed_seconds = 2 * (trials[0].compile_time_seconds or 0.0) + _BLOCKS_SECONDS
     # Twice the batch needs at most as much again as this process has needed so far.
     return (

@@ -67,8 +67,8 @@ class EquivalenceCheck:
         self._loss_tolerance = loss_tolerance
         self._allowed = self._hopeless_seconds = 0.0
         self._reference_loss: float | None = None
-        self._outcome: Outcome | None = None
-        self._rounding: Yardstick | None = None
+        self._outcome: Outcome  # the reference's, from `first_look` on
+        self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
         self._trainings = ShortTrainings(variants, data, start=start, limit=limit)
 
@@ -103,7 +103,7 @@ class EquivalenceCheck:
             if not self._rounding.repeats(again):
                 self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
-        if first.loss is not None:
+        if first.loss is not None and reference.loss is not None:
             spread = relative_difference(reference.loss, first.loss)
             self._allowed = self._loss_tolerance + 2 * spread
         self._hopeless_seconds = _HOPELESS * reference.step_seconds
@@ -119,7 +119,7 @@ class EquivalenceCheck:
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # XLA goes step by step, because it may be so slow that it must be stopped.
-        per_call = 1 if plan.xla else min(plan.steps_per_call, self._trainings.step_count // 2)
+        per_call = 1 if plan.xla else min(plan.steps_per_call or 1, self._trainings.step_count // 2)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
         tried = plan.model_copy(update={"steps_per_call": per_call})
         found, step_count, logs = self._trainings.train(
@@ -138,8 +138,8 @@ class EquivalenceCheck:
         difference = None
         if plan.precision and step_count == self._trainings.step_count:
             if found.loss is None or self._reference_loss is None:
-                reason = "another precision needs a loss in the logs, to be compared"
-                return TrialRecord(plan=plan, status="failed", reason=reason)
+                why = "another precision needs a loss in the logs, to be compared"
+                return TrialRecord(plan=plan, status="failed", reason=why)
             difference = relative_difference(found.loss, self._reference_loss)
             if difference <= self._allowed:
                 difference, step_count = self._curve_difference(tried)
@@ -154,7 +154,8 @@ class EquivalenceCheck:
                 reason=f"{what} took too long for the budget",
                 compile_time_seconds=found.compile_seconds,
             )
-        reason = note = None
+        reason: str | None = None
+        note: str | None = None
         if difference is None:
             reason, note = self._compared(plan, logs)
         elif not difference <= self._allowed:  # also if it is NaN
@@ -184,7 +185,7 @@ class EquivalenceCheck:
             seen = seen.kept()
             yardstick = self._by_chance()
             found = yardstick.exceeded(seen, loss_tolerance=tolerance)
-        return found and str(found), _RANDOM if yardstick.is_random else ""
+        return str(found) if found else None, _RANDOM if yardstick.is_random else ""
 
     def _by_chance(self) -> Yardstick:
         """Returns what two draws of the model's random numbers differ by."""

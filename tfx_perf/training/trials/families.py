@@ -5,7 +5,7 @@ from typing import Any
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.plan import PLAIN_FIT, DtypePolicy, TrainingPlan
 from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.trials.trial_record import TrialRecord
 
@@ -45,7 +45,7 @@ def families(
     *,
     settings: PerfConfig,
     step_seconds: float,
-    precision: str | None = None,
+    precision: DtypePolicy | None = None,
 ) -> tuple[list[Family], list[TrialRecord]]:
     """Returns the plans to try, by family, and the outcomes of those that cannot be.
 
@@ -56,12 +56,12 @@ def families(
         step_seconds: of plain `fit`.
         precision: the policy that the model was built under, if the user's code did not set it.
     """
-    longest = min(longest_call(step_seconds), loop.train_length)
+    longest = min(longest_call(step_seconds), loop.train_length or 1)
     sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
     unsplit = loop.line.splitting_obstacle(model)
     # Not a choice of its own: it computes the same, and no slower beyond noise.
     fused = not unsplit and fused_update.is_possible(model.optimizer, loop.line)
-    always = {
+    always: dict[str, Any] = {
         "fused_update": fused,
         "recompute": reference(model, loop, settings=settings).recompute,
         "precision": precision,

@@ -5,6 +5,8 @@ from typing import Literal
 from tfx_perf import records, statistics
 from tfx_perf.training.plan import TrainingPlan
 
+Status = Literal["reference", "chosen", "slower", "different", "failed"]
+
 
 class TrialRecord(records.Record):
     """One plan that was tried.
@@ -25,7 +27,7 @@ class TrialRecord(records.Record):
     """
 
     plan: TrainingPlan
-    status: Literal["reference", "chosen", "slower", "different", "failed"]
+    status: Status
     reason: str
     loss: float | None = None
     compile_time_seconds: float | None = None

@@ -181,9 +181,9 @@ class Trials:
         """Limits the length of the contenders' calls and drops those that become equal."""
         longest = families.longest_call(step_seconds)
         reference, *others = contenders
-        by_plan = {}
+        by_plan: dict[TrainingPlan, Contender] = {}
         for other in others:
-            steps = min(other.plan.steps_per_call, longest)
+            steps = min(other.plan.steps_per_call or 1, longest)
             plan = other.plan.model_copy(update={"steps_per_call": steps})
             by_plan.setdefault(plan, dataclasses.replace(other, plan=plan))
         contenders[:] = [reference, *by_plan.values()]
@@ -193,7 +193,7 @@ class Trials:
         reference, *others = (float(np.median(contender.blocks)) for contender in contenders)
         saved_seconds = reference - min(others)
         is_enough = saved_seconds > self._settings.training.margin * reference
-        return is_enough and saved_seconds * self._loop.total_length > spent_seconds
+        return is_enough and saved_seconds * (self._loop.total_length or 0) > spent_seconds
 
     def _fastest(self, contenders: list[Contender]) -> Contender | None:
         """Returns the plan with the largest speed-up, None unless it surely wins."""

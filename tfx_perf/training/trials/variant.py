@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from tfx_perf import errors
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import DtypePolicy
 
-Precision = str | None  # None: as the user's code builds the model
+Precision = DtypePolicy | None  # None: as the user's code builds the model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Variant:
     loop: Loop
 
 
-def variants(own: Variant, others: Mapping[str, FitCall]) -> dict[Precision, Variant]:
+def variants(own: Variant, others: Mapping[DtypePolicy, FitCall]) -> dict[Precision, Variant]:
     """Returns all, by policy; the others begin with the weights of the user's own.
 
     Args:
