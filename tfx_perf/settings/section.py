@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 import pydantic
 
@@ -50,7 +50,9 @@ class Settings(Section):
         Raises:
             UserError: an unknown key or a value of the wrong type or range.
         """
-        return settings if isinstance(settings, cls) else cls.from_dict(settings)
+        if isinstance(settings, cls):
+            return settings
+        return cls.from_dict(cast("Mapping[str, Any] | None", settings))
 
     @classmethod
     def from_yaml(cls: type[SettingsT], path: str | pathlib.Path) -> SettingsT:

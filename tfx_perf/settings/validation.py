@@ -189,7 +189,7 @@ class _Complaint:
     def _default(self) -> str:
         """Returns the remedy that always helps where a single value is wrong."""
         key = self._key()
-        field = self._fields.get(key[-1]) if key else None
+        field = self._fields.get(str(key[-1])) if key else None
         if field is None or field.is_required() or isinstance(self._given, Mapping):
             return ""
         default = field.get_default(call_default_factory=True)

@@ -107,8 +107,7 @@ def _errors_of(path: str | pathlib.Path) -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is not None:
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
         parts = (error.context, error.problem)
-        return f"line {mark.line + 1}: {', '.join(part for part in parts if part)}"
+        return f"line {error.problem_mark.line + 1}: {', '.join(part for part in parts if part)}"
     return getattr(error, "strerror", None) or " ".join(str(error).split())

@@ -18,7 +18,7 @@ from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
-from tfx_perf.settings.cluster_job import ClusterJob
+from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
