@@ -106,6 +106,7 @@ def test_a_kill_at_the_modules_own_batch_size(line, trainer):
     assert "was killed" in page_of(profile)
 
 
+@pytest.mark.slow
 def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
     profile = striking(trainer, 1)
     reason = unmeasured.reason_in(profile.uri)
@@ -137,6 +138,7 @@ def test_a_step_that_hangs_ends_with_the_time_that_there_is(trainer):
     assert "did not end within" in record.step("plain", 20).reason
 
 
+@pytest.mark.slow
 def test_a_compiler_that_is_killed_costs_its_own_figures(trainer):
     record = record_of(profiled(trainer, beginning=_STRIKING_XLA, layer="Strike()"))
     assert record.endings == dict.fromkeys(record.endings, "measured")

@@ -10,8 +10,7 @@ from tfx_perf import autograph
 def quick_traces():
     """Spares each process the 20 s in which AutoGraph converts tf_keras itself.
 
-    With the conversion, as users have it, run the trainings of test_loop.py and those that are
-    drawn at random.
+    With the conversion, as users have it, run the trainings of test_loop.py.
     """
     with autograph.tf_keras_unconverted():
         yield

@@ -130,7 +130,7 @@ def _train(
 
     import tensorflow as tf
 
-    from tfx_perf import interception
+    from tfx_perf import autograph, interception
     from tfx_perf.config import PerfConfig
     from tfx_perf.training import meters
     from tfx_perf.training.plan import TrainingPlan
@@ -166,7 +166,8 @@ def _train(
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
     data = _data(is_stateful=is_stateful, prefetch=prefetch)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
-    with interception.intercepting_fit(session.fit):
+    # In each process AutoGraph would convert tf_keras anew, for 20 s.
+    with interception.intercepting_fit(session.fit), autograph.tf_keras_unconverted():
         history = model.fit(
             data.repeat() if steps_per_epoch else data,
             validation_data=(numbers[:, :4], numbers[:, 4:]),

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from model_cases import captured
 
-from tfx_perf import errors
+from tfx_perf import autograph, errors
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -99,4 +99,5 @@ def main(package: str, steps: int, scenario: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    with autograph.tf_keras_unconverted():
+        main(sys.argv[1], int(sys.argv[2]), sys.argv[3])
