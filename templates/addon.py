@@ -210,7 +210,7 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
     if isinstance(listing, ast.Name):
         insert(listing.end_lineno, listing.end_col_offset, ", *perf_nodes")
     else:
-        owner = training_step.grown(listing.value)
+        owner = training_step.grown_list(listing.value)
         insert_line(listing.end_lineno + 1, f"{owner}.extend(perf_nodes)", listing)
     for pusher in step.pushers:
         if _has_infra_blessing(pusher):

@@ -298,7 +298,7 @@ def _takers(
             call = node.value
             appends = isinstance(call.func, ast.Attribute) and call.func.attr == "append"
             if appends and [*map(_dotted, call.args)] == [name]:
-                yield node, grown(call)
+                yield node, grown_list(call)
 
 
 def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
@@ -316,14 +316,14 @@ def _holder(node: ast.AST, parents: dict[ast.AST, ast.AST]) -> str | None:
         return ast.unparse(parent.targets[0])
     if isinstance(parent, ast.AnnAssign):
         return ast.unparse(parent.target)
-    return grown(parent)
+    return grown_list(parent)
 
 
 def _is_through_call(node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and _dotted(node.func).split(".")[-1] in _THROUGH_CALLS
 
 
-def grown(node: ast.AST) -> str | None:
+def grown_list(node: ast.AST) -> str | None:
     """Returns the variable whose list a node adds to."""
     if isinstance(node, ast.AugAssign):
         return ast.unparse(node.target)
@@ -343,7 +343,7 @@ def _likelihood(holder: str | None, scope: ast.AST, parents: dict[ast.AST, ast.A
         reached |= more
     if _GIVEN in reached:
         return 3
-    grown = {grown(node) for node in ast.walk(scope)}
+    grown = {grown_list(node) for node in ast.walk(scope)}
     return 2 if reached & {_RETURNED, *grown} else 1
 
 
