@@ -218,7 +218,7 @@ class MultiStep:
         if self.journal is not None:
             self.journal.begin_call()
 
-        def step(*_: Any) -> tuple[Logs, tuple[()]]:
+        def step(*unused: Any) -> tuple[Logs, tuple[()]]:
             return self._once(next(iterator), *slicing), ()
 
         logs, _ = repeated(step, steps)
