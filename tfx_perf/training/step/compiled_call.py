@@ -20,6 +20,7 @@ from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.quick_function import QuickFunction
+from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 
 Logs = dict[str, Any]
@@ -227,23 +228,19 @@ class CompiledCall:
     def _all_steps(self, parts: Tensors, steps: tf.Tensor) -> tuple[Logs, tf.Tensor]:
         """Returns the last logs, and whether plain `fit` would not have raised an error."""
 
-        def once(index: Any) -> tuple[Logs, tf.Tensor]:
+        def once(index: tf.Tensor, held: tf.Tensor) -> tuple[Logs, tf.Tensor]:
             batch = tf.nest.map_structure(
                 lambda part: None if part is None else part[index], parts
             )
-            return steps_lib.in_replicas(
+            logs, holds = steps_lib.in_replicas(
                 self._step.run_in_xla,
                 (batch,),
                 strategy=self._strategy,
                 reduction=self._line.reduction,
             )
+            return logs, held & holds
 
-        def body(done: tf.Tensor, _: Logs, held: tf.Tensor) -> tuple[tf.Tensor, Logs, tf.Tensor]:
-            logs, holds = once(done)
-            return done + 1, logs, held & holds
-
-        state = [tf.constant(1), *once(0)]
-        return tf.while_loop(lambda done, *_: done < steps, body, state)[1:]
+        return repeated(once, steps, state=tf.constant(True))
 
     def _bytes_of(self, batch: Parts) -> float:
         rows = batch[0].shape[0]

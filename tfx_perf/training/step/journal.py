@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -60,21 +60,16 @@ class Journal:
         self._spec: Any = None
         self._applied = 0  # operations before the optimizer's, in the graph that is traced
         self._batch, self._state, self._ticks = _Shelf(), _Shelf(), _Shelf()
-        self._is_closed = False
 
-    @contextlib.contextmanager
-    def closed(self) -> Iterator[None]:
-        """Has nothing be noted by what is traced meanwhile."""
-        self._is_closed = True
-        try:
-            yield
-        finally:
-            self._is_closed = False
+    @property
+    def is_complete(self) -> bool:
+        """Whether no variable was made after what was traced last had begun."""
+        known = {id(variable) for variable in self._variables}
+        return all(id(each) in known for each in self._line.transient_state(self._model))
 
     def begin_call(self) -> None:
         """Forgets the ticks of the call before; to be traced at a call's start."""
-        if not self._is_closed:
-            self._ticks.clear()
+        self._ticks.clear()
 
     def begin(self, batch: Tensors) -> Tensors:
         """Writes the step's batch down; to be traced before the step.
@@ -82,8 +77,6 @@ class Journal:
         Returns:
             The batch, for the step to use: it is there only once it is written down.
         """
-        if self._is_closed:
-            return batch
         self._variables = self._line.transient_state(self._model)
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
         state = [tf.convert_to_tensor(variable) for variable in self._variables]
@@ -101,15 +94,12 @@ class Journal:
         Args:
             results: everything that is computed before: nothing is applied until it is there.
         """
-        if self._is_closed:
-            yield
-            return
         graph = tf.compat.v1.get_default_graph()
         computed = [t for t in tf.nest.flatten(results, expand_composites=True) if t is not None]
         with tf.control_dependencies(computed):
             crossed_out = self._batch.take()
         self._applied = len(graph.get_operations())
-        with tf.control_dependencies(crossed_out):
+        with tf.variable_creator_scope(_made_at_once), tf.control_dependencies(crossed_out):
             yield
 
     def end(self) -> None:
@@ -146,3 +136,9 @@ class Journal:
         for variable, value in zip(self._variables, values, strict=True):
             variable.assign(value)
         return tf.nest.pack_sequence_as(self._spec, self._batch.take(), expand_composites=True)
+
+
+def _made_at_once(make: Callable[..., Any], **options: Any) -> Any:
+    """Makes a variable that waits for nothing, so that TensorFlow can initialize it before."""
+    with tf.control_dependencies(None):
+        return make(**options)

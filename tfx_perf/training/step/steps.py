@@ -14,6 +14,7 @@ from tfx_perf.training.lines.base_line import KerasLine
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.quick_function import QuickFunction
+from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 
 Logs = dict[str, Any]
@@ -170,12 +171,10 @@ class MultiStep:
         Afterwards every variable is there that the steps make, and no batch is taken.
         """
         arguments = iterator, tf.constant(1, tf.int32), *self._slicing()
-        if self.journal is not None and not self._used:
-            # What the journal makes variables wait for, TensorFlow cannot take out of the graph to
-            # initialize them.
-            with self.journal.closed():
-                QuickFunction(self._run).get_concrete_function(*arguments)
         self._used = self._function.variables(*arguments)
+        if self.journal is not None and not self.journal.is_complete:  # the trace made variables
+            self.retrace(self._step)
+            self._used = self._function.variables(*arguments)
 
     def used_variables(self) -> Sequence[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
@@ -222,16 +221,11 @@ class MultiStep:
             self._element_spec = iterator.element_spec
         if self.journal is not None:
             self.journal.begin_call()
-        # The first step stands before the loop, because the loop needs the logs' structure.
-        logs = self._once(next(iterator), *slicing)
 
-        def body(done: tf.Tensor, logs: Logs) -> tuple[tf.Tensor, Logs]:
-            # If the data end here, that must not cut short the step before.
-            with tf.control_dependencies(tf.nest.flatten(logs)):
-                batch = next(iterator)
-            return done + 1, self._once(batch, *slicing)
+        def step(*unused: Any) -> tuple[Logs, tuple[()]]:
+            return self._once(next(iterator), *slicing), ()
 
-        _, logs = tf.while_loop(lambda done, _: done < steps, body, [tf.constant(1), logs])
+        logs, _ = repeated(step, steps)
         with tf.control_dependencies(tf.nest.flatten(logs)):  # not if a step fails
             self.count(steps)
         self.trace_seconds += time.perf_counter() - began
