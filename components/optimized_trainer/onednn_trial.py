@@ -56,7 +56,7 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
         job,
         budget_seconds=budget_seconds - spent_seconds,
         log_folder=log_folder,
-        environment=onednn.ON if is_faster else {},
+        environment=_PLAN.environment if is_faster else {},
     )
     if is_faster:
         found = _with_onednn(found, without, tried)
