@@ -44,7 +44,7 @@ def test_a_smaller_last_batch(keras):
 def test_little_memory_for_batches(keras, monkeypatch):
     monkeypatch.setattr(compiled_call, "_MOST_BYTES", 3 * ROWS * 5 * 4)
     loop = compare(*numeric_models.dense(keras))
-    assert loop.functions.kept("xla_call")._step_bytes == ROWS * 5 * 4
+    assert loop.functions._kept["xla_call"]._step_bytes == ROWS * 5 * 4
 
 
 def test_out_of_memory(keras, monkeypatch):
@@ -55,7 +55,7 @@ def test_out_of_memory(keras, monkeypatch):
 
     monkeypatch.setattr(compiled_call.CompiledCall, "_trained", run)
     loop = compare(model, data)
-    assert not loop.functions.kept("xla_call")._may_compile
+    assert not loop.functions._kept["xla_call"]._may_compile
 
 
 def test_the_data_end_early(keras):

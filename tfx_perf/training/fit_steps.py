@@ -1,6 +1,6 @@
 """What stands between Keras' `fit` and the steps: how many a call has, and what it returns."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -56,16 +56,39 @@ class KerasSteps:
 
 
 class CallLengths(Wrapper):
-    """Says how many steps the calls of a `fit` have."""
+    """Says how many steps the calls of a `fit` have.
 
-    def __init__(self, inner: StepRunner, take: Callable[[], int]) -> None:
-        """Wraps `inner`; `take` is called for each call."""
+    A callback may have it stop before the first call: Keras then runs one of the user's length.
+    """
+
+    def __init__(
+        self,
+        inner: StepRunner,
+        model: Any,
+        *,
+        countdown: Countdown,
+        steps_per_call: int,
+        users_steps_per_call: int,
+    ) -> None:
+        """Wraps a runner.
+
+        Args:
+            inner: the runner.
+            model: whose `fit` it is.
+            countdown: of the epoch.
+            steps_per_call: of a call that no epoch cuts short.
+            users_steps_per_call: the `steps_per_execution` of the user's `compile`.
+        """
         super().__init__(inner)
-        self._take = take
+        self._model = model
+        self._countdown = countdown
+        self._steps_per_call = steps_per_call
+        self._users_steps_per_call = users_steps_per_call
 
     def take(self) -> int:
         """Returns how many steps the next call is to run, and counts them as run."""
-        return self._take()
+        stops = self._model.stop_training
+        return self._countdown.take(self._users_steps_per_call if stops else self._steps_per_call)
 
 
 class OpenEpochs(Wrapper):

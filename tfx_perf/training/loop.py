@@ -280,6 +280,7 @@ class Loop:
     ) -> Function:
         """Returns the train function for `fit`: what comes later stands around what is before."""
         functions, countdown = self._functions, self._epochs.training
+        users_steps = self.users_steps_per_call
         if plan.is_plain_fit:
             runner: StepRunner = KerasSteps(functions, countdown, examination=examination)
         else:
@@ -287,15 +288,21 @@ class Loop:
             if survives_oom and steps.journal is not None:
                 runner = self.oom_guard = OomGuard(steps, self._model)
             runner = functions.around(plan, runner)
-            runner = CallLengths(runner, self._lengths(_steps_per_call(plan, arguments)))
-            if promise is not None and self.users_steps_per_call == 1:
+            runner = CallLengths(
+                runner,
+                self._model,
+                countdown=countdown,
+                steps_per_call=_steps_per_call(plan, arguments),
+                users_steps_per_call=users_steps,
+            )
+            if promise is not None and users_steps == 1:
                 runner = SpeedWatch(runner, functions.plain_step(), promise=promise)
                 self.speed_watch = runner
             if _may_run_out(arguments):
                 optimizer = self._model.optimizer
                 runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
         if self._replica_count == 1:
-            whole = self.users_steps_per_call if plan.is_plain_fit else 1
+            whole = users_steps if plan.is_plain_fit else 1
             runner = self.first_batch.around(runner, whole=whole)
         if guard is not None:
             train = guard.around(runner)
@@ -330,17 +337,6 @@ class Loop:
         if plan.is_plain_fit:
             return lambda: self.users_steps_per_call
         return lambda: self._epochs.training.last_call_steps
-
-    def _lengths(self, steps_per_call: int) -> Callable[[], int]:
-        """Returns what takes the steps of each call from the epoch."""
-        users_steps = self.users_steps_per_call
-
-        def take() -> int:
-            # A callback had `fit` stop before the call: Keras runs one of the user's length.
-            stops = self._model.stop_training
-            return self._epochs.training.take(users_steps if stops else steps_per_call)
-
-        return take
 
     @property
     def _replica_count(self) -> int:

@@ -21,7 +21,7 @@ from tfx_perf.training.takeover import Takeover
 
 
 class Kept(Protocol):
-    """What an optimization has traced, to be used in all runs.
+    """What an optimization traces, to be used in all runs.
 
     Attributes:
         trace_count: how often it was traced.
@@ -139,13 +139,16 @@ class TrainFunctions:
             self._made[key] = self._make(plan)
         return self._made[key]
 
-    def kept(self, name: str) -> Kept | None:
-        """Returns what an optimization keeps for all its runs, None if there were none."""
-        return self._kept.get(name)
+    def kept(self, name: str, make: Callable[[], Kept]) -> Kept:
+        """Returns what an optimization traces for all its runs.
 
-    def keep(self, name: str, kept: Kept) -> Kept:
-        """Keeps what an optimization traces for all its runs, and returns it."""
-        return self._kept.setdefault(name, kept)
+        Args:
+            name: of the optimization.
+            make: makes it; called the first time only.
+        """
+        if name not in self._kept:
+            self._kept[name] = make()
+        return self._kept[name]
 
     def trace_seconds(self, plan: TrainingPlan) -> float | None:
         """Returns what tracing a plan's steps took; None if they were not traced."""

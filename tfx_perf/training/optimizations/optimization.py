@@ -124,7 +124,7 @@ class Optimization:
         Args:
             runner: runs them without it.
             plan: the plan.
-            functions: the model's; `functions.kept` keeps what is traced from run to run.
+            functions: the model's; `functions.kept` keeps from run to run what is traced.
         """
         return runner
 

@@ -65,7 +65,8 @@ class XlaCall(Optimization):
     def _compiled(self, plan: "TrainingPlan", functions: "TrainFunctions") -> "CompiledCall":
         from tfx_perf.training.step.compiled_call import CompiledCall
 
-        return functions.kept(self.name) or functions.keep(
-            self.name,
-            CompiledCall(functions.model, functions.line, stepwise=functions.traced(plan)),
-        )
+        def make() -> CompiledCall:
+            stepwise = functions.traced(plan)
+            return CompiledCall(functions.model, functions.line, stepwise=stepwise)
+
+        return functions.kept(self.name, make)
