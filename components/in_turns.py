@@ -18,7 +18,6 @@ from typing import IO
 from tfx_perf import activity, errors
 from tfx_perf.components import child, turns_job
 from tfx_perf.components.optimized_trainer.job import TrainingJob
-from tfx_perf.hardware import onednn
 
 _TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
 # An interval of the ratio needs some blocks, and more than these hardly narrow it.
@@ -94,7 +93,7 @@ def train(
                 },
                 timeout_seconds=_left(deadline) + _ENDING_SECONDS,
                 log_path=log_folder / f"{name}.log",
-                environment=onednn.ON if job.plan.onednn else None,
+                environment=job.plan.environment,
             )
             for index, (name, job) in enumerate(trainings.items())
         ]

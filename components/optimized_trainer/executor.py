@@ -10,7 +10,6 @@ from tfx_perf.components import artifacts, train_steps, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
 from tfx_perf.components.optimized_trainer.job import TrainingJob
-from tfx_perf.hardware import onednn
 from tfx_perf.training.trials import choice
 
 _Artifacts = dict[str, list[artifact.Artifact]]
@@ -60,7 +59,7 @@ class Executor(base_executor.BaseExecutor):
             with storage.local_folder(target.uri) as log_folder:
                 given = plans.plan_for(job, log_folder=log_folder, checkpoint_folder=folder)
         job = job.with_plan(given.plan)
-        if job.plan.onednn and not onednn.is_on():
+        if job.plan.is_for_another_process:
             training.train_in_child(
                 job, output_dict, given=given, checkpoint_folder=folder, origin=origin
             )

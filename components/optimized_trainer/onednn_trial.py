@@ -57,7 +57,7 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
         job,
         budget_seconds=budget_seconds - spent_seconds,
         log_folder=log_folder,
-        environment=onednn.ON if is_faster else {},
+        environment=_PLAN.environment if is_faster else {},
     )
     assert found is not None  # only what may be put off is
     if is_faster and without is not None:

@@ -14,7 +14,6 @@ from tfx_perf.components import artifacts, child, trainer_args
 from tfx_perf.components.optimized_trainer import checkpoints
 from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
-from tfx_perf.hardware import onednn
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
 from tfx_perf.training import aot_export, precision, record, session
@@ -156,7 +155,7 @@ def train_in_child(
     checkpoint_folder: str | None,
     origin: origins.Origin = origins.UNKNOWN,
 ) -> None:
-    """Trains as `train`, in a process that uses oneDNN and stands for this one.
+    """Trains as `train`, in a process with the plan's environment that stands for this one.
 
     Args:
         job: see `train`.
@@ -168,7 +167,7 @@ def train_in_child(
     Raises:
         MeasurementError: that process failed; the cause is in its output.
     """
-    _LOGGER.info("Training in a process of its own, with oneDNN.")
+    _LOGGER.info("Training in a process of its own: %s.", job.plan)
     published = child.run_in_child(
         f"{__name__}:{carry_out.__name__}",
         {
@@ -180,7 +179,7 @@ def train_in_child(
         },
         timeout_seconds=None,
         log_path=None,
-        environment=onednn.ON,
+        environment=job.plan.environment,
     )
     for key, found in json_utils.loads(published).items():
         for item, own in zip(found, output_dict[key], strict=True):

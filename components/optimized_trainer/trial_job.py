@@ -14,7 +14,8 @@ from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.training import meters, precision
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import DtypePolicy, TrainingPlan
+from tfx_perf.training.optimizations.precision import DtypePolicy
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choice, choosing, doubling
 from tfx_perf.training.trials.trial_record import TrialRecord
 

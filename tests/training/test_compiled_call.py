@@ -10,7 +10,6 @@ from numeric_models import ROWS, STEPS
 
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import recovery
 from tfx_perf.training.step import compiled_call
 from tfx_perf.training.step.preparation import Preparation
 
@@ -47,7 +46,7 @@ def test_a_smaller_last_batch(keras):
 def test_little_memory_for_batches(keras, monkeypatch):
     monkeypatch.setattr(compiled_call, "_MOST_BYTES", 3 * ROWS * 5 * 4)
     loop = compare(*numeric_models.dense(keras))
-    assert loop._functions.of(PLAN)._step_bytes == ROWS * 5 * 4
+    assert loop.functions._kept["xla_call"]._step_bytes == ROWS * 5 * 4
 
 
 def test_out_of_memory(keras, monkeypatch):
@@ -58,13 +57,13 @@ def test_out_of_memory(keras, monkeypatch):
 
     monkeypatch.setattr(compiled_call.CompiledCall, "_trained", run)
     loop = compare(model, data)
-    assert not loop._functions.of(PLAN)._may_compile
+    assert not loop.functions._kept["xla_call"]._may_compile
 
 
 def test_the_data_end_early(keras):
     model, data = numeric_models.dense(keras)
     loop = Loop(captured(model, data, epochs=1))
-    function = loop._functions.of(PLAN)
+    function = loop.functions.of(PLAN)
     iterator = iter(data.take(5))
     function.run(iterator, 1)
     with pytest.raises(tf.errors.OutOfRangeError):
@@ -129,7 +128,7 @@ def test_the_plan():
     assert str(PLAN) == "7 steps per call in one XLA computation"
     assert TrainingPlan.model_validate_json(PLAN.model_dump_json()) == PLAN
     assert PLAN.uses_xla
-    assert PLAN.stepwise == recovery._safer(PLAN) == TrainingPlan(steps_per_call=7)
+    assert PLAN.safer == TrainingPlan(steps_per_call=7)
     for other in ({"xla": True}, {"fused_update": True}, {"micro_batches": 2}):
         with pytest.raises(pydantic.ValidationError, match="xla_call"):
             TrainingPlan(steps_per_call=7, xla_call=True, **other)

@@ -149,6 +149,29 @@ def test_sparse_and_ragged_batches(keras):
     model_cases.assert_same_history(history, expected)
 
 
+def test_who_asks_about_a_plan_does_not_change_what_the_training_came_to(keras):
+    def check(rows):
+        if rows > 1:
+            raise_exhausted(rows)
+
+    class OneRowFits(keras.layers.Layer):
+        def call(self, inputs):
+            with tf.control_dependencies([tf.py_function(check, [tf.shape(inputs)[0]], [])]):
+                return tf.identity(inputs)
+
+    model = keras.Sequential([keras.layers.Input((4,)), OneRowFits(), keras.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    plan = TrainingPlan(steps_per_call=3)
+    loop = Loop(model_cases.captured(model, model_cases.regression()))
+    loop.fit(plan)
+    assert loop.oom_guard.micro_batches == model_cases.BATCH_SIZE
+    loop.turn(plan)
+    loop.functions.of(plan)
+    loop.functions.trace_seconds(plan)
+    loop.functions.trace_seconds(TrainingPlan(steps_per_call=3, xla=True))
+    assert loop.oom_guard.micro_batches == model_cases.BATCH_SIZE
+
+
 @pytest.mark.parametrize("failing", ["iterator", "apply"])
 def test_what_micro_batches_cannot_mend_is_passed_on(keras, failing):
     """An exhausted disk under the input is not a batch too large, nor is a torn update whole."""

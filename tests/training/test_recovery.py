@@ -20,6 +20,7 @@ from tfx_perf.training.recovery.resume_point import CapturedPoint
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
+from tfx_perf.training.step.traced_steps import TracedSteps
 from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.one_case
@@ -242,13 +243,13 @@ def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
     history = expected.proceed()
     call = captured(model_of_two(keras), numbers())
     model_cases.copy_weights(start, call.model)
-    own, calls = steps.MultiStep.run, []
+    own, calls = TracedSteps.run, []
 
     def run(self, iterator, count):
         calls.append(count)
         return own(self, iterator, count) if len(calls) < 4 else without_cause()
 
-    monkeypatch.setattr(steps.MultiStep, "run", run)
+    monkeypatch.setattr(TracedSteps, "run", run)
     session = session_with(checkpoint_folder=str(tmp_path))
     found = session.fit(call)
     assert_same_history(found, history)
@@ -264,7 +265,7 @@ def test_it_goes_back_to_plain_fit_with_the_users_steps_per_execution(keras, mon
     expected.model.compile("sgd", "mse", steps_per_execution=2)
     model_cases.copy_weights(Snapshot(call.model), expected.model)
     expected.proceed()
-    monkeypatch.setattr(steps.MultiStep, "run", lambda *_: without_cause())
+    monkeypatch.setattr(TracedSteps, "run", lambda *_: without_cause())
     session_with().fit(call)
     assert_same(Snapshot(call.model), Snapshot(expected.model))
 

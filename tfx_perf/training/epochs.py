@@ -4,7 +4,8 @@ from typing import Any
 
 from tfx_perf.training.fit_arguments import length_of
 from tfx_perf.training.lines.base_line import KerasLine
-from tfx_perf.training.step import steps
+from tfx_perf.training.step.steps import Countdown, MultiStep
+from tfx_perf.training.step.traced_steps import TracedSteps
 
 
 class Epochs:
@@ -16,11 +17,11 @@ class Epochs:
 
     def __init__(self, model: Any, line: KerasLine) -> None:
         """Makes countdowns that nothing has begun yet."""
-        self.training = steps.Countdown()
-        self._testing = steps.Countdown()
+        self.training = Countdown()
+        self._testing = Countdown()
         self._model = model
         self._line = line
-        self._test: steps.MultiStep | None = None
+        self._test: MultiStep | None = None
 
     def counting(self, length: int | None) -> Any:
         """Returns the callback that begins every epoch, for a `fit` with Keras' own functions.
@@ -98,14 +99,12 @@ class Epochs:
         alike = (n for n in range(most, 1, -1) if counts_all(n) == counts_all(users_steps))
         return next(alike, 1)
 
-    def _test_function(self, steps_per_call: int) -> steps.MultiStep:
+    def _test_function(self, steps_per_call: int) -> TracedSteps:
         if self._test is None:
-            self._test = steps.MultiStep(
+            self._test = MultiStep(
                 self._model.test_step,
                 strategy=self._model.distribute_strategy,
-                countdown=self._testing,
                 reduction=self._line.reduction,
                 counter=self._line.step_counters(self._model)[1],
             )
-        self._test.steps_per_call = steps_per_call
-        return self._test
+        return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)

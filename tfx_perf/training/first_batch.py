@@ -1,13 +1,12 @@
 """FirstBatch: looks at the first batch that a training takes, without taking one more."""
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
-Run = Callable[[Any, int], Any]  # takes an iterator and a number of steps, returns logs
+from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
 
 
 class FirstBatch:
@@ -27,36 +26,48 @@ class FirstBatch:
         self.seconds: float | None = None
         self._is_over = False
 
-    def around(self, run: Run, *, whole: int = 1) -> Run:
+    def around(self, inner: StepRunner, *, whole: int = 1) -> StepRunner:
         """Returns what runs the same steps, the first ones on batches that have been noted.
 
         Args:
-            run: runs steps.
-            whole: how many steps `run` takes at the least in one go.
+            inner: runs steps.
+            whole: how many steps `inner` takes at the least in one go.
         """
+        return _Noting(inner, self, whole=whole)
 
-        def noting(iterator: Any, steps: int) -> Any:
-            if self._is_over:
-                return run(iterator, steps)
-            self._is_over = True
-            if not isinstance(iterator, iterator_ops.OwnedIterator):
-                return run(iterator, steps)
-            taken: list[Any] = []
-            spec = iterator.element_spec
-            try:  # first of all: not every structure can be given back
-                held = tf.data.Dataset.from_generator(lambda: iter(taken), output_signature=spec)
-            except (TypeError, ValueError):
-                return run(iterator, steps)
-            began = time.perf_counter()
-            for batch in iterator:
-                self.seconds = self.seconds or time.perf_counter() - began
-                taken.append(batch)
-                if len(taken) == whole:
-                    break
-            if not taken:
-                raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-            self.batch = taken[0]
-            logs = run(iter(held), len(taken))
-            return run(iterator, steps - len(taken)) if steps > len(taken) else logs
+    def run(self, iterator: Any, steps: int, *, inner: StepRunner, whole: int) -> Logs:
+        """Runs steps; see `around`."""
+        if self._is_over:
+            return inner.run(iterator, steps)
+        self._is_over = True
+        if not isinstance(iterator, iterator_ops.OwnedIterator):
+            return inner.run(iterator, steps)
+        taken: list[Any] = []
+        spec = iterator.element_spec
+        try:  # first of all: not every structure can be given back
+            held = tf.data.Dataset.from_generator(lambda: iter(taken), output_signature=spec)
+        except (TypeError, ValueError):
+            return inner.run(iterator, steps)
+        began = time.perf_counter()
+        for batch in iterator:
+            self.seconds = self.seconds or time.perf_counter() - began
+            taken.append(batch)
+            if len(taken) == whole:
+                break
+        if not taken:
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+        self.batch = taken[0]
+        logs = inner.run(iter(held), len(taken))
+        return inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
 
-        return noting
+
+class _Noting(Wrapper):
+    """One run of which the first batch is noted."""
+
+    def __init__(self, inner: StepRunner, first: FirstBatch, *, whole: int) -> None:
+        super().__init__(inner)
+        self._first = first
+        self._whole = whole
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        return self._first.run(iterator, steps, inner=self.inner, whole=self._whole)

@@ -10,18 +10,19 @@ import tensorflow as tf
 from tfx_perf import blank
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.training.direct_iterators import FitIterators
 from tfx_perf.training.epochs import Epochs
 from tfx_perf.training.first_batch import FirstBatch
 from tfx_perf.training.fit_arguments import callback_list, in_given, is_container, length_of
+from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.lines import keras_line
 from tfx_perf.training.lines.base_line import Function
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import Examination
-from tfx_perf.training.recovery.guard import Guard, Run, Steps
+from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.step.oom_guard import OomGuard
+from tfx_perf.training.step.step_runner import StepRunner
 from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.train_functions import TrainFunctions
 from tfx_perf.training.trials.turns import Schedule, Turn, Turns
@@ -98,7 +99,7 @@ class Loop:
 
     def trace_count(self, plan: TrainingPlan) -> int | None:
         """Returns how often a plan's steps were traced; None for plain `fit`."""
-        return None if plan.is_plain_fit else self._functions.of(plan).trace_count
+        return self._functions.trace_count(plan)
 
     @property
     def functions(self) -> TrainFunctions:
@@ -123,7 +124,7 @@ class Loop:
             self._functions.keras[0].trace(iterator)
         if not plan.is_plain_fit:
             with self._random_layers(plan):
-                self._functions.of(plan.stepwise).trace(iterator)
+                self._functions.of(plan).trace(iterator)
 
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
@@ -155,17 +156,20 @@ class Loop:
         self.oom_guard = self.speed_watch = None
         self.plan = plan
         if guard is None:
-            return self._planned(plan, {}, survives_oom=True, promise=promise)
+            return self._run(plan, {}, survives_oom=True, promise=promise)
         arguments = self._call.arguments
         callbacks = [guard.callback(), *callback_list(arguments["callbacks"])]
         overrides = {"callbacks": callbacks, "initial_epoch": guard.initial_epoch}
         if data is not None:
             overrides["x"] = data
         with guard.running(), self._random_layers(plan):
-            if plan.is_plain_fit:
-                return self._plain(guard, overrides, examination=examination)
-            return self._planned(
-                plan, overrides, survives_oom=True, guard=guard, promise=promise
+            return self._run(
+                plan,
+                overrides,
+                survives_oom=True,
+                guard=guard,
+                examination=examination,
+                promise=promise,
             )
 
     def try_out(
@@ -192,7 +196,7 @@ class Loop:
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
             with self._random_layers(plan):
-                return self._planned(plan, overrides, stop_when=stop_when)
+                return self._run(plan, overrides, stop_when=stop_when)
         finally:
             self.timer = None  # a trial is none of the training's steps
 
@@ -209,8 +213,8 @@ class Loop:
             function: Callable[..., Any] = self._functions.keras[0]
             count = self.users_steps_per_call
         else:
-            count = plan.steps_per_call or 1
-            function = functools.partial(self._functions.set_to(plan).run, steps=count)
+            count = plan.steps_per_call
+            function = functools.partial(self._functions.of(plan).run, steps=count)
         if iterator is None:
             return Turn(function, count)
         return Turn(lambda _: function(iterator), count)
@@ -229,32 +233,7 @@ class Loop:
                 self._model.history = before
                 return made.iterator
 
-    def _plain(
-        self, guard: Guard, overrides: dict[str, Any], *, examination: Examination | None
-    ) -> tuple[Any, StepTimer]:
-        """Runs plain `fit` with a guard around Keras' train function."""
-        per_call, countdown = self.users_steps_per_call, self._epochs.training
-        # Keras 3 runs whole calls, whatever is left of the epoch.
-        length = None if self.line.overcounts else self.train_length
-        callbacks = [self._epochs.counting(length), *overrides["callbacks"]]
-        train, test = self._functions.keras
-
-        def own(iterator: Any) -> Any:  # made anew if a callback asks for it
-            return self._functions.keras[0](iterator)
-
-        run = examination.around(own) if examination else lambda iterator, steps: own(iterator)
-        run = self.first_batch.around(run, whole=per_call)
-        arguments = {**self._call.arguments, **overrides, "callbacks": callbacks}
-        self._make_endless(arguments)
-        return self._timed(
-            (guard.around(run, lambda: countdown.take(per_call), traced=train), test),
-            lambda: guard.last_call_steps,
-            arguments=arguments,
-            history=guard.history,
-            iterators=guard.iterators,
-        )
-
-    def _planned(
+    def _run(
         self,
         plan: TrainingPlan,
         overrides: dict[str, Any],
@@ -262,59 +241,104 @@ class Loop:
         stop_when: Callable[[StepTimer], bool] = lambda timer: False,
         survives_oom: bool = False,
         guard: Guard | None = None,
+        examination: Examination | None = None,
         promise: Promise | None = None,
     ) -> tuple[Any, StepTimer]:
-        arguments = {**self._call.arguments, **overrides}
-        if plan.is_plain_fit:
-            return self._timed(
-                self._functions.keras,
-                lambda: self.users_steps_per_call,
-                arguments=arguments,
-                stop_when=stop_when,
-            )
-        if not self._model.built:
-            self.prepare()  # what can be done with a step depends on the model's variables
-        first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call or 1)
-        arguments["callbacks"] = [first, *callback_list(arguments["callbacks"]), last]
-        self._make_endless(arguments)
-        function, stepwise = self._functions.set_to(plan), self._functions.set_to(plan.stepwise)
-        run, users_steps = stepwise.run, self.users_steps_per_call
-        per_call = plan.steps_per_call or 1
-        if _may_run_out(arguments):
-            per_call = min(per_call, -(-arguments["steps_per_epoch"] // 2))  # see `_with_logs`
-
-        def take() -> int:
-            # A callback had `fit` stop before the call: Keras runs one of the user's length.
-            stops = self._model.stop_training
-            return self._epochs.training.take(users_steps if stops else per_call)
-
-        if survives_oom and stepwise.journal is not None:
-            self.oom_guard = OomGuard(stepwise, self._model)
-            run = self.oom_guard.run
-        if plan.xla_call:
-            run = functools.partial(function.run, stepwise=run)
-        if promise is not None and self.users_steps_per_call == 1:
-            self.speed_watch = SpeedWatch(run, self._functions.plain_step(), promise=promise)
-            run = self.speed_watch.run
-        if _may_run_out(arguments):
-            run = self._with_logs(run)
-        if self._replica_count == 1:
-            run = self.first_batch.around(run)
-        steps_in_call, history = lambda: self._epochs.training.last_call_steps, None
-        train, iterators = _unguarded(run, take, traced=stepwise), None
-        if guard is not None:
-            train = guard.around(run, take, traced=stepwise)
-            steps_in_call, history = lambda: guard.last_call_steps, guard.history
-            iterators = guard.iterators
-        return self._timed(
-            (train, None),
-            steps_in_call,
-            arguments=arguments,
-            history=history,
-            iterators=iterators,
+        """Runs `fit` with a plan; returns its History and the timer."""
+        arguments = self._arguments(plan, overrides, is_guarded=guard is not None)
+        self.timer = timer = StepTimer(steps_in_call=self._steps_in_call(plan, guard))
+        train = self._stack(
+            plan,
+            arguments,
+            survives_oom=survives_oom,
+            guard=guard,
+            examination=examination,
+            promise=promise,
+            timer=timer,
             stop_when=stop_when,
-            steps_per_call=per_call,
         )
+        with self._functions.installed(
+            train,
+            self._functions.keras[1] if plan.is_plain_fit else None,
+            steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
+            iterators=None if guard is None else guard.iterators,
+        ):
+            callback = timer.epochs_callback(self.line.callbacks)
+            own_history = None if guard is None else guard.history
+            history = self._proceed(arguments, callback, history=own_history)
+        return history, timer
+
+    def _stack(
+        self,
+        plan: TrainingPlan,
+        arguments: dict[str, Any],
+        *,
+        survives_oom: bool,
+        guard: Guard | None,
+        examination: Examination | None,
+        promise: Promise | None,
+        timer: StepTimer,
+        stop_when: Callable[[StepTimer], bool],
+    ) -> Function:
+        """Returns the train function for `fit`: what comes later stands around what is before."""
+        functions, countdown = self._functions, self._epochs.training
+        users_steps = self.users_steps_per_call
+        if plan.is_plain_fit:
+            runner: StepRunner = KerasSteps(functions, countdown, examination=examination)
+        else:
+            runner = steps = functions.stepwise(plan)
+            if survives_oom and steps.journal is not None:
+                runner = self.oom_guard = OomGuard(steps, self._model)
+            runner = functions.around(plan, runner)
+            runner = CallLengths(
+                runner,
+                self._model,
+                countdown=countdown,
+                steps_per_call=_steps_per_call(plan, arguments),
+                users_steps_per_call=users_steps,
+            )
+            if promise is not None and users_steps == 1:
+                runner = SpeedWatch(runner, functions.plain_step(), promise=promise)
+                self.speed_watch = runner
+            if _may_run_out(arguments):
+                optimizer = self._model.optimizer
+                runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
+        if self._replica_count == 1:
+            whole = users_steps if plan.is_plain_fit else 1
+            runner = self.first_batch.around(runner, whole=whole)
+        if guard is not None:
+            train = guard.around(runner)
+        else:
+            train = functions.keras[0] if plan.is_plain_fit else train_function(runner)
+        return timer.around(train, model=self._model, stop_when=stop_when)
+
+    def _arguments(
+        self, plan: TrainingPlan, overrides: dict[str, Any], *, is_guarded: bool
+    ) -> dict[str, Any]:
+        """Returns the arguments of `fit`, with callbacks that tell of epochs where we count."""
+        arguments = {**self._call.arguments, **overrides}
+        if plan.is_plain_fit and not is_guarded:
+            return arguments
+        callbacks = callback_list(arguments["callbacks"])
+        if plan.is_plain_fit:
+            # Keras 3 runs whole calls, whatever is left of the epoch.
+            length = None if self.line.overcounts else self.train_length
+            arguments["callbacks"] = [self._epochs.counting(length), *callbacks]
+        else:
+            if not self._model.built:
+                self.prepare()  # what can be done with a step depends on the model's variables
+            first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
+            arguments["callbacks"] = [first, *callbacks, last]
+        self._make_endless(arguments)
+        return arguments
+
+    def _steps_in_call(self, plan: TrainingPlan, guard: Guard | None) -> Callable[[], int]:
+        """Returns what says how many steps the last call had."""
+        if guard is not None:
+            return lambda: guard.last_call_steps
+        if plan.is_plain_fit:
+            return lambda: self.users_steps_per_call
+        return lambda: self._epochs.training.last_call_steps
 
     @property
     def _replica_count(self) -> int:
@@ -327,57 +351,11 @@ class Loop:
         """
         return contextlib.nullcontext() if plan.is_plain_fit else self._saveable.installed()
 
-    def _with_logs(self, run: Run) -> Run:
-        """Has the first call of an epoch return logs if the data end in it: Keras needs some.
-
-        It is the next call that ends the epoch.
-        """
-        countdown, has_ended = self._epochs.training, False
-
-        def to_the_end(iterator: Any, steps: int) -> dict[str, Any]:
-            nonlocal has_ended
-            if has_ended:
-                has_ended = False
-                raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-            if countdown.call_count > 1 or steps == 1:
-                return run(iterator, steps)
-            before = int(self._model.optimizer.iterations.numpy())
-            logs = run(iterator, 1)
-            try:
-                return run(iterator, steps - 1)
-            except tf.errors.OutOfRangeError:
-                has_ended = True
-                countdown.last_call_steps = int(self._model.optimizer.iterations.numpy()) - before
-                return logs  # in which Keras puts the metrics' results
-
-        return to_the_end
-
     def _make_endless(self, arguments: dict[str, Any]) -> None:
         """Has nothing depend on how Keras 3 counts the steps of finite data; see eligibility."""
         data = arguments["x"]
         if self.line.overcounts and arguments["steps_per_epoch"] and length_of(data, None):
             arguments["x"] = data.repeat()
-
-    def _timed(
-        self,
-        functions: tuple[Function, Function | None],
-        steps_in_call: Callable[[], int],
-        *,
-        arguments: dict[str, Any],
-        history: Any = None,
-        iterators: FitIterators | None = None,
-        stop_when: Callable[[StepTimer], bool] = lambda timer: False,
-        steps_per_call: int | None = None,
-    ) -> tuple[Any, StepTimer]:
-        """Runs `fit` with functions in the place of Keras'; returns its History and the timer."""
-        self.timer = timer = StepTimer(steps_in_call=steps_in_call)
-        train, test = functions
-        train = timer.around(train, model=self._model, stop_when=stop_when)
-        with self._functions.installed(
-            train, test, steps_per_call=steps_per_call, iterators=iterators
-        ):
-            callback = timer.epochs_callback(self.line.callbacks)
-            return self._proceed(arguments, callback, history=history), timer
 
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
         callbacks = [*callback_list(arguments["callbacks"]), callback]
@@ -396,18 +374,11 @@ class _IteratorMadeError(Exception):
         self.iterator = iterator
 
 
-def _unguarded(run: Run, take: Callable[[], int], *, traced: Steps) -> Function:
-    """Returns a train function for Keras: every variable is there before the first step."""
-    is_first = True
-
-    def call(iterator: Any) -> Any:
-        nonlocal is_first
-        if is_first:
-            traced.trace(iterator)
-        is_first = False
-        return run(iterator, take())
-
-    return call
+def _steps_per_call(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
+    """Returns the steps of a call: two calls an epoch where it may end early; see `OpenEpochs`."""
+    if _may_run_out(arguments):
+        return min(plan.steps_per_call, -(-arguments["steps_per_epoch"] // 2))
+    return plan.steps_per_call
 
 
 def _may_run_out(arguments: dict[str, Any]) -> bool:

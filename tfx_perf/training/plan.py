@@ -1,31 +1,24 @@
 """TrainingPlan: how the steps of `fit` are run."""
 
-from typing import Annotated, ClassVar, Literal
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import pydantic
 
 from tfx_perf import records
+from tfx_perf.training.optimizations import OPTIMIZATIONS, Optimization
+from tfx_perf.training.optimizations.optimization import OutOfMemory
 
-DtypePolicy = Literal["mixed_bfloat16", "mixed_float16"]
+_FIELDS: dict[str, Any] = {
+    name: (each.annotation, each.off) for name, each in OPTIMIZATIONS.items()
+}
+_Fields: Any = pydantic.create_model("_Fields", __base__=records.Record, **_FIELDS)
 
 
-class TrainingPlan(records.Record):
+class TrainingPlan(_Fields):
     """One way to run the training steps.
 
-    Attributes:
-        steps_per_call: steps run by one call from Python; None is Keras' own `fit`.
-        xla: compile forward and backward pass with XLA.
-        micro_batches: slices of each batch that are run one after the other, their gradients
-            summed; what the optimizer gets is the whole batch's gradient.
-        fused_update: have one kernel update each variable; see `fused_update`.
-        recompute: the number of segments of the forward pass whose activations are computed
-            again in the backward pass; `auto`: as many as are estimated to need the least
-            memory. None keeps all activations. See `recompute`.
-        precision: the dtype policy that the model must be built under; None: as it is.
-        xla_call: compile all steps of a call into one XLA computation, updates and metrics
-            included; see `compiled_call`.
-        onednn: in a process that uses oneDNN, where TensorFlow would not; see
-            `hardware.onednn`.
+    It has a field for each of `OPTIMIZATIONS`, whose class says what the field means.
 
     Example:
         >>> str(TrainingPlan(steps_per_call=50, xla=True, micro_batches=2))
@@ -34,60 +27,83 @@ class TrainingPlan(records.Record):
 
     SCHEMA: ClassVar[str] = "tfx_perf.plan/1"
 
-    steps_per_call: pydantic.PositiveInt | None = None
-    xla: bool = False
-    micro_batches: pydantic.PositiveInt = 1
-    fused_update: bool = False
-    recompute: Annotated[int, pydantic.Field(ge=2)] | Literal["auto"] | None = None
-    precision: DtypePolicy | None = None
-    xla_call: bool = False
-    onednn: bool = False
-
     @pydantic.model_validator(mode="after")
-    def _plain_fit_is_plain(self) -> "TrainingPlan":
-        others = self.xla, self.micro_batches > 1, self.fused_update, self.recompute
-        if self.is_plain_fit and (any(others) or self.xla_call):
-            raise ValueError("steps_per_call is needed to change anything else about the steps")
-        if self.xla_call and any(others):
-            raise ValueError("xla_call compiles whole steps, and leaves nothing to the others")
+    def _has_no_conflict(self) -> "TrainingPlan":
+        for each in self.optimizations:
+            reason = each.conflict(self)
+            if reason:
+                raise ValueError(reason)
         return self
+
+    @property
+    def optimizations(self) -> tuple[Optimization, ...]:
+        """Those that are on."""
+        return tuple(
+            each for name, each in OPTIMIZATIONS.items() if getattr(self, name) != each.off
+        )
 
     @property
     def uses_xla(self) -> bool:
         """Whether XLA compiles any part of the step."""
-        return self.xla or self.xla_call
-
-    @property
-    def stepwise(self) -> "TrainingPlan":
-        """This plan, or for steps that a compiled call cannot run, the nearest that can."""
-        return self.model_copy(update={"xla_call": False})
+        return any(each.uses_xla for each in self.optimizations)
 
     @property
     def plain(self) -> "TrainingPlan":
         """Keras' own `fit`, in the same precision and with the same kernels."""
-        return TrainingPlan(precision=self.precision, onednn=self.onednn)
+        return self.only(lambda each: each.in_plain_fit)
 
     @property
     def is_plain_fit(self) -> bool:
         """Whether this is Keras' own `fit`, untouched."""
         return self.steps_per_call is None
 
+    @property
+    def safer(self) -> "TrainingPlan | None":
+        """The plan without what may have spoilt the numbers; None if nothing is left."""
+        suspects = [each for each in self.optimizations if each.is_suspect]
+        if suspects:
+            return self.only(lambda each: each is not suspects[0])
+        return None if self.is_plain_fit else self.plain
+
+    def smaller(self, error: OutOfMemory) -> "TrainingPlan | None":
+        """Returns the plan with which a step may have enough memory; None if there is none."""
+        values = {
+            name: each.smaller(getattr(self, name), error) for name, each in OPTIMIZATIONS.items()
+        }
+        found = TrainingPlan(**values)
+        return None if found == self else found
+
+    @property
+    def step_arguments(self) -> dict[str, Any]:
+        """The arguments of `steps.train_step`; plans with the same ones share a traced step."""
+        arguments: dict[str, Any] = {}
+        for name, each in OPTIMIZATIONS.items():
+            arguments |= each.step_arguments(getattr(self, name))
+        return arguments
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that a process needs for it."""
+        found: dict[str, str] = {}
+        for each in self.optimizations:
+            found |= each.environment()
+        return found
+
+    @property
+    def is_for_another_process(self) -> bool:
+        """Whether it cannot be run in this process, but in one with its environment."""
+        return not all(each.is_provided() for each in self.optimizations)
+
+    def only(self, keep: Callable[[Optimization], bool]) -> "TrainingPlan":
+        """Returns the plan with those of its optimizations for which `keep` returns true."""
+        return TrainingPlan(
+            **{each.name: getattr(self, each.name) for each in self.optimizations if keep(each)}
+        )
+
     def __str__(self) -> str:
-        setting = f", {self.precision}" if self.precision else ""
-        setting += ", oneDNN" if self.onednn else ""
-        if self.is_plain_fit:
-            return f"plain fit{setting}"
-        steps = "1 step" if self.steps_per_call == 1 else f"{self.steps_per_call} steps"
-        slices = f", {self.micro_batches} micro-batches" if self.micro_batches > 1 else ""
-        xla = ", XLA" if self.xla else ""
-        if self.xla_call:
-            return f"{steps} per call in one XLA computation{setting}"
-        fused = ", fused update" if self.fused_update else ""
-        recompute = ""
-        if self.recompute:
-            segments = "auto" if self.recompute == "auto" else f"{self.recompute} segments"
-            recompute = f", recompute ({segments})"
-        return f"{steps} per call{xla}{slices}{fused}{recompute}{setting}"
+        in_order = sorted(self.optimizations, key=lambda each: each.in_plain_fit)
+        words = [each.words(getattr(self, each.name)) for each in in_order]
+        return "".join(["plain fit", *words] if self.is_plain_fit else words)
 
 
 PLAIN_FIT = TrainingPlan()

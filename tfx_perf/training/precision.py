@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
 from tfx_perf.training.lines.base_line import KerasLine
-from tfx_perf.training.plan import DtypePolicy
+from tfx_perf.training.optimizations.precision import DtypePolicy
 
 _PACKAGES = ("keras", "tf_keras")
 # What makes a narrow type faster than float32 on a CPU; without it each operation converts.

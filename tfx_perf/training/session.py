@@ -19,7 +19,6 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
-from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -264,9 +263,11 @@ class TrainingSession:
 
     def _promise(self, result: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""
-        plain = TrainingPlan(onednn=result.plan.onednn)
+        # In a process like the plan's.
+        plain = result.plan.only(lambda each: bool(each.environment()))
         times = [t.step_time for t in result.trials if t.plan == plain and t.step_time]
-        if result.plan.is_plain_fit or result.plan.recompute or not times:
-            return None  # plain steps keep all activations, for which there may be no memory
+        saves_memory = any(each.saves_memory for each in result.plan.optimizations)
+        if result.plan.is_plain_fit or saves_memory or not times:
+            return None  # plain steps may need more memory than there is
         margin = self._settings.training.margin
         return Promise(step_seconds=times[0].value, margin=margin)

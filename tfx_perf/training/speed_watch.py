@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from tfx_perf import formatting, statistics
+from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
 from tfx_perf.training.timer import wait_for
-
-Logs = dict[str, Any]
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -34,7 +33,7 @@ class Promise:
     margin: float
 
 
-class SpeedWatch:
+class SpeedWatch(Wrapper):
     """Runs the steps of a plan as long as it keeps what the trials promised.
 
     Where its steps take longer than plain `fit`'s did in the trials, the next calls are made in
@@ -47,7 +46,7 @@ class SpeedWatch:
 
     def __init__(
         self,
-        run: Callable[[Any, int], Logs],
+        inner: StepRunner,
         plain_step: Callable[[Any], Logs],
         *,
         promise: Promise,
@@ -55,12 +54,12 @@ class SpeedWatch:
         """Prepares to watch.
 
         Args:
-            run: runs a number of steps on Keras' iterator with the plan.
+            inner: runs steps with the plan.
             plain_step: runs one step as Keras does.
             promise: what the plan has to keep.
         """
+        super().__init__(inner)
         self.note: str | None = None
-        self._run = run
         self._plain_step = plain_step
         self._promised_seconds = promise.step_seconds
         self._margin = promise.margin
@@ -75,7 +74,7 @@ class SpeedWatch:
             return self._run_plainly(iterator, steps)
         if self._schedule:
             return self._take_turn(iterator, steps)
-        logs, seconds = _timed(self._run, iterator, steps)
+        logs, seconds = _timed(self.inner.run, iterator, steps)
         if self._traced:
             self._seconds.append(seconds)
         self._traced = True
@@ -94,7 +93,7 @@ class SpeedWatch:
 
     def _take_turn(self, iterator: Any, steps: int) -> Logs:
         with_plan = self._schedule.pop(0)
-        logs, seconds = _timed(self._run if with_plan else self._run_plainly, iterator, steps)
+        logs, seconds = _timed(self.inner.run if with_plan else self._run_plainly, iterator, steps)
         if with_plan or self._turns[True]:
             self._turns[with_plan].append(seconds)
         if not self._schedule:

@@ -3,7 +3,7 @@
 import contextlib
 import functools
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Protocol, TypeVar, cast
 
 from tfx_perf import errors
 from tfx_perf.training.direct_iterators import FitIterators, direct_iterators
@@ -11,18 +11,47 @@ from tfx_perf.training.lines.base_line import Function, KerasLine
 from tfx_perf.training.lines.keras_function import KerasFunction
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
-from tfx_perf.training.step.compiled_call import CompiledCall
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
-from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.step.step_runner import StepRunner
+from tfx_perf.training.step.steps import MultiStep
+from tfx_perf.training.step.traced_steps import TracedSteps
 from tfx_perf.training.takeover import Takeover
+
+
+class Kept(Protocol):
+    """What an optimization traces, to be used in all runs.
+    """
+
+    @property
+    def trace_count(self) -> int:
+        """How often it was traced."""
+
+    @property
+    def trace_seconds(self) -> float:
+        """What that took."""
+
+    @property
+    def shapes(self) -> InputShapes | None:
+        """The input shapes that XLA compiles for; None without XLA."""
+
+    def retrace(self) -> None:
+        """Forgets what was traced."""
+
+
+KeptT = TypeVar("KeptT", bound=Kept)
 
 
 class TrainFunctions:
     """The functions that may stand in `model.train_function`.
 
-    Plans that differ only in `steps_per_call` and `micro_batches` share one traced function.
+    Plans with the same `step_arguments` share one traced step. Who asks about a plan changes
+    nothing; who runs it gets a runner of its own.
+
+    Attributes:
+        model: a compiled model.
+        line: the model's.
     """
 
     def __init__(
@@ -41,20 +70,19 @@ class TrainFunctions:
             countdown: says how many steps the epoch still has.
             renewed: is called when they must be traced anew.
         """
-        self._model = model
-        self._line = line
+        self.model = model
+        self.line = line
         self._countdown = countdown
         self._renewed = renewed
-        self._made: dict[TrainingPlan, steps.MultiStep] = {}
-        self._shapes: dict[TrainingPlan, InputShapes] = {}
-        self._compiled: CompiledCall | None = None
+        self._made: dict[tuple[tuple[str, Any], ...], MultiStep] = {}
+        self._kept: dict[str, Kept] = {}
         self._keras: tuple[KerasFunction, KerasFunction] | None = None
         self._takeover = Takeover(model, line, renew=self._renew)
 
     @property
     def users_steps_per_call(self) -> int:
         """The `steps_per_execution` of the user's `compile`, or of the plan that is installed."""
-        return self._line.get_steps_per_execution(self._model)
+        return self.line.get_steps_per_execution(self.model)
 
     @property
     def are_valid(self) -> bool:
@@ -62,35 +90,31 @@ class TrainFunctions:
 
         `compile` takes Keras' own away.
         """
-        return self._keras is not None and self._model.train_function is self._keras[0].own
+        return self._keras is not None and self.model.train_function is self._keras[0].own
 
     @property
     def keras(self) -> tuple[KerasFunction, KerasFunction]:
         """Keras' own functions for training and evaluation."""
         if self._keras is None:
             with self._takeover.suspended():
-                self._keras = self._line.keras_functions(self._model)
+                self._keras = self.line.keras_functions(self.model)
         return self._keras
 
     @functools.cached_property
     def slicing_obstacle(self) -> str | None:
         """Why no batch of the model can be cut into micro-batches; None if it can."""
-        return slicing_obstacle(self._model, self._line)
+        return slicing_obstacle(self.model, self.line)
 
-    def of(self, plan: TrainingPlan) -> Any:  # CompiledCall with `xla_call`, else MultiStep
-        """Returns the function that runs a plan's steps, as it was left."""
-        if plan.xla_call:
-            if self._compiled is None:
-                stepwise = self.of(plan.stepwise)
-                self._compiled = CompiledCall(self._model, self._line, stepwise=stepwise)
-            return self._compiled
-        traced = _traced(plan)
-        if traced not in self._made:
-            self._made[traced] = self._make(traced)
-        return self._made[traced]
+    def of(self, plan: TrainingPlan) -> StepRunner:
+        """Returns what runs a plan's steps, for one run.
 
-    def set_to(self, plan: TrainingPlan) -> Any:  # as `of`
-        """Returns the function that runs a plan's steps, with the plan's numbers of them.
+        Raises:
+            UserError: the model cannot be trained in micro-batches.
+        """
+        return self.around(plan, self.stepwise(plan))
+
+    def stepwise(self, plan: TrainingPlan) -> TracedSteps:
+        """Returns what runs a plan's steps one by one, for one run.
 
         Raises:
             UserError: the model cannot be trained in micro-batches.
@@ -101,22 +125,51 @@ class TrainFunctions:
                 f"micro_batches={plan.micro_batches}, but {self.slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
-        function = self.of(plan)
-        function.steps_per_call = plan.steps_per_call
-        if not plan.xla_call:
-            function.micro_batches = plan.micro_batches
-        return function
+        return TracedSteps(
+            self.traced(plan),
+            countdown=self._countdown,
+            steps_per_call=plan.steps_per_call,
+            micro_batches=plan.micro_batches,
+        )
+
+    def around(self, plan: TrainingPlan, runner: StepRunner) -> StepRunner:
+        """Returns the runner of a plan's single steps inside what the plan puts around it."""
+        for each in plan.optimizations:
+            runner = each.around(runner, plan, self)
+        return runner
+
+    def traced(self, plan: TrainingPlan) -> MultiStep:
+        """Returns the traced step of a plan, which it shares with others."""
+        key = _key(plan)
+        if key not in self._made:
+            self._made[key] = self._make(plan)
+        return self._made[key]
+
+    def kept(self, name: str, make: Callable[[], KeptT]) -> KeptT:
+        """Returns what an optimization traces for all its runs.
+
+        Args:
+            name: of the optimization.
+            make: makes it; called the first time only.
+        """
+        if name not in self._kept:
+            self._kept[name] = make()
+        return cast("KeptT", self._kept[name])
 
     def trace_seconds(self, plan: TrainingPlan) -> float | None:
-        """Returns what tracing a plan's steps took; None for plain `fit`."""
-        return None if plan.is_plain_fit else self.of(plan).trace_seconds
+        """Returns what tracing a plan's steps took; None if they were not traced."""
+        found = self._found(plan)
+        return None if found is None else found.trace_seconds
+
+    def trace_count(self, plan: TrainingPlan) -> int | None:
+        """Returns how often a plan's steps were traced; None likewise."""
+        found = self._found(plan)
+        return None if found is None else found.trace_count
 
     def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
         """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
-        shapes = self._compiled.shapes if self._compiled else None
-        if not plan.xla_call:
-            shapes = self._shapes.get(_traced(plan))
-        return shapes.found() if shapes else None
+        found = self._found(plan)
+        return found.shapes.found() if found is not None and found.shapes is not None else None
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
         """Returns what XLA compiles of a plan's step, and the batch as that function takes it.
@@ -125,9 +178,8 @@ class TrainFunctions:
             plan: one that uses XLA.
             batch: one element of the training data.
         """
-        if plan.xla_call:
-            return self.of(plan).one_step(batch)
-        return SplitStep(self._model, self._line, xla=True).gradients, batch
+        parts = (each.compiled_part(batch, plan, self) for each in plan.optimizations)
+        return next(part for part in parts if part)
 
     def plain_step(self) -> Function:
         """Returns Keras' own step for use while a plan is installed; the user's is one a call."""
@@ -140,11 +192,11 @@ class TrainFunctions:
                 return train(iterator)
             traced = train  # in here; from then on the number of steps is part of the graph
             planned = self.users_steps_per_call
-            self._line.set_steps_per_execution(self._model, 1)
+            self.line.set_steps_per_execution(self.model, 1)
             try:
                 return train(iterator)
             finally:
-                self._line.set_steps_per_execution(self._model, planned)
+                self.line.set_steps_per_execution(self.model, planned)
 
         return step
 
@@ -174,7 +226,7 @@ class TrainFunctions:
         They are called with direct iterators. Afterwards Keras' own are in their place, as if
         they had been used.
         """
-        model = self._model
+        model = self.model
         try:
             with direct_iterators(model.distribute_strategy):
                 yield
@@ -189,39 +241,42 @@ class TrainFunctions:
     def _renew(self) -> tuple[Function, Function]:
         """Has everything be traced anew, for what can be trained may have changed."""
         self._keras = None
-        for plan, function in self._made.items():
-            function.retrace(self._step(plan, function.journal))
-        if self._compiled is not None:
-            self._compiled.retrace()
+        for key, function in self._made.items():
+            function.retrace(self._step(dict(key), function.journal, function.shapes))
+        for kept in self._kept.values():
+            kept.retrace()
         self._renewed()
         return self._theirs()
 
-    def _make(self, plan: TrainingPlan) -> steps.MultiStep:
-        model, line = self._model, self._line
+    def _found(self, plan: TrainingPlan) -> MultiStep | Kept | None:
+        """Returns what was traced for a plan, if anything was; nothing is made."""
+        if plan.is_plain_fit:
+            return None
+        kept = (self._kept.get(each.name) for each in plan.optimizations)
+        return next(filter(None, kept), None) or self._made.get(_key(plan))
+
+    def _make(self, plan: TrainingPlan) -> MultiStep:
+        model, line = self.model, self.line
         journal = None if self.slicing_obstacle else Journal(model, line)
-        if plan.xla:
-            self._shapes[plan] = InputShapes()
-        return steps.MultiStep(
-            self._step(plan, journal),
+        arguments = plan.step_arguments
+        shapes = InputShapes() if arguments["xla"] else None
+        return MultiStep(
+            self._step(arguments, journal, shapes),
             strategy=model.distribute_strategy,
-            countdown=self._countdown,
             reduction=line.reduction,
             counter=line.step_counters(model)[0],
             journal=journal,
+            shapes=shapes,
         )
 
-    def _step(self, plan: TrainingPlan, journal: Journal | None) -> steps.Step:
+    def _step(
+        self, arguments: dict[str, Any], journal: Journal | None, shapes: InputShapes | None
+    ) -> steps.Step:
         return steps.train_step(
-            self._model,
-            self._line,
-            xla=plan.xla,
-            fused_update=plan.fused_update,
-            recompute=plan.recompute,
-            journal=journal,
-            shapes=self._shapes.get(plan),
+            self.model, self.line, **arguments, journal=journal, shapes=shapes
         )
 
 
-def _traced(plan: TrainingPlan) -> TrainingPlan:
-    """Returns what the plans that share a traced function have in common."""
-    return plan.model_copy(update={"steps_per_call": 1, "micro_batches": 1})
+def _key(plan: TrainingPlan) -> tuple[tuple[str, Any], ...]:
+    """Returns what the plans that share a traced step have in common."""
+    return tuple(plan.step_arguments.items())

@@ -2,11 +2,9 @@
 
 import contextlib
 import pathlib
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tfx_perf.training.direct_iterators import FitIterators
 from tfx_perf.training.lines.base_line import Function
@@ -20,19 +18,7 @@ from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.recovery.training_state import TrainingState
-
-Logs = Any  # of the train function, as a rule a dictionary of scalars
-Run = Callable[[Any, int], Logs]  # takes Keras' iterator and a number of steps
-
-
-class Steps(Protocol):
-    """The steps of a training, traced by a graph function."""
-
-    def trace(self, iterator: Any) -> None:
-        """Traces them for an iterator without running any: all variables are there afterwards."""
-
-    def used_variables(self) -> Iterable[tf.Variable]:
-        """Returns the variables that the traced steps read or write."""
+from tfx_perf.training.step.step_runner import Logs, StepRunner
 
 
 class Guard:
@@ -125,20 +111,14 @@ class Guard:
         callback._supports_tf_logs = True
         return callback
 
-    def around(self, run: Run, take: Callable[[], int], *, traced: Steps) -> Function:
-        """Returns the train function for Keras.
-
-        Args:
-            run: runs steps.
-            take: returns how many steps the next call is to run.
-            traced: the steps.
-        """
+    def around(self, runner: StepRunner) -> Function:
+        """Returns the train function for Keras, which runs the runner's steps."""
 
         def call(iterator: Any) -> Logs:
-            steps = take()
+            steps = runner.take()
             iterator = self._data.follow(iterator)
             if not self._has_begun:
-                self._begin(iterator, traced)
+                self._begin(iterator, runner)
                 iterator = self._data.follow(self._data.keras_iterator)
             elif self._termination.requested or (self._is_due and not self._step_in_epoch):
                 self._save()  # an epoch before has ended with its evaluation
@@ -152,14 +132,14 @@ class Guard:
                 self._callbacks.put_back(self._resume.callbacks)
             self.last_call_steps = steps - skipped
             if self.last_call_steps:
-                self._run(run, iterator)
+                self._run(runner, iterator)
             return self._logs
 
         return call
 
-    def _run(self, run: Run, iterator: Any) -> None:
+    def _run(self, runner: StepRunner, iterator: Any) -> None:
         try:
-            self._logs = run(iterator, self.last_call_steps)
+            self._logs = runner.run(iterator, self.last_call_steps)
         except Exception as error:
             self.failure = error
             raise
@@ -171,12 +151,12 @@ class Guard:
             self._check_weights()
         self._save_if_due()
 
-    def _begin(self, iterator: Any, traced: Steps) -> None:
+    def _begin(self, iterator: Any, runner: StepRunner) -> None:
         """Brings everything to where the training goes on, or remembers where it begins."""
         self._has_begun = True
-        traced.trace(iterator)
+        runner.trace(iterator)
         self._state = TrainingState(
-            self._task.model, self._task.line, used=traced.used_variables
+            self._task.model, self._task.line, used=runner.used_variables
         )
         resume = self._resume
         if resume is not None:

@@ -14,6 +14,7 @@ from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit_arguments import callback_list
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import attempts, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, Examination
@@ -167,7 +168,7 @@ class Recovery:
             except BlowUp as blow_up:
                 if not self._can_go_back(guard):
                     raise
-                better = _safer(plan) if trials_left else None
+                better = plan.safer if trials_left else None
                 if better is None:
                     return self._examined(blow_up, guard, plan)
                 what = str(blow_up)
@@ -245,15 +246,18 @@ class Recovery:
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
+        if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is not None:
+            return None
         guard = self._loop.oom_guard
+        slices = None
         if isinstance(error, errors.HalfAppliedError) and guard is not None:
-            slices = 2 * guard.micro_batches
-            return plan.stepwise.model_copy(update={"micro_batches": slices})
-        if plan.is_plain_fit and eligibility.obstacle(self._call, self._loop) is None:
-            # Keras' own step cannot be run again in slices; ours is, as soon as it must.
-            per_call = self._loop.users_steps_per_call
-            return plan.model_copy(update={"steps_per_call": per_call})
-        return None
+            slices = guard.micro_batches
+        return plan.smaller(
+            OutOfMemory(
+                users_steps_per_call=self._loop.users_steps_per_call,
+                half_applied_slices=slices,
+            )
+        )
 
     def _last_good(self, guard: Guard) -> ResumePoint | None:
         """Returns the newest point of this training that can be gone back to."""
@@ -380,15 +384,6 @@ class Recovery:
                 found[1].step,
                 found[0],
             )
-
-
-def _safer(plan: TrainingPlan) -> TrainingPlan | None:
-    """Returns the plan without what may spoil the numbers; None if nothing is left."""
-    if plan.xla_call:
-        return plan.stepwise
-    if plan.xla:
-        return plan.model_copy(update={"xla": False})
-    return None if plan.is_plain_fit else plan.plain
 
 
 def _in_short(error: Exception) -> str:

@@ -8,7 +8,7 @@ steps too, weights and slots stay in its buffers from step to step.
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -22,9 +22,9 @@ from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.quick_function import QuickFunction
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.step.step_runner import StepRunner, Wrapper
 
 Logs = dict[str, Any]
-Run = Callable[[Any, int], Logs]  # takes an iterator and a number of steps
 Parts = list[tf.Tensor]  # of a batch
 
 # Batches are taken, and what is prepared of them held, for so many bytes at the most.
@@ -56,9 +56,9 @@ def obstacle(model: Any, line: KerasLine, spec: Any) -> str | None:
 class CompiledCall:
     """Takes the batches of a call, prepares all inputs at once, and runs all steps.
 
-    A function for `model.train_function` like `MultiStep`, which it uses for batches of another
-    size than the others', and from then on if memory runs out: up to the end of the computation no
-    variable is changed, and the batches are still there.
+    What it is put around runs batches of another size than the others', and all from then on if
+    memory runs out: up to the end of the computation no variable is changed, and the batches are
+    still there.
 
     All variables must be there before it runs: `trace` comes first.
     """
@@ -69,9 +69,8 @@ class CompiledCall:
         Args:
             model: one that `obstacle` does not object to.
             line: the model's.
-            stepwise: runs the same steps one by one.
+            stepwise: traced of the same steps, one by one.
         """
-        self.steps_per_call = 1
         self.stepwise = stepwise
         self.shapes = InputShapes()
         self._line = line
@@ -91,14 +90,6 @@ class CompiledCall:
         self._train = QuickFunction(self._trained, reduce_retracing=True)
         self._compiled = QuickFunction(self._all_steps, reduce_retracing=True, jit_compile=True)
 
-    def trace(self, iterator: Any) -> None:
-        """Traces single steps for an iterator without running any; see `MultiStep`."""
-        self.stepwise.trace(iterator)
-
-    def used_variables(self) -> Sequence[tf.Variable]:
-        """Returns the variables that the steps read or write; none before `trace`."""
-        return self.stepwise.used_variables()
-
     @property
     def trace_count(self) -> int:
         """How often the steps were traced."""
@@ -116,45 +107,54 @@ class CompiledCall:
         prepared = self._preparation.prepare(stacked)
         return self._step.run, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
 
-    def take(self) -> int:
-        """Returns how many steps the next call is to run, and counts them as run."""
-        return self.stepwise.take()
+    def around(self, inner: StepRunner, *, steps_per_call: int) -> StepRunner:
+        """Returns what runs the same steps, compiled where it can be.
 
-    def run(self, iterator: Any, steps: int, *, stepwise: Run | None = None) -> Logs:
+        Args:
+            inner: runs what is not compiled.
+            steps_per_call: of a call of full length.
+        """
+        return _CompiledSteps(inner, self, steps_per_call=steps_per_call)
+
+    def run(
+        self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_call: int
+    ) -> Logs:
         """Runs exactly `steps` steps, at least one.
 
         Args:
             iterator: over the training data.
             steps: how many.
-            stepwise: runs what is not compiled; by default `self.stepwise`.
+            inner: see `around`.
+            steps_per_call: see `around`.
 
         Raises:
             OutOfRangeError: the data ended; the steps before are complete.
         """
-        stepwise = stepwise or self.stepwise.run
         left = steps
         while left:
             if not self._may_compile:
-                return stepwise(iterator, left)
-            logs, done = self._run_some(iterator, left, stepwise)
+                return inner.run(iterator, left)
+            logs, done = self._run_some(iterator, left, inner, steps_per_call)
             left -= done
         return logs
 
-    def _run_some(self, iterator: Any, steps: int, stepwise: Run) -> tuple[Logs, int]:
+    def _run_some(
+        self, iterator: Any, steps: int, inner: StepRunner, steps_per_call: int
+    ) -> tuple[Logs, int]:
         """Returns the last logs, and how many of the steps were run."""
         self._spec = iterator.element_spec
         batches = []
         if self._step_bytes is None:
             batches = self._taken(iterator, 1)
             self._step_bytes = self._bytes_of(batches[0]) if batches else None
-        length = max(1, min(self.steps_per_call, int(_MOST_BYTES / (self._step_bytes or 1))))
+        length = max(1, min(steps_per_call, int(_MOST_BYTES / (self._step_bytes or 1))))
         wanted = min(steps, length)
         batches += self._taken(iterator, wanted - len(batches))
         logs = None
         if batches and self._have_one_size(batches):
             logs = self._run_compiled(batches, length)
         if batches and logs is None:
-            logs = stepwise(self._iterator_over(batches), len(batches))
+            logs = inner.run(self._iterator_over(batches), len(batches))
         if len(batches) < wanted:
             raise tf.errors.OutOfRangeError(None, None, "End of sequence")
         return logs or {}, wanted
@@ -257,4 +257,20 @@ class CompiledCall:
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
         return iter(
             tf.data.Dataset.from_generator(lambda: elements, output_signature=self._spec)
+        )
+
+
+class _CompiledSteps(Wrapper):
+    """One run of a `CompiledCall`."""
+
+    def __init__(
+        self, inner: StepRunner, compiled: CompiledCall, *, steps_per_call: int
+    ) -> None:
+        super().__init__(inner)
+        self._compiled = compiled
+        self._steps_per_call = steps_per_call
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        return self._compiled.run(
+            iterator, steps, inner=self.inner, steps_per_call=self._steps_per_call
         )

@@ -12,7 +12,8 @@ from tfx_perf.datasets import row_count
 from tfx_perf.formatting import format_bytes
 from tfx_perf.memory import breakdown, peak
 from tfx_perf.training import meters
-from tfx_perf.training.step.steps import Logs, MultiStep
+from tfx_perf.training.step.step_runner import Logs, Wrapper
+from tfx_perf.training.step.traced_steps import TracedSteps
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,8 +51,8 @@ class _Peaks:
         return 0 < 2 * info["peak"] - info["current"] <= self.highest
 
 
-class OomGuard:
-    """A train function that survives `ResourceExhaustedError`.
+class OomGuard(Wrapper):
+    """Has steps survive `ResourceExhaustedError`.
 
     The batch of the step that failed is run again with twice as many micro-batches, if need be
     down to single rows; then the call goes on. The optimizer gets the gradient of the whole
@@ -65,20 +66,21 @@ class OomGuard:
         oom_count: how many steps ran out of memory.
     """
 
-    def __init__(self, function: MultiStep, model: Any, *, retry_steps: int = 100) -> None:
-        """Wraps a train function.
+    def __init__(self, inner: TracedSteps, model: Any, *, retry_steps: int = 100) -> None:
+        """Wraps the steps.
 
         Args:
-            function: it must keep a journal.
+            inner: they must keep a journal.
             model: the one that it trains.
             retry_steps: steps after which larger slices are tried again.
         """
+        super().__init__(inner)
+        self._steps = inner
+        self._journal: Any = inner.journal  # there is one: the loop guards nothing else
         self.oom_count = 0
-        self._function = function
-        self._journal: Any = function.journal  # there is one: the loop guards nothing else
         self._model = model
         self._retry_steps = retry_steps
-        self._fewest = function.micro_batches
+        self._fewest = inner.micro_batches
         self._steps_since = 0
         self._may_return = True
         self._returning = False
@@ -88,10 +90,10 @@ class OomGuard:
     @property
     def micro_batches(self) -> int:
         """Into how many slices batches are cut now."""
-        return self._function.micro_batches
+        return self._steps.micro_batches
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs what `MultiStep.run` would run: at least one step.
+        """Runs what `TracedSteps.run` would run: at least one step.
 
         Raises:
             UserError: a single row does not fit.
@@ -112,7 +114,7 @@ class OomGuard:
     def _attempt(self, iterator: Any, steps: int) -> tuple[Logs, int]:
         """Returns the last logs and how many of the steps are done: one more than failed."""
         try:
-            return self._function.run(iterator, steps), steps
+            return self.inner.run(iterator, steps), steps
         except tf.errors.ResourceExhaustedError as error:
             done = self._journal.applied_steps
             batch = self._journal.take_back()
@@ -120,11 +122,11 @@ class OomGuard:
                 raise
             message = error.message
         # Out of the except clause, so that the error's traceback keeps nothing alive.
-        self._function.count(done)
+        self._steps.count(done)
         while True:
             self._halve(batch, message)
             try:
-                return self._function.run_batch(batch), done + 1
+                return self._steps.run_batch(batch), done + 1
             except tf.errors.ResourceExhaustedError as error:
                 self._journal.take_back()
                 message = error.message
@@ -140,7 +142,7 @@ class OomGuard:
         self._may_return = self._may_return and not self._returning
         self._returning = False
         self._steps_since = 0
-        self._function.micro_batches = min(2 * self.micro_batches, rows)
+        self._steps.micro_batches = min(2 * self.micro_batches, rows)
         _LOGGER.warning(
             "Out of memory (%s); the batch is run again in %d micro-batches.",
             cause(message),
@@ -156,7 +158,7 @@ class OomGuard:
         self._steps_since = 0
         if fits:
             self._returning = True
-            self._function.micro_batches = max(self._fewest, self.micro_batches // 2)
+            self._steps.micro_batches = max(self._fewest, self.micro_batches // 2)
             _LOGGER.info("Memory allows %d micro-batches again.", self.micro_batches)
 
     def _explanation(self, batch: Any, rows: int) -> str:

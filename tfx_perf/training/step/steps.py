@@ -112,10 +112,11 @@ def in_replicas(
 class MultiStep:
     """Runs `step` several times on an iterator in one graph call.
 
+    It is traced once for whoever runs it; see `TracedSteps`.
+
     Attributes:
-        steps_per_call: how many times.
-        micro_batches: slices of each batch.
         journal: the one that `step` writes, if it writes one.
+        shapes: the input shapes that XLA compiles for; None without XLA.
         trace_seconds: what running the steps' Python code took, all traces together.
     """
 
@@ -124,29 +125,27 @@ class MultiStep:
         step: Step,
         *,
         strategy: tf.distribute.Strategy,
-        countdown: Countdown,
         reduction: str,
         counter: tf.Variable | None,
         journal: Journal | None = None,
+        shapes: InputShapes | None = None,
     ) -> None:
         """Wraps a step.
 
         Args:
             step: what to do with one batch, in replica context.
             strategy: the strategy that the model was built under.
-            countdown: says how many of `steps_per_call` steps the epoch still has.
             reduction: `MEAN` or `SUM`, of the logs over the replicas.
             counter: where Keras counts the steps for its callbacks, if it does.
             journal: the one that `step` writes, if it writes one.
+            shapes: where `step` notes what XLA compiles for, if it does.
         """
-        self.steps_per_call = 1
-        self.micro_batches = 1
         self.journal = journal
+        self.shapes = shapes
         self.trace_seconds = 0.0
         self._used: Sequence[tf.Variable] = ()
         self._element_spec: Any = None
         self._strategy = strategy
-        self._countdown = countdown
         self._reduction = reduction
         self._counter = counter
         self.retrace(step)
@@ -161,16 +160,16 @@ class MultiStep:
         self._function = QuickFunction(self._run, reduce_retracing=True)
         self._once_on = QuickFunction(self._run_batch, reduce_retracing=True)
 
-    def __call__(self, iterator: Any) -> Logs:
-        """Runs up to `steps_per_call` steps; raises OutOfRangeError if the data ends before."""
-        return self.run(iterator, self.take())
-
-    def trace(self, iterator: Any) -> None:
+    def trace(self, iterator: Any, *, micro_batches: int = 1) -> None:
         """Traces the steps for an iterator without running any.
 
         Afterwards every variable is there that the steps make, and no batch is taken.
+
+        Args:
+            iterator: over the data.
+            micro_batches: slices of each batch.
         """
-        arguments = iterator, tf.constant(1, tf.int32), *self._slicing()
+        arguments = iterator, tf.constant(1, tf.int32), *_slicing(micro_batches)
         self._used = self._function.variables(*arguments)
         if self.journal is not None and not self.journal.is_complete:  # the trace made variables
             self.retrace(self._step)
@@ -185,30 +184,32 @@ class MultiStep:
         """How often the steps were traced: once for each shape of the batches, or so."""
         return self._function.trace_count
 
-    def take(self) -> int:
-        """Returns how many steps the next call is to run, and counts them as run."""
-        return self._countdown.take(self.steps_per_call)
+    def run(self, iterator: Any, steps: int, *, micro_batches: int = 1) -> Logs:
+        """Runs exactly `steps` steps, at least one.
 
-    def run(self, iterator: Any, steps: int) -> Logs:
-        """Runs exactly `steps` steps, at least one, whatever is left of the epoch.
+        Args:
+            iterator: over the data.
+            steps: how many.
+            micro_batches: slices of each batch.
 
         Raises:
             OutOfRangeError: the data ended; the steps before are complete.
         """
-        return self._function(iterator, tf.constant(steps, tf.int32), *self._slicing())
+        return self._function(iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches))
 
-    def run_batch(self, batch: Any) -> Logs:
-        """Runs one step on a batch in hand."""
-        return self._once_on(batch, *self._slicing())
+    def run_batch(self, batch: Any, *, micro_batches: int = 1) -> Logs:
+        """Runs one step on a batch in hand.
+
+        Args:
+            batch: an element of the data.
+            micro_batches: slices of it.
+        """
+        return self._once_on(batch, *_slicing(micro_batches))
 
     def count(self, steps: int) -> None:
         """Counts steps of a call that failed after them."""
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
-
-    def _slicing(self) -> tuple[tf.Tensor, ...]:
-        # Given as a tensor, so that one trace serves for every number but 1.
-        return () if self.micro_batches == 1 else (tf.constant(self.micro_batches),)
 
     def _once(self, batch: Any, *slicing: tf.Tensor) -> Logs:
         return in_replicas(
@@ -238,6 +239,11 @@ class MultiStep:
         with tf.control_dependencies(tf.nest.flatten(logs)):
             self.count(1)
         return logs
+
+
+def _slicing(micro_batches: int) -> tuple[tf.Tensor, ...]:
+    # Given as a tensor, so that one trace serves for every number but 1.
+    return () if micro_batches == 1 else (tf.constant(micro_batches),)
 
 
 def _of_static_shape(tensor: Any, spec: tf.TypeSpec) -> Any:

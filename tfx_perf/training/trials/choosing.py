@@ -10,7 +10,8 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, DtypePolicy
+from tfx_perf.training.optimizations.precision import DtypePolicy
+from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.trials import choice, families
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.progress import TrialProgress

@@ -118,8 +118,10 @@ class EquivalenceCheck:
             return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        # XLA goes step by step, because it may be so slow that it must be stopped.
-        per_call = 1 if plan.xla else min(plan.steps_per_call or 1, self._trainings.step_count // 2)
+        # Step by step, so that it can be stopped.
+        may_be_slow = any(each.may_be_slow for each in plan.optimizations)
+        half = self._trainings.step_count // 2
+        per_call = 1 if may_be_slow else min(plan.steps_per_call, half)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
         tried = plan.model_copy(update={"steps_per_call": per_call})
         found, step_count, logs = self._trainings.train(
@@ -136,7 +138,8 @@ class EquivalenceCheck:
                 compile_time_seconds=found.compile_seconds,
             )
         difference = None
-        if plan.precision and step_count == self._trainings.step_count:
+        compares_loss = any(each.changes_numbers for each in plan.optimizations)
+        if compares_loss and step_count == self._trainings.step_count:
             if found.loss is None or self._reference_loss is None:
                 why = "another precision needs a loss in the logs, to be compared"
                 return TrialRecord(plan=plan, status="failed", reason=why)

@@ -1,12 +1,14 @@
 """What the trials try against plain `fit`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import PLAIN_FIT, DtypePolicy, TrainingPlan
-from tfx_perf.training.step import compiled_call, fused_update
+from tfx_perf.training.optimizations import OPTIMIZATIONS
+from tfx_perf.training.optimizations.optimization import Fit
+from tfx_perf.training.optimizations.precision import DtypePolicy
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.trial_record import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -33,10 +35,12 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
         loop: what would run the plans.
         settings: the section `training`.
     """
-    recompute = settings.training.recompute
-    if not recompute or loop.line.splitting_obstacle(model):
-        return PLAIN_FIT
-    return TrainingPlan(steps_per_call=loop.users_steps_per_call, recompute=recompute)
+    fit = Fit(model, loop, settings)
+    values = {
+        name: each.always(fit) for name, each in OPTIMIZATIONS.items() if each.saves_memory
+    }
+    plan = TrainingPlan(steps_per_call=loop.users_steps_per_call, **values)
+    return plan if any(each.saves_memory for each in plan.optimizations) else PLAIN_FIT
 
 
 def families(
@@ -57,36 +61,27 @@ def families(
         precision: the policy that the model was built under, if the user's code did not set it.
     """
     longest = min(longest_call(step_seconds), loop.train_length or 1)
-    sizes = sorted({min(size, longest) for size in settings.training.steps_per_call})
-    unsplit = loop.line.splitting_obstacle(model)
-    # Not a choice of its own: it computes the same, and no slower beyond noise.
-    fused = not unsplit and fused_update.is_possible(model.optimizer, loop.line)
-    always: dict[str, Any] = {
-        "fused_update": fused,
-        "recompute": reference(model, loop, settings=settings).recompute,
-        "precision": precision,
-    }
-    found: list[Sequence[TrainingPlan]] = [
-        [
-            TrainingPlan(steps_per_call=size, **always)
-            for size in sizes
-            if size > 1 or fused or precision  # else it would be the reference over again
-        ]
-    ]
-    refused = []
-    if settings.compilation.enabled:
-        for plan, obstacle in (
-            (TrainingPlan(steps_per_call=sizes[-1], xla=True, **always), unsplit),
-            (
-                TrainingPlan(steps_per_call=sizes[-1], xla_call=True, precision=precision),
-                "it keeps all activations, and `recompute` is asked for"
-                if always["recompute"]
-                else compiled_call.obstacle(model, loop.line, loop.element_spec),
-            ),
-        ):
-            if obstacle:
-                refused.append(TrialRecord(plan=plan, status="failed", reason=obstacle))
-            else:
-                found.append([plan])
-    return [tuple(plans) for plans in found if plans], refused
+    fit = Fit(model, loop, settings, most_steps_per_call=longest, precision=precision)
+    base = TrainingPlan(**{name: each.always(fit) for name, each in OPTIMIZATIONS.items()})
+    compared_with = reference(model, loop, settings=settings)
+    found, refused = [], []
+    for each in OPTIMIZATIONS.values():
+        plans = [plan for plan in each.plans(fit, base) if _is_new(plan, compared_with)]
+        obstacle = each.obstacle(fit) if plans else None
+        if obstacle:
+            refused += [TrialRecord(plan=plan, status="failed", reason=obstacle) for plan in plans]
+        else:
+            found += plans
+    return _by_function(found), refused
 
+
+def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:
+    """Whether a plan is not the reference over again."""
+    return plan.steps_per_call > 1 or not same_function(plan, reference)
+
+
+def _by_function(plans: Iterable[TrainingPlan]) -> list[Family]:
+    found: dict[TrainingPlan, list[TrainingPlan]] = {}
+    for plan in plans:
+        found.setdefault(plan.model_copy(update={"steps_per_call": 1}), []).append(plan)
+    return [tuple(family) for family in found.values()]

@@ -1,7 +1,8 @@
 """What a training plan depends on: with the same key, trials would find the same."""
 
 from tfx_perf import config
-from tfx_perf.hardware import identity, onednn
+from tfx_perf.hardware import identity
+from tfx_perf.training.optimizations import OPTIMIZATIONS
 
 # From which seed to try, and what to save, is not what to find.
 _IRRELEVANT = {
@@ -34,13 +35,14 @@ def plan_key(
         data: digest of the data's schema; what the data contain does not count.
         input_candidate: name of the tuned input; empty if it is not tuned.
     """
+    users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
     return {
         "code": code,
         "hyperparameters": hyperparameters,
         "data": data,
         "input": input_candidate,
         **identity.identity("keras", "tf-keras"),
-        "onednn": onednn.users_choice(),
+        **{name: each for name, each in users_choices if each is not None},
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
     }

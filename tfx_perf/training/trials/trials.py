@@ -227,5 +227,7 @@ class Trials:
         )
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
+        if record.plan.precision:  # traced by another loop
+            return record
         shapes = self._loop.functions.compiled_shapes(record.plan)
         return record.model_copy(update={"compiled_shapes": shapes}) if shapes else record

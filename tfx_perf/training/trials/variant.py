@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tfx_perf import errors
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import DtypePolicy
+from tfx_perf.training.optimizations.precision import DtypePolicy
 
 Precision = DtypePolicy | None  # None: as the user's code builds the model
 

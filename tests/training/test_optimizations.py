@@ -1,0 +1,90 @@
+"""What an optimization says of itself is all that a plan, trials and training know of it."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+import toy_optimization
+
+from tfx_perf.training.optimizations import OPTIMIZATIONS
+from tfx_perf.training.optimizations.optimization import OutOfMemory
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+
+
+def test_one_class_is_proposed_named_tried_run_and_left_after_a_blow_up(keras):
+    """In a process of its own, where it is there before the plan is."""
+    child = subprocess.run(
+        [sys.executable, toy_optimization.__file__, keras.__name__],
+        cwd=pathlib.Path(toy_optimization.__file__).parent,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert child.returncode == 0, child.stderr[-3000:]
+    found = json.loads(child.stdout.splitlines()[-1])
+    assert found["trials"] == {
+        "plain fit": "reference",
+        "5 steps per call": "slower",
+        "5 steps per call, without waits": "chosen",
+    }
+    assert found["is_read_again"]
+    assert found["run_step_count"] > 0
+    note = found["notes"][0]
+    assert "with 5 steps per call, without waits: went back to step 0" in note
+    assert note.endswith("on with 5 steps per call.")
+    assert found["plan"] == "5 steps per call"
+    assert found["step_count"] == toy_optimization.STEPS_PER_EPOCH * toy_optimization.EPOCHS
+    assert found["is_finite"]
+
+
+EVERYTHING = {
+    "steps_per_call": 50,
+    "xla": True,
+    "micro_batches": 2,
+    "fused_update": True,
+    "recompute": "auto",
+    "precision": "mixed_bfloat16",
+    "xla_call": False,
+    "onednn": True,
+}
+
+
+def test_plans_are_written_as_ever():
+    plan = TrainingPlan(**EVERYTHING)
+    assert plan.model_dump_json() == json.dumps(EVERYTHING, separators=(",", ":"))
+    assert TrainingPlan.model_validate(EVERYTHING) == plan
+    assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
+    assert str(plan) == (
+        "50 steps per call, XLA, 2 micro-batches, fused update, recompute (auto), "
+        "mixed_bfloat16, oneDNN"
+    )
+    assert str(plan.plain) == "plain fit, mixed_bfloat16, oneDNN"
+    in_one = TrainingPlan(steps_per_call=1, xla_call=True, precision="mixed_float16")
+    assert str(in_one) == "1 step per call in one XLA computation, mixed_float16"
+
+
+@pytest.mark.parametrize("name", OPTIMIZATIONS)
+def test_each_is_off_in_plain_fit_and_its_fields_are_those_of_the_plan(name):
+    assert getattr(PLAIN_FIT, name) == OPTIMIZATIONS[name].off
+    assert list(TrainingPlan.model_fields) == list(OPTIMIZATIONS) == list(EVERYTHING)
+
+
+def test_after_a_blow_up_what_may_be_to_blame_goes_first_and_alone():
+    plan = TrainingPlan(**EVERYTHING)
+    assert plan.safer == TrainingPlan(**{**EVERYTHING, "xla": False})
+    assert plan.safer.safer == TrainingPlan(precision="mixed_bfloat16", onednn=True)
+    assert plan.safer.safer.safer is None
+
+
+def test_where_memory_runs_out_plans_get_smaller_or_there_is_none():
+    users = OutOfMemory(users_steps_per_call=3)
+    assert PLAIN_FIT.smaller(users) == TrainingPlan(steps_per_call=3)
+    five = TrainingPlan(steps_per_call=5)
+    assert five.smaller(users) is None
+    half_applied = OutOfMemory(users_steps_per_call=3, half_applied_slices=4)
+    in_one = TrainingPlan(steps_per_call=5, xla_call=True)
+    sliced = TrainingPlan(steps_per_call=5, micro_batches=8)
+    assert in_one.smaller(half_applied) == five.smaller(half_applied) == sliced

@@ -1,0 +1,28 @@
+"""The optimizations by the plan's field that says whether they are on."""
+
+from tfx_perf.training.optimizations.fused_update import FusedUpdate
+from tfx_perf.training.optimizations.micro_batches import MicroBatches
+from tfx_perf.training.optimizations.onednn import OneDnn
+from tfx_perf.training.optimizations.optimization import Optimization
+from tfx_perf.training.optimizations.precision import Precision
+from tfx_perf.training.optimizations.recompute import Recompute
+from tfx_perf.training.optimizations.steps_per_call import StepsPerCall
+from tfx_perf.training.optimizations.xla import Xla
+from tfx_perf.training.optimizations.xla_call import XlaCall
+
+# In the order of the fields in files. `TrainingPlan` reads it once, when it is imported.
+OPTIMIZATIONS: dict[str, Optimization] = {
+    kind.name: kind()
+    for kind in (
+        StepsPerCall,
+        Xla,
+        MicroBatches,
+        FusedUpdate,
+        Recompute,
+        Precision,
+        XlaCall,
+        OneDnn,
+    )
+}
+
+__all__ = ["OPTIMIZATIONS", "Optimization"]

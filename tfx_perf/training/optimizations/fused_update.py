@@ -1,0 +1,36 @@
+"""One kernel for the update of each variable."""
+
+from typing import Any
+
+from tfx_perf.training.optimizations.optimization import Fit, Optimization
+
+
+class FusedUpdate(Optimization):
+    """One kernel updates each variable, where TensorFlow has one; see `step.fused_update`.
+
+    No choice of its own: it computes the same, and no slower beyond noise.
+    """
+
+    name = "fused_update"
+
+    def words(self, value: bool) -> str:
+        """Returns what it is known by."""
+        return ", fused update"
+
+    def obstacle(self, fit: Fit) -> str | None:
+        """Returns why the optimizer's own update must stay."""
+        from tfx_perf.training.step import fused_update
+
+        line = fit.loop.line
+        reason = line.splitting_obstacle(fit.model)
+        if not reason and not fused_update.is_possible(fit.model.optimizer, line):
+            return "no kernel computes what the optimizer does"
+        return reason
+
+    def always(self, fit: Fit) -> bool:
+        """Returns whether it is possible."""
+        return self.obstacle(fit) is None
+
+    def step_arguments(self, value: bool) -> dict[str, Any]:
+        """Returns whether to fuse."""
+        return {"fused_update": value}

@@ -1,0 +1,30 @@
+"""Batches that are trained slice by slice."""
+
+import pydantic
+
+from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
+
+
+class MicroBatches(Optimization):
+    """Slices of each batch that are run one after the other, their gradients summed.
+
+    What the optimizer gets is the whole batch's gradient. Never tried: only where memory runs
+    out are there more than one; see `OomGuard`.
+    """
+
+    name = "micro_batches"
+    annotation = pydantic.PositiveInt
+    off = 1
+    saves_memory = True
+
+    def words(self, value: int) -> str:
+        """Returns the number of slices."""
+        return f", {value} micro-batches"
+
+    def obstacle(self, fit: Fit) -> str | None:
+        """Returns why no batch of the model can be cut."""
+        return fit.loop.functions.slicing_obstacle
+
+    def smaller(self, value: int, error: OutOfMemory) -> int:
+        """Returns twice as many as there were, where the step itself could not go on."""
+        return 2 * error.half_applied_slices if error.half_applied_slices else value

@@ -1,0 +1,38 @@
+"""oneDNN's kernels."""
+
+from collections.abc import Mapping
+
+from tfx_perf.training.optimizations.optimization import Optimization
+
+
+class OneDnn(Optimization):
+    """In a process that uses oneDNN, where TensorFlow would not; see `hardware.onednn`.
+
+    A process has it or not, so that it is tried by whoever starts the processes of the trials.
+    """
+
+    name = "onednn"
+    in_plain_fit = True
+    changes_numbers = True
+
+    def words(self, value: bool) -> str:
+        """Returns what it is known by."""
+        return ", oneDNN"
+
+    def environment(self) -> Mapping[str, str]:
+        """Returns what has TensorFlow use it."""
+        from tfx_perf.hardware import onednn
+
+        return onednn.ON
+
+    def is_provided(self) -> bool:
+        """Returns whether this process uses it."""
+        from tfx_perf.hardware import onednn
+
+        return onednn.is_on()
+
+    def users_choice(self) -> str:
+        """Returns what the user has set for it; empty: nothing."""
+        from tfx_perf.hardware import onednn
+
+        return onednn.users_choice()

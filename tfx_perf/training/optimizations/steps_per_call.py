@@ -1,0 +1,42 @@
+"""Several steps for one call from Python."""
+
+from typing import TYPE_CHECKING
+
+import pydantic
+
+from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
+
+if TYPE_CHECKING:
+    from tfx_perf.training.plan import TrainingPlan
+
+
+class StepsPerCall(Optimization):
+    """Steps run by one call from Python; None is Keras' own `fit`.
+
+    Python and Keras cost about a millisecond a call, whatever the model.
+    """
+
+    name = "steps_per_call"
+    annotation = pydantic.PositiveInt | None
+    off = None
+
+    def words(self, value: int) -> str:
+        """Returns how a plan's description begins."""
+        return f"{value} {'step' if value == 1 else 'steps'} per call"
+
+    def always(self, fit: Fit) -> int:
+        """Returns the largest number that is tried."""
+        return _sizes(fit)[-1]
+
+    def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
+        """Returns one plan for each number in the settings."""
+        return [base.model_copy(update={self.name: size}) for size in _sizes(fit)]
+
+    def smaller(self, value: int | None, error: OutOfMemory) -> int:
+        """Returns the user's own number for plain `fit`: our step can be sliced, Keras' not."""
+        return value or error.users_steps_per_call
+
+
+def _sizes(fit: Fit) -> list[int]:
+    wanted = fit.settings.training.steps_per_call
+    return sorted({min(size, fit.most_steps_per_call) for size in wanted})

@@ -1,0 +1,47 @@
+"""Forward and backward pass compiled with XLA."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfx_perf.training.optimizations.optimization import Fit, Optimization
+
+if TYPE_CHECKING:
+    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.train_functions import TrainFunctions
+
+
+class Xla(Optimization):
+    """XLA compiles forward and backward pass; the optimizer stays outside.
+
+    It fuses small operations; on a CPU it makes large convolutions several times slower.
+    """
+
+    name = "xla"
+    uses_xla = True
+    may_be_slow = True
+    is_suspect = True
+
+    def words(self, value: bool) -> str:
+        """Returns what it is known by."""
+        return ", XLA"
+
+    def obstacle(self, fit: Fit) -> str | None:
+        """Returns why the step cannot be split."""
+        return fit.loop.line.splitting_obstacle(fit.model)
+
+    def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
+        """Returns one plan, if compilation is enabled."""
+        enabled = fit.settings.compilation.enabled
+        return [base.model_copy(update={self.name: True})] if enabled else []
+
+    def step_arguments(self, value: bool) -> dict[str, Any]:
+        """Returns whether to compile."""
+        return {"xla": value}
+
+    def compiled_part(
+        self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
+    ) -> tuple[Callable[[Any], Any], Any]:
+        """Returns what computes the gradients."""
+        from tfx_perf.training.step.split_step import SplitStep
+
+        return SplitStep(functions.model, functions.line, xla=True).gradients, batch

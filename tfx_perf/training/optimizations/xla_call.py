@@ -1,0 +1,72 @@
+"""All steps of a call compiled into one XLA computation."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutOfMemory
+
+if TYPE_CHECKING:
+    from tfx_perf.training.plan import TrainingPlan
+    from tfx_perf.training.step.compiled_call import CompiledCall
+    from tfx_perf.training.step.step_runner import StepRunner
+    from tfx_perf.training.train_functions import TrainFunctions
+
+
+class XlaCall(Optimization):
+    """XLA compiles all steps of a call, updates and metrics included; see `compiled_call`."""
+
+    name = "xla_call"
+    uses_xla = True
+    is_suspect = True
+
+    def words(self, value: bool) -> str:
+        """Returns what becomes of the steps of a call."""
+        return " in one XLA computation"
+
+    def conflict(self, plan: "TrainingPlan") -> str | None:
+        """Returns why nothing else can change the steps."""
+        others = {each.name for each in plan.optimizations if not each.in_plain_fit}
+        if others - {self.name, "steps_per_call"}:
+            return "xla_call compiles whole steps, and leaves nothing to the others"
+        return super().conflict(plan)
+
+    def obstacle(self, fit: Fit) -> str | None:
+        """Returns why the steps cannot be compiled together."""
+        from tfx_perf.training.step import compiled_call
+
+        recomputes = fit.settings.training.recompute
+        if recomputes and not fit.loop.line.splitting_obstacle(fit.model):
+            return "it keeps all activations, and `recompute` is asked for"
+        return compiled_call.obstacle(fit.model, fit.loop.line, fit.loop.element_spec)
+
+    def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
+        """Returns one plan without what else changes the steps, if compilation is enabled."""
+        if not fit.settings.compilation.enabled:
+            return []
+        update = {"steps_per_call": base.steps_per_call, self.name: True}
+        return [base.plain.model_copy(update=update)]
+
+    def around(
+        self, runner: "StepRunner", plan: "TrainingPlan", functions: "TrainFunctions"
+    ) -> "StepRunner":
+        """Returns what runs compiled calls, and the other steps with the runner."""
+        return self._compiled(plan, functions).around(runner, steps_per_call=plan.steps_per_call)
+
+    def compiled_part(
+        self, batch: Any, plan: "TrainingPlan", functions: "TrainFunctions"
+    ) -> tuple[Callable[[Any], Any], Any]:
+        """Returns one of the steps."""
+        return self._compiled(plan, functions).one_step(batch)
+
+    def smaller(self, value: bool, error: OutOfMemory) -> bool:
+        """Returns False where slices are needed."""
+        return value and error.half_applied_slices is None
+
+    def _compiled(self, plan: "TrainingPlan", functions: "TrainFunctions") -> "CompiledCall":
+        from tfx_perf.training.step.compiled_call import CompiledCall
+
+        def make() -> CompiledCall:
+            stepwise = functions.traced(plan)
+            return CompiledCall(functions.model, functions.line, stepwise=stepwise)
+
+        return functions.kept(self.name, make)

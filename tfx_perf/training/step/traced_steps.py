@@ -1,0 +1,78 @@
+"""TracedSteps: what is traced once, with the numbers of one run."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.training.step.journal import Journal
+from tfx_perf.training.step.steps import Countdown, Logs, MultiStep
+
+
+class TracedSteps:
+    """Runs a `MultiStep`; a `StepRunner`.
+
+    Others may run the same one at the same time: what is set here is nobody else's.
+
+    Attributes:
+        steps_per_call: steps of a call that no epoch cuts short.
+        micro_batches: slices of each batch.
+    """
+
+    def __init__(
+        self,
+        function: MultiStep,
+        *,
+        countdown: Countdown,
+        steps_per_call: int,
+        micro_batches: int = 1,
+    ) -> None:
+        """Prepares a run.
+
+        Args:
+            function: what is traced.
+            countdown: says how many steps the epoch still has.
+            steps_per_call: see `TracedSteps`.
+            micro_batches: see `TracedSteps`.
+        """
+        self.steps_per_call = steps_per_call
+        self.micro_batches = micro_batches
+        self._function = function
+        self._countdown = countdown
+
+    def __call__(self, iterator: Any) -> Logs:
+        """Runs a call's steps; raises OutOfRangeError if the data end before."""
+        return self.run(iterator, self.take())
+
+    @property
+    def journal(self) -> Journal | None:
+        """The one that the step writes, if it writes one."""
+        return self._function.journal
+
+    def take(self) -> int:
+        """Returns how many steps the next call is to run, and counts them as run."""
+        return self._countdown.take(self.steps_per_call)
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs exactly `steps` steps, at least one, whatever is left of the epoch.
+
+        Raises:
+            OutOfRangeError: the data ended; the steps before are complete.
+        """
+        return self._function.run(iterator, steps, micro_batches=self.micro_batches)
+
+    def run_batch(self, batch: Any) -> Logs:
+        """Runs one step on a batch in hand."""
+        return self._function.run_batch(batch, micro_batches=self.micro_batches)
+
+    def trace(self, iterator: Any) -> None:
+        """Traces the steps for an iterator without running any."""
+        self._function.trace(iterator, micro_batches=self.micro_batches)
+
+    def used_variables(self) -> Sequence[tf.Variable]:
+        """Returns the variables that the steps read or write; none before `trace`."""
+        return self._function.used_variables()
+
+    def count(self, steps: int) -> None:
+        """Counts steps of a call that failed after them."""
+        self._function.count(steps)
