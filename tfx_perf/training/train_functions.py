@@ -21,8 +21,7 @@ from tfx_perf.training.takeover import Takeover
 
 
 class Kept(Protocol):
-    """What an optimization traces, to be used in all runs.
-    """
+    """What an optimization traces, to be used in all runs."""
 
     @property
     def trace_count(self) -> int:
