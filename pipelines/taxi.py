@@ -22,7 +22,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training.keras_api import keras_line
 
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1
@@ -198,7 +198,7 @@ def run_in_process(
     settings: str,
     progress_path: str,
 ) -> None:
-    """Runs the pipeline from plain values; what `components.child` calls.
+    """Runs the pipeline from plain values; what `components.processes.child` calls.
 
     Args:
         folder: see `TaxiRun`, as are the next four.

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import graphlib
 import json
 import pathlib
 import re
@@ -19,6 +20,7 @@ MAPPED = sorted(
     path
     for folder, pattern in (
         ("components", "**/*.py"),
+        ("kubeflow", "**/*.py"),
         ("pipelines", "**/*.py"),
         ("templates", "*.py"),  # what is below becomes the users' own
     )
@@ -112,3 +114,34 @@ def test_no_import_goes_up(path):
         target = name.split(".")
         if target[0] == "tfx_perf" and len(target) > 1 and target[1] in floor_of:
             assert floor_of[target[1]] <= floor_of[parts[1]], f"{module_name(path)} imports {name}"
+
+
+def imported_packages(path: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Yields (own package, imported package), side by side in one folder, of what runs."""
+    own = module_name(path).split(".")
+    for name in run_time_imports(tree(path)):
+        other = name.split(".")
+        depth = next((i for i, (a, b) in enumerate(zip(own, other, strict=False)) if a != b), None)
+        if depth is not None:
+            yield ".".join(own[: depth + 1]), ".".join(other[: depth + 1])
+
+
+def run_time_imports(node: ast.AST) -> Iterator[str]:
+    """Yields what `imported_names` yields, without what only type checkers import."""
+    if isinstance(node, ast.ImportFrom):
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)
+    for child in ast.iter_child_nodes(node):
+        if not (isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)):
+            yield from run_time_imports(child)
+
+
+def test_packages_side_by_side_import_one_another_in_no_circle():
+    sources = [*ENGINE, *MAPPED, *CLI]
+    packages = {module_name(path) for path in sources if path.name == "__init__.py"}
+    graph: dict[str, set[str]] = {}
+    for path in sources:
+        for own, other in imported_packages(path):
+            if own in packages and other in packages:
+                graph.setdefault(own, set()).add(other)
+    assert graph, "no package imports another, the search for them is wrong"
+    graphlib.TopologicalSorter(graph).prepare()  # raises CycleError

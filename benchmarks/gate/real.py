@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate

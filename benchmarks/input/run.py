@@ -9,7 +9,7 @@ from benchmarks import machine
 from benchmarks.input import console, results, targets
 from benchmarks.input.workloads import WORKLOADS
 from tfx_perf import errors
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 from tfx_perf.hardware import versions
 
 _JOB = "benchmarks.input.cell_job:run"  # not imported here: it loads TensorFlow

@@ -16,7 +16,7 @@ import tensorflow as tf
 from tfx_perf import formatting, interception, statistics
 from tfx_perf.hardware import energy
 from tfx_perf.training import collector
-from tfx_perf.training.lines.base_line import Function
+from tfx_perf.training.keras_api.base_line import Function
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.speed_watch import Promise

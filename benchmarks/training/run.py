@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
 from tfx_perf import errors
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 from tfx_perf.hardware import onednn
 from tfx_perf.training.plan import PLAIN_FIT
 

@@ -9,7 +9,7 @@ from benchmarks.training import results
 from benchmarks.training.artifacts import Artifacts
 from benchmarks.training.user_modules import common
 from benchmarks.training.workloads import WORKLOADS
-from tfx_perf.components.input_tuner import sources
+from tfx_perf.components.examples import sources
 from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import record as input_record

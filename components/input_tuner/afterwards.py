@@ -5,10 +5,12 @@ import os
 from collections.abc import Sequence
 
 from tfx_perf import activity
-from tfx_perf.components.input_tuner import copying, parsers, sources, statistics
-from tfx_perf.input import apply, file_state, record
+from tfx_perf.components.examples import parsers, sources
+from tfx_perf.components.input_tuner import copying, statistics
+from tfx_perf.input import apply, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
+from tfx_perf.input.proof import file_state
 
 _COPY_FOLDER = "copy"
 

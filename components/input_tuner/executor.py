@@ -9,8 +9,11 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
 from tfx_perf import errors, storage, unmeasured
-from tfx_perf.components import artifacts, child, train_steps
-from tfx_perf.components.input_tuner import planning, sources
+from tfx_perf.components import artifacts
+from tfx_perf.components.examples import sources
+from tfx_perf.components.input_tuner import planning
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job import train_steps
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate, candidates, record, source

@@ -8,9 +8,10 @@ from tfx.types import artifact
 
 from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
-from tfx_perf.input import candidate, measure, recheck, record
+from tfx_perf.input import candidate, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
+from tfx_perf.input.timing import measure
 from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)

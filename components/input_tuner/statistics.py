@@ -16,7 +16,7 @@ import tensorflow as tf
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from tfx_perf.components.input_tuner import tfdv_statistics
-from tfx_perf.input import statistics_comparison
+from tfx_perf.input.proof import statistics_comparison
 
 _LOGGER = logging.getLogger(__name__)
 _TOLERANCE = 1e-6  # of what depends on the order of summation, relative

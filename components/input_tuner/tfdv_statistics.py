@@ -13,7 +13,7 @@ from tensorflow_data_validation.statistics import stats_impl, stats_options
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
 
 from tfx_perf import storage
-from tfx_perf.unawaited import unawaited
+from tfx_perf.tf_internals.unawaited import unawaited
 
 _ROWS_AT_ONCE = 4096  # TFDV's work per call is large
 _PARTS = ("", "(label)", "(weights)")  # of a batch that is a tuple

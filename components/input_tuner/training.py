@@ -12,8 +12,8 @@ import tensorflow as tf
 from tfx.components.trainer import fn_args_utils
 
 from tfx_perf import errors, interception
-from tfx_perf.input import measure
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.timing import measure
 from tfx_perf.training import consumer
 
 _LOGGER = logging.getLogger(__name__)

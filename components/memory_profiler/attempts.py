@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfx_perf import activity, errors, unmeasured
-from tfx_perf.components import child
 from tfx_perf.components.memory_profiler import jobs
+from tfx_perf.components.processes import child
 from tfx_perf.memory import claim, footprint, peak, profile, record
 from tfx_perf.memory import progress as progress_lib
 from tfx_perf.memory.progress import ProfileProgress

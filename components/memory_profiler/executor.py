@@ -9,8 +9,9 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import storage, unmeasured
-from tfx_perf.components import artifacts, train_steps
+from tfx_perf.components import artifacts
 from tfx_perf.components.memory_profiler import attempts
+from tfx_perf.components.training_job import train_steps
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory import record
 from tfx_perf.report import memory_report

@@ -8,12 +8,11 @@ import types
 from collections.abc import Mapping
 
 from tfx_perf import activity, errors
-from tfx_perf.components import child
 from tfx_perf.components.optimized_trainer import trial_job
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials import choice
-from tfx_perf.training.trials.progress import TrialProgress
-from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.choice import TrialProgress, TrialRecord
 
 _TARGET = f"{trial_job.__name__}:choose_plan"
 # A crash costs the plan that crashed; XLA has two to crash with.

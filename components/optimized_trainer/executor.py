@@ -6,10 +6,11 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
 from tfx_perf import storage
-from tfx_perf.components import artifacts, train_steps, trainer_args
+from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.training_job import train_steps, trainer_args
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials import choice
 
 _Artifacts = dict[str, list[artifact.Artifact]]

@@ -6,16 +6,15 @@ import time
 from typing import Any
 
 from tfx_perf import errors, statistics
-from tfx_perf.components import in_turns
 from tfx_perf.components.optimized_trainer import attempts
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.training_job import in_turns
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import onednn
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, Status, TrialRecord
 from tfx_perf.training.trials.contender import speed_reason
 from tfx_perf.training.trials.equivalence import relative_difference
-from tfx_perf.training.trials.trial_record import Status, TrialRecord
 
 _LOGGER = logging.getLogger(__name__)
 

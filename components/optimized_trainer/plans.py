@@ -8,10 +8,10 @@ from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
 from tfx_perf import errors, fingerprint
-from tfx_perf.components import trainer_args
-from tfx_perf.components.input_tuner import sources
+from tfx_perf.components.examples import sources
 from tfx_perf.components.optimized_trainer import checkpoints, onednn_trial, previous
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 

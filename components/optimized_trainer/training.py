@@ -10,15 +10,18 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import errors, interception, storage, unmeasured
-from tfx_perf.components import artifacts, child, trainer_args
+from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints
-from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job import job as jobs
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
-from tfx_perf.training import aot_export, precision, record, session
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training import precision, record, session
+from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)
 

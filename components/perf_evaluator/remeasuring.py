@@ -5,8 +5,8 @@ import pathlib
 from collections.abc import Sequence
 
 from tfx_perf import errors, statistics, storage
-from tfx_perf.components import in_turns
-from tfx_perf.components.optimized_trainer import job as jobs
+from tfx_perf.components.training_job import in_turns
+from tfx_perf.components.training_job import job as jobs
 from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
 

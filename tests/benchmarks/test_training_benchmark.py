@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.training import in_turns, results, run, targets, workloads
 from tfx_perf import errors
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 
 
 def run_of(step_seconds, *, start=0.0):

@@ -8,7 +8,7 @@ import shutil
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, metadata_store
+from tfx_perf import errors
 from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import history, verdict
@@ -17,6 +17,7 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.run import Run
+from tfx_perf.mlmd import metadata_store
 
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 

@@ -10,7 +10,7 @@ from tfx_perf.cli import main
 from tfx_perf.gate import comparison
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.metadata import Run as KnownRun
+from tfx_perf.mlmd.recorded_runs import Run as KnownRun
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 

@@ -7,12 +7,13 @@ import mlmd_recorder
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, metadata
+from tfx_perf import errors
 from tfx_perf.cli import main, sparkline
 from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.run import Run
+from tfx_perf.mlmd import recorded_runs
 
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 
@@ -55,7 +56,7 @@ def test_runs_newest_first_with_their_own_figures(recorder, database):
     first = record_run(recorder, "run-1", speed=1000.0, blessed=True)
     record_run(recorder, "run-2", speed=500.0, blessed=False, baseline=first)
 
-    newest, oldest = metadata.read_runs(database)
+    newest, oldest = recorded_runs.read_runs(database)
 
     assert (newest.run_id, oldest.run_id) == ("run-2", "run-1")
     assert newest.pipeline == "taxi"
@@ -76,19 +77,19 @@ def test_limit_and_pipeline(recorder, database):
         record_run(recorder, f"a-{number}", speed=1.0, blessed=True, pipeline="a")
     record_run(recorder, "b-0", speed=1.0, blessed=True, pipeline="b")
 
-    runs = metadata.read_runs(database, pipeline="a", limit=2)
+    runs = recorded_runs.read_runs(database, pipeline="a", limit=2)
 
     assert [run.run_id for run in runs] == ["a-2", "a-1"]
     record_run(recorder, "a-9", speed=3.0, blessed=False, pipeline="b")  # as Airflow names runs
     for name, speed in (("a", 2.0), ("b", 3.0)):
         if name == "a":
             record_run(recorder, "a-9", speed=2.0, blessed=True, pipeline="a")
-        (run,) = [r for r in metadata.read_runs(database, pipeline=name) if r.run_id == "a-9"]
+        (run,) = [r for r in recorded_runs.read_runs(database, pipeline=name) if r.run_id == "a-9"]
         assert (run.pipeline, run.metrics["examples_per_second"]) == (name, speed)
         assert run.blessed is (name == "a")
-    assert [r.run_id for r in metadata.read_runs(database)].count("a-9") == 2
+    assert [r.run_id for r in recorded_runs.read_runs(database)].count("a-9") == 2
     with pytest.raises(errors.UserError, match=r"a, b.*Received: pipeline=c"):
-        metadata.read_runs(database, pipeline="c")
+        recorded_runs.read_runs(database, pipeline="c")
 
 
 def record_two_gates(recorder, run, *, slow):
@@ -114,14 +115,14 @@ def record_two_gates(recorder, run, *, slow):
 
 def test_a_run_with_two_gates_is_one_for_each(recorder, database, capsys):
     record_two_gates(recorder, "run-1", slow=True)
-    found = {run.node: run for run in metadata.read_runs(database)}
+    found = {run.node: run for run in recorded_runs.read_runs(database)}
     assert set(found) == {"Gate.a", "Gate.b"}
     for node, speed, blessed in (("Gate.a", 100.0, True), ("Gate.b", 50.0, False)):
         run = found[node]
         assert run.metrics == {"examples_per_second": speed}
         assert (run.blessed, run.pushed) == (blessed, blessed)
         assert run.plans == {"input plan": "columns", "training plan": node[-1]}
-    assert len(metadata.read_runs(database, limit=1)) == 1
+    assert len(recorded_runs.read_runs(database, limit=1)) == 1
     main.cli.main(["history", str(database)], standalone_mode=False)
     shown = capsys.readouterr().out
     assert "Gate.a" in shown and "Gate.b" in shown
@@ -160,7 +161,7 @@ def test_state_is_that_of_each_nodes_last_try(recorder, database, states, expect
     for node, state in states:
         recorder.execute(node, state=mlmd.Execution.State.Value(state))
 
-    (run,) = metadata.read_runs(database)
+    (run,) = recorded_runs.read_runs(database)
 
     assert run.state == expected
     assert run.blessed is None and run.pushed is None
@@ -205,13 +206,13 @@ def test_database_without_runs(recorder, database, run_command):
 def test_reading_changes_nothing(recorder, database):
     record_run(recorder, "run-1", speed=1000.0, blessed=True)
     before = database.read_bytes()
-    metadata.read_runs(database)
+    recorded_runs.read_runs(database)
     assert database.read_bytes() == before
 
 
 def test_missing_file_is_not_created(database):
     with pytest.raises(errors.UserError, match=f"Received: path={database}"):
-        metadata.read_runs(database)
+        recorded_runs.read_runs(database)
     assert not database.exists()
 
 
@@ -227,7 +228,7 @@ def test_file_that_is_no_metadata(tmp_path, kind):
             connection.execute("CREATE TABLE other (value)")
         connection.close()
     with pytest.raises(errors.UserError, match=f"Received: path={path}") as caught:
-        metadata.read_runs(path)
+        recorded_runs.read_runs(path)
     assert "\n" not in str(caught.value)
 
 
@@ -401,5 +402,5 @@ def test_relative_folders_are_found_from_the_database(tmp_path, monkeypatch):
     recorder = mlmd_recorder.Recorder(database)
     recorder.execute("OptimizedTrainer", outputs={"tfx_perf.PerfMetrics": {"uri": "artifacts/7"}})
     monkeypatch.chdir(tmp_path)
-    (run,) = metadata.read_runs(database)
+    (run,) = recorded_runs.read_runs(database)
     assert run.folders == {"PerfMetrics": str(project / "artifacts" / "7")}

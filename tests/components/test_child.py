@@ -11,7 +11,7 @@ import time
 import pytest
 
 from tfx_perf import errors
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 
 pytestmark = pytest.mark.each_choice
 

@@ -32,7 +32,7 @@ from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
 # Without the conversion of tf_keras itself, which takes half a minute.
 MODULE = {
     "line": "tf_keras",
-    "beginning": "from tfx_perf import autograph",
+    "beginning": "from tfx_perf.tf_internals import autograph",
     "template": training_cases.MODULE.replace(
         "MirroredStrategy()", "MultiWorkerMirroredStrategy()"
     ).replace("batch_size=10,", "batch_size=10, shuffle=False,"),

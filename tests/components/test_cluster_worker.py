@@ -18,7 +18,7 @@ from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
 from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"

@@ -8,8 +8,8 @@ import training_cases
 from tfx.types import standard_artifacts
 
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
+from tfx_perf.components.training_job import job as jobs
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict

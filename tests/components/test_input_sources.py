@@ -14,8 +14,9 @@ from tfx.types import artifact_utils, standard_artifacts
 from tfx_bsl.coders import tf_graph_record_decoder
 
 from tfx_perf import errors
-from tfx_perf.components.input_tuner import sources
-from tfx_perf.input import candidate, candidates, fingerprint, limits, record
+from tfx_perf.components.examples import sources
+from tfx_perf.input import candidate, candidates, limits, record
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 

@@ -13,16 +13,15 @@ import training_cases
 from tfx.utils import json_utils
 
 from tfx_perf import statistics
-from tfx_perf.components import in_turns
 from tfx_perf.components.optimized_trainer import onednn_trial, training, trial_job
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.training_job import in_turns
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import choice
-from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
 pytestmark = pytest.mark.each_choice
 
@@ -207,7 +206,7 @@ SCRIPT = """
 import json, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import training
-from tfx_perf.components.optimized_trainer.job import TrainingJob
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice
 
 job, outputs, given, folder = json.loads(sys.argv[1])

@@ -10,10 +10,11 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx.types import standard_artifacts
 
 from tfx_perf import unmeasured
-from tfx_perf.components import artifacts, child, types
+from tfx_perf.components import artifacts, types
 from tfx_perf.components.optimized_trainer import training
-from tfx_perf.components.optimized_trainer.job import TrainingJob
 from tfx_perf.components.perf_evaluator import candidate, executor
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.report.origin import Origin
 from tfx_perf.settings.gate import GateSettings

@@ -4,8 +4,8 @@ import pathlib
 from typing import Any
 
 from tests.fuzzing import forks
-from tfx_perf import datasets
-from tfx_perf.input import memory_meter
+from tfx_perf.input.timing import memory_meter
+from tfx_perf.tf_data import datasets
 
 from . import serving
 from .cases import Call, Case

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 from tfx_bsl.tfxio import dataset_options
 
-from tfx_perf.input import fingerprint
+from tfx_perf.input.proof import fingerprint
 
 from .cases import Call
 

@@ -9,10 +9,11 @@ from tfx.components.util import examples_utils
 from tfx.proto import example_gen_pb2
 from tfx.types import standard_artifacts
 
-from tfx_perf.components.input_tuner import parsers, sources
-from tfx_perf.input import apply, candidates, file_state
+from tfx_perf.components.examples import parsers, sources
+from tfx_perf.input import apply, candidates
 from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input.candidates import copy
+from tfx_perf.input.proof import file_state
 
 from .cases import Call, Case
 from .examples import Split, schema_of

@@ -6,13 +6,13 @@ import pytest
 from click.testing import CliRunner
 from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
 
-from tfx_perf import metadata
 from tfx_perf.cli import calibrate
 from tfx_perf.gate import history, judged_runs
 from tfx_perf.gate.calibration import replay
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.verdict import evaluate
+from tfx_perf.mlmd import recorded_runs
 
 KEY = "step_time_seconds"
 SETTINGS = only(step_time_seconds={"margin": 0.03, "max": 1e-9}, mfu_ratio={"min": 0.9})
@@ -93,7 +93,7 @@ def pipeline_runs(monkeypatch, tmp_path):
         history,
         "read",
         lambda source, pipeline: [
-            metadata.Run(
+            recorded_runs.Run(
                 run_id=name, pipeline="p", created=None, state="complete", metrics={},
                 blessed=blessed, pushed=None, folders=folders,
             )

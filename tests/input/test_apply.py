@@ -9,8 +9,9 @@ import pytest
 import tensorflow as tf
 from record_data import PLACED_SCHEMA, write_records
 
-from tfx_perf.input import apply, candidates, file_state, fingerprint
+from tfx_perf.input import apply, candidates
 from tfx_perf.input.candidates import CANDIDATES
+from tfx_perf.input.proof import file_state, fingerprint
 from tfx_perf.input.record import TuningRecord
 
 pytestmark = pytest.mark.each_choice

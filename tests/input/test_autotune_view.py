@@ -6,7 +6,7 @@ import tensorflow as tf
 from tensorflow.core.framework import model_pb2
 from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
-from tfx_perf.input import autotune_view
+from tfx_perf.input.diagnosis import autotune_view
 
 
 def untuned(dataset):

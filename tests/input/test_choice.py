@@ -2,9 +2,10 @@
 
 import pytest
 
-from tfx_perf.input import choice, measure
-from tfx_perf.input.final import FinalComparison
 from tfx_perf.input.record import CandidateOutcome
+from tfx_perf.input.search import choice
+from tfx_perf.input.search.final import FinalComparison
+from tfx_perf.input.timing import measure
 from tfx_perf.statistics import Interval
 
 pytestmark = pytest.mark.each_choice

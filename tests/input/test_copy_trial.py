@@ -8,10 +8,13 @@ import pytest
 import tensorflow as tf
 from record_data import write_records
 
-from tfx_perf.input import candidate, candidates, copy_trial, file_state, fingerprint, measure
+from tfx_perf.input import candidate, candidates
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
+from tfx_perf.input.proof import file_state, fingerprint
+from tfx_perf.input.search import copy_trial
+from tfx_perf.input.timing import measure
 from tfx_perf.statistics import Interval
 
 pytestmark = pytest.mark.each_choice

@@ -6,9 +6,9 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import statistics
-from tfx_perf.input import diagnose, measure
-from tfx_perf.input.diagnosis import Diagnosis
-from tfx_perf.input.stage import Stage
+from tfx_perf.input.diagnosis import diagnose
+from tfx_perf.input.diagnosis.diagnosis import Diagnosis, Stage
+from tfx_perf.input.timing import measure
 
 pytestmark = pytest.mark.each_choice
 

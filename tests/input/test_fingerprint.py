@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input import fingerprint
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 

@@ -12,8 +12,10 @@ import record_data
 import tensorflow as tf
 from record_data import RAGGED_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import batching, candidate, candidates, fingerprint, resident
+from tfx_perf.input import candidate, candidates
+from tfx_perf.input.building import batching, resident
 from tfx_perf.input.limits import Limits
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input import assembling, column, packing
+from tfx_perf.input.building import assembling, column, packing
 
 pytestmark = pytest.mark.each_choice
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from record_data import SPARSE_SCHEMA
 
-from tfx_perf.input import page_cache
+from tfx_perf.input.timing import page_cache
 
 SIZE_BYTES = 4 * 2**20
 

@@ -12,10 +12,10 @@ from test_apply import call, plan, tuned
 
 from tfx_perf import errors
 from tfx_perf.input import candidate as candidate_lib
-from tfx_perf.input import equivalence, fingerprint, unreadable
 from tfx_perf.input.candidates import CANDIDATES, BlockReader, Columns
-from tfx_perf.input.examination import Examination
 from tfx_perf.input.limits import Limits
+from tfx_perf.input.proof import equivalence, fingerprint, unreadable
+from tfx_perf.input.search.examination import Examination
 
 pytestmark = pytest.mark.each_choice
 

@@ -13,9 +13,10 @@ import tensorflow as tf
 from record_data import SPARSE_SCHEMA
 
 from tests.ports import free_port
-from tfx_perf.input import candidate, candidates, fingerprint
+from tfx_perf.input import candidate, candidates
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 

@@ -6,10 +6,11 @@ import threading
 import pytest
 from record_data import write_records
 
-from tfx_perf.input import apply, candidates, fingerprint
+from tfx_perf.input import apply, candidates
 from tfx_perf.input.candidate import NotApplicable
 from tfx_perf.input.candidates.columns import Columns
 from tfx_perf.input.limits import Limits
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.one_case
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf.input import permutation
-from tfx_perf.input.shuffle_quality import ShuffleQuality, file_order_deviation
+from tfx_perf.input.proof import permutation
+from tfx_perf.input.proof.shuffle_quality import ShuffleQuality, file_order_deviation
 
 pytestmark = pytest.mark.each_choice
 

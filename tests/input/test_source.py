@@ -3,8 +3,9 @@
 import pytest
 from record_data import PLACED_SCHEMA, RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidates, fingerprint, limits
+from tfx_perf.input import candidates, limits
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 

@@ -8,7 +8,8 @@ from record_data import RAGGED_SCHEMA, SCHEMA, SPARSE_SCHEMA
 from slow_data import slow, slowed
 from tfx_bsl.tfxio import raw_tf_record
 
-from tfx_perf.input import measure, prefixes, stages
+from tfx_perf.input.diagnosis import prefixes, stages
+from tfx_perf.input.timing import measure
 
 pytestmark = pytest.mark.each_choice
 

@@ -7,10 +7,11 @@ import pytest
 import tensorflow as tf
 from record_data import MANY_KINDS_SCHEMA, RAGGED_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidate, candidates, fingerprint
+from tfx_perf.input import candidate, candidates
 from tfx_perf.input.candidates import projection
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.parameters import Parameters
+from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.one_case
 

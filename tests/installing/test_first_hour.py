@@ -10,8 +10,8 @@ import pytest
 import wheels
 
 from tests.pipelines.airflow import airflow_environment
-from tfx_perf import metadata
 from tfx_perf.hardware import versions
+from tfx_perf.mlmd import recorded_runs
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(5400)]
 
@@ -75,9 +75,9 @@ def airflow() -> str:
     return str(airflow_environment.environment(kind))
 
 
-def _runs(project: pathlib.Path) -> list[metadata.Run]:
+def _runs(project: pathlib.Path) -> list[recorded_runs.Run]:
     (database,) = [*project.rglob("metadata.db"), *project.rglob("metadata.sqlite")]
-    return metadata.read_runs(database)[::-1]
+    return recorded_runs.read_runs(database)[::-1]
 
 
 def _with_names_of_runs(commands: str, user: pages.Reader) -> str:

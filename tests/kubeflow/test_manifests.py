@@ -10,7 +10,7 @@ import yaml
 
 from tests.ports import free_port
 from tfx_perf.components.optimized_trainer.cluster import job_kind
-from tfx_perf.input import dispatcher
+from tfx_perf.input.building import dispatcher
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from kubernetes_types import problems  # noqa: E402 (which needs it)

@@ -1,6 +1,6 @@
 import pytest
 
-from tfx_perf import autograph
+from tfx_perf.tf_internals import autograph
 
 
 @pytest.fixture(autouse=True, scope="package")

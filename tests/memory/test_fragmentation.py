@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 from tfx_perf.memory import fragmentation, peak
 
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from tfx_perf import errors, interception
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 from tfx_perf.memory import batches, breakdown, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory_report

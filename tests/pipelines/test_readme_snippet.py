@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tfx_perf import metadata
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.templates import copying
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -65,7 +65,7 @@ def test_it_trains_profiles_tunes_and_compares_with_the_run_before(project):
         ended = dict(re.findall(r"^  (\w+) +[\d.]+ s  (\w[\w ]*)$", done.stderr, re.MULTILINE))
         assert {ended[name] for name in _NODES} == {"done"}
         assert len(done.stderr.splitlines()) <= 40
-    second, first = metadata.read_runs(project / "metadata.sqlite")
+    second, first = recorded_runs.read_runs(project / "metadata.sqlite")
     assert (first.blessed, first.pushed) == (True, True), first.headline
     for run in (first, second):
         assert run.state == "complete"

@@ -7,7 +7,7 @@ from tfx.dsl.compiler import compiler
 from tfx.proto.orchestration import executable_spec_pb2, pipeline_pb2
 
 from tfx_perf import errors
-from tfx_perf.components import train_steps
+from tfx_perf.components.training_job import train_steps
 from tfx_perf.pipelines import local_runner, parameters
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 

@@ -9,9 +9,8 @@ from tfx_perf import metrics
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.trial_record import TrialRecord
-from tfx_perf.training.xla_account import XlaAccount
+from tfx_perf.training.record import TrainingRecord, XlaAccount
+from tfx_perf.training.trials.choice import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
 TRIALS = (

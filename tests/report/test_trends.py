@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawn import dots, texts, ticks
 
-from tfx_perf.metadata import Run
+from tfx_perf.mlmd.recorded_runs import Run
 from tfx_perf.report import history_report, plots
 
 ROWS = {

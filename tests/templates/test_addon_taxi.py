@@ -11,7 +11,7 @@ import pytest
 from tfx.tools.cli import labels
 from tfx.tools.cli.handler import template_handler
 
-from tfx_perf import metadata
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.templates import addon
 
 _COMPILE = """
@@ -67,7 +67,7 @@ def test_it_runs_and_the_gate_decides_with_evaluator(taxi):
     (taxi / "pipeline" / "perf.yaml").write_text(_QUICK)
     _call(taxi, "local_runner.py")
     (database,) = taxi.rglob("metadata.db")
-    run = metadata.read_runs(database, limit=1)[0]
+    run = recorded_runs.read_runs(database, limit=1)[0]
     assert (run.state, run.blessed, run.pushed) == ("complete", True, True)
     assert run.metrics["examples_per_second"] > 0
     assert pathlib.Path(taxi, run.folders["PerfMetrics"], "report.html").is_file()

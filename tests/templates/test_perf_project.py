@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tfx_perf import metadata
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.templates import copying
 
 _SHOWN_LINE = re.compile(
@@ -62,17 +62,17 @@ def test_its_own_tests_pass(project):
     assert re.search(r"\b\d+ passed", _call(project, "-m", "pytest", "-q"))
 
 
-def _newest(project: pathlib.Path) -> metadata.Run:
-    return metadata.read_runs(project / "output" / "metadata.sqlite", limit=1)[0]
+def _newest(project: pathlib.Path) -> recorded_runs.Run:
+    return recorded_runs.read_runs(project / "output" / "metadata.sqlite", limit=1)[0]
 
 
-def _baseline(run: metadata.Run) -> list[str]:
+def _baseline(run: recorded_runs.Run) -> list[str]:
     path = pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json")
     return [item["run_id"] for item in json.loads(path.read_text())["baseline_runs"]]
 
 
 @pytest.fixture(scope="module")
-def first_run(project: pathlib.Path) -> tuple[metadata.Run, str]:
+def first_run(project: pathlib.Path) -> tuple[recorded_runs.Run, str]:
     """The first run, and what the terminal showed."""
     shown = _call(project, "local_runner.py", "--set", "train_steps=300")
     assert (project / "output" / "run.log").read_text().count(" is finished.") > 10  # noqa: PLR2004
@@ -115,5 +115,5 @@ def test_records_are_read_as_well(project, tmp_path):
         project, "local_runner.py", "--set", "train_steps=100",
         DATA_FORMAT="tfrecord", DATA_PATH=str(tmp_path / "records"), OUTPUT=str(tmp_path / "out"),
     )  # fmt: skip
-    run = metadata.read_runs(tmp_path / "out" / "metadata.sqlite", limit=1)[0]
+    run = recorded_runs.read_runs(tmp_path / "out" / "metadata.sqlite", limit=1)[0]
     assert (run.state, run.pushed) == ("complete", True)

@@ -3,7 +3,7 @@ import importlib
 import pytest
 
 from tests import busy_machine
-from tfx_perf import autograph
+from tfx_perf.tf_internals import autograph
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -130,8 +130,9 @@ def _train(
 
     import tensorflow as tf
 
-    from tfx_perf import autograph, interception
+    from tfx_perf import interception
     from tfx_perf.config import PerfConfig
+    from tfx_perf.tf_internals import autograph
     from tfx_perf.training import meters
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import save_clock

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.interception import FitCall
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.loop import Loop
 
 BATCHES, BATCH_SIZE = 10, 8

@@ -11,8 +11,9 @@ import numpy as np
 import tensorflow as tf
 from model_cases import captured
 
-from tfx_perf import autograph, errors
+from tfx_perf import errors
 from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.recovery import Recovery

@@ -3,9 +3,9 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf import hlo, hlo_products
-from tfx_perf.hlo_products import Product
 from tfx_perf.training import alignment
+from tfx_perf.xla import hlo, products
+from tfx_perf.xla.products import Product
 
 
 def product(rows=256, inner=512, columns=512, *, count=1, layer="a"):
@@ -63,7 +63,7 @@ def test_products_of_a_training_step(keras):
     model.compile(optimizer="sgd", loss="mse")
     data = (tf.zeros((batch, length, width)), tf.zeros((batch, length, 70)))
     module = hlo.model_step_hlo(model, data, optimized=False)
-    found = hlo_products.forward_products(module)
+    found = products.forward_products(module)
     shapes = [(item.count, item.rows, item.inner, item.columns) for item in found]
     assert shapes[0] == (1, batch * length, width, 70)
     assert "head" in found[0].layer

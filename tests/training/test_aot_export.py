@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.training import aot_export
+from tfx_perf.xla import aot_export
 
 pytestmark = pytest.mark.one_case
 

@@ -12,10 +12,9 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing, plan_key, short_trainings, turns
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.fit_key import fit_key
-from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant
 

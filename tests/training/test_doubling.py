@@ -7,8 +7,7 @@ from model_cases import captured
 from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import doubling, turns
-from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
 pytestmark = pytest.mark.each_choice
 

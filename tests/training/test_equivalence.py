@@ -11,7 +11,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import fused_update

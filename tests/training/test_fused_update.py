@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from test_numerics import assert_equal_to_plain_fit
 
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep

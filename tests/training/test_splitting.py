@@ -11,7 +11,7 @@ import tf_keras
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call, fused_update

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
-from tfx_perf.training.lines import keras_line
+from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle

@@ -8,10 +8,9 @@ from model_cases import dense, regression
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.statistics import Interval
+from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training import advice, session
-from tfx_perf.training.misalignment import Misalignment
-from tfx_perf.training.step.quick_function import QuickFunction
-from tfx_perf.training.xla_account import XlaAccount
+from tfx_perf.training.record import Misalignment, XlaAccount
 
 pytestmark = pytest.mark.each_choice
 

@@ -5,8 +5,8 @@ import functools
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training.lines import keras_line
-from tfx_perf.training.lines.variables import named_variables
+from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api.variables import named_variables
 
 pytestmark = pytest.mark.each_choice
 

@@ -10,7 +10,6 @@ import pytest
 import tensorflow as tf
 from model_cases import captured
 
-from tfx_perf import hlo
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import meters, xla_reading
 from tfx_perf.training.loop import Loop
@@ -18,6 +17,7 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.xla import hlo
 
 pytestmark = pytest.mark.each_choice
 

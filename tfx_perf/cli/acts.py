@@ -14,11 +14,11 @@ from tfx_perf import errors, storage
 from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
-    from tfx_perf import metadata
     from tfx_perf.gate.ledger import Ledger
     from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
     from tfx_perf.gate.mirror import Mirror
     from tfx_perf.gate.run import Run
+    from tfx_perf.mlmd import recorded_runs
 
 _OPTIONS = (
     click.option("--reason", metavar="TEXT", required=True, help="Why; recorded."),
@@ -114,7 +114,7 @@ def record(
         )
 
 
-def _absence(run: "Run | metadata.Run") -> str:
+def _absence(run: "Run | recorded_runs.Run") -> str:
     """Returns why the ledger does not count a run: it keeps only so many of the blessed ones."""
     return "is no longer in the ledger" if getattr(run, "blessed", None) else "is not blessed"
 
@@ -162,7 +162,7 @@ def _find(
     source: str | None,
     pipeline: str | None,
     node: str | None,
-) -> "Run | metadata.Run":
+) -> "Run | recorded_runs.Run":
     """Returns the run, with its figures if it is to be blessed."""
     from tfx_perf.gate import history, judged_runs
     from tfx_perf.gate.run import Run
@@ -176,7 +176,7 @@ def _find(
         if (run.pipeline, run.node, run.run_id) not in in_ledger
         and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
-    runs: list[Run | metadata.Run] = [*others, *known.runs]
+    runs: list[Run | recorded_runs.Run] = [*others, *known.runs]
     found = names.pick_run(name, runs, pipeline=pipeline, node=node)
     if isinstance(found, Run) or kind == "unbless":
         return found

@@ -104,7 +104,7 @@ def _service() -> "service":
 
 def _wait_for_dispatcher(address: str) -> None:
     """Returns when it answers; in Python, so that a signal ends it at any time."""
-    from tfx_perf.input import dispatcher
+    from tfx_perf.input.building import dispatcher
 
     told = False
     while True:

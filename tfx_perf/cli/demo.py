@@ -113,7 +113,7 @@ def _run(
     folder: pathlib.Path, *, batch_size: int, steps: int, settings: PerfConfig
 ) -> dict[str, Any]:
     """Runs one pipeline in a process of its own and sums it up."""
-    from tfx_perf.components import child
+    from tfx_perf.components.processes import child
 
     log_path, progress_path = folder / "pipeline.log", folder / "progress.txt"
     progress_path.unlink(missing_ok=True)  # of a run before
@@ -140,11 +140,11 @@ def _metadata_path(folder: pathlib.Path) -> pathlib.Path:
 
 
 def _completed_runs(folder: pathlib.Path) -> int:
-    from tfx_perf import metadata
+    from tfx_perf.mlmd import recorded_runs
 
     if not _metadata_path(folder).exists():
         return 0
-    runs = metadata.read_runs(_metadata_path(folder))
+    runs = recorded_runs.read_runs(_metadata_path(folder))
     return sum(run.state == "complete" for run in runs)
 
 
@@ -152,11 +152,11 @@ def _summary(
     folder: pathlib.Path, *, batch_size: int, log_path: pathlib.Path
 ) -> dict[str, Any]:
     """Returns the figures of the newest run, the stock Trainer's beside them."""
-    from tfx_perf import metadata
     from tfx_perf.gate import record as gate_record
+    from tfx_perf.mlmd import recorded_runs
     from tfx_perf.training import record as training_record
 
-    run = metadata.read_runs(_metadata_path(folder), limit=1)[0]
+    run = recorded_runs.read_runs(_metadata_path(folder), limit=1)[0]
     stock_files = folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json")
     stock_path = max(stock_files, key=lambda path: path.stat().st_mtime)
     stock = training_record.TrainingRecord.read(stock_path).figures()

@@ -12,7 +12,7 @@ from tfx_perf import errors, formatting, metrics
 from tfx_perf.cli import names, sources, sparkline, terminal
 
 if TYPE_CHECKING:
-    from tfx_perf.metadata import Run
+    from tfx_perf.mlmd.recorded_runs import Run
 
 _DEFAULT_METRICS = (
     "examples_per_second",

@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from tfx_perf import fingerprint, metrics
-from tfx_perf.metadata import Run
+from tfx_perf.mlmd.recorded_runs import Run
 
 # The parts of a training's wall time, as sums of metrics with a sign; no part holds another.
 _TIMES = {

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping
 
 import upath
 
-from tfx_perf import errors, metadata, metadata_store, metrics, storage
+from tfx_perf import errors, metrics, storage
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.metadata import Run
+from tfx_perf.mlmd import metadata_store, recorded_runs
+from tfx_perf.mlmd.recorded_runs import Run
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
@@ -48,7 +49,7 @@ def read(source: str, *, pipeline: str | None = None, limit: int | None = None) 
     """
     source = resolved(source)
     if is_metadata(source):
-        runs = metadata.read_runs(source, pipeline=pipeline, limit=limit)
+        runs = recorded_runs.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
     found = _of_ledger(read_ledger(source))

@@ -6,9 +6,10 @@ from ml_metadata import errors as mlmd_errors
 from ml_metadata.metadata_store.metadata_store import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, fingerprint, metadata, metadata_store, storage
+from tfx_perf import errors, fingerprint, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
+from tfx_perf.mlmd import metadata_store, recorded_runs
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -117,7 +118,7 @@ class LedgerArtifacts:
 
 
 def _only_pipeline(source: str) -> str:
-    found = metadata.pipelines(source)
+    found = recorded_runs.pipelines(source)
     if len(found) != 1:
         raise errors.UserError(
             f"Expected the name of a pipeline, one of {', '.join(found) or 'none yet'}. "

@@ -11,10 +11,12 @@ import tensorflow as tf
 
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
-from tfx_perf.input import candidates, equivalence, file_state, memory_meter
+from tfx_perf.input import candidates
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.proof import equivalence, file_state
+from tfx_perf.input.timing import memory_meter
 
 _LOGGER = logging.getLogger(__name__)
 

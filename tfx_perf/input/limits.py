@@ -6,7 +6,8 @@ import time
 
 from tfx_perf import formatting
 from tfx_perf.hardware import host
-from tfx_perf.input import candidate, memory_meter
+from tfx_perf.input import candidate
+from tfx_perf.input.timing import memory_meter
 
 _TOLERANCE = 0.3  # of a forecast at the beginning; it goes by the size of the files
 _SURE_SECONDS = 1.0  # before that, the speed is not known

@@ -9,9 +9,11 @@ import time
 
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
-from tfx_perf.input import candidates, examination, file_state
+from tfx_perf.input import candidates
 from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.proof import file_state
+from tfx_perf.input.search import examination
 from tfx_perf.settings.input import InputSettings
 
 _LARGEST_RATIO = 1.25  # of two amounts that are about the same

@@ -6,13 +6,13 @@ import pydantic
 
 from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
-from tfx_perf.input import copy_trial as copy_trial_lib
-from tfx_perf.input import diagnosis as diagnosis_lib
-from tfx_perf.input import final as final_lib
 from tfx_perf.input import parameters as parameters_lib
-from tfx_perf.input import shuffle_quality as quality_lib
-from tfx_perf.input import statistics_comparison
 from tfx_perf.input.candidate import DEFAULT
+from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.proof import shuffle_quality as quality_lib
+from tfx_perf.input.proof import statistics_comparison
+from tfx_perf.input.search import copy_trial as copy_trial_lib
+from tfx_perf.input.search import final as final_lib
 
 FILE_NAME = "plan.json"
 

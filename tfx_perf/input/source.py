@@ -8,7 +8,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import blocks, candidate, file_state, record_sizes, tensor_size
+from tfx_perf.input import candidate
+from tfx_perf.input.building import blocks, record_sizes, tensor_size
+from tfx_perf.input.proof import file_state
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]

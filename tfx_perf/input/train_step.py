@@ -4,8 +4,8 @@ from typing import Protocol
 
 import tensorflow as tf
 
-from tfx_perf.input import measure
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.timing import measure
 
 
 class TrainStep(Protocol):

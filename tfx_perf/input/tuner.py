@@ -8,17 +8,20 @@ import tensorflow as tf
 
 from tfx_perf import activity
 from tfx_perf.advice import Advice
-from tfx_perf.input import advice, copy_trial, diagnose, file_state, page_cache
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
-from tfx_perf.input import choice as choice_lib
-from tfx_perf.input import diagnosis as diagnosis_lib
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import record as record_lib
-from tfx_perf.input import search as search_lib
 from tfx_perf.input import source as source_lib
-from tfx_perf.input import time_budget as time_budget_lib
 from tfx_perf.input import train_step as train_step_lib
+from tfx_perf.input.diagnosis import advice, diagnose
+from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.proof import file_state
+from tfx_perf.input.search import choice as choice_lib
+from tfx_perf.input.search import copy_trial
+from tfx_perf.input.search import search as search_lib
+from tfx_perf.input.search import time_budget as time_budget_lib
+from tfx_perf.input.timing import page_cache
 from tfx_perf.settings.input import InputSettings
 
 # When the phases before and after the search end, as shares of the time budget.

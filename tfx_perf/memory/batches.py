@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import datasets, errors, independent, interception
+from tfx_perf import errors, interception
+from tfx_perf.tf_data import datasets, independent
 
 _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 

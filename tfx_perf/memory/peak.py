@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import datasets, errors, interception
+from tfx_perf import errors, interception
+from tfx_perf.tf_data import datasets
 
 # With what a process must start for its CPU peaks to be true. The default CPU allocator (with
 # oneDNN) leaves tensors under 256 KiB out of its statistics; this one counts all.

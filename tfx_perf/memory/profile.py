@@ -6,11 +6,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import activity, autograph, errors, formatting, hlo, interception
+from tfx_perf import activity, errors, formatting, interception
 from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
 from tfx_perf.memory.progress import ProfileProgress, Work
 from tfx_perf.memory.record import Plan, ProfileRecord, StateSizes, StepMemory
 from tfx_perf.settings.memory import MemorySettings
+from tfx_perf.tf_internals import autograph
+from tfx_perf.xla import hlo
 
 _SEARCH_FACTOR = 4
 _SEARCH_STEPS = 4

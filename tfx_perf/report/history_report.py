@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tfx_perf import formatting
-from tfx_perf.metadata import Run
+from tfx_perf.mlmd.recorded_runs import Run
 from tfx_perf.report import page, plots
 
 _KINDS = {"blessed": "#1b7f4b", "refused or unblessed": "#b3261e", "not judged": "#9aa7b4"}

@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics
 from tfx_perf.report import page, plots
-from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.trial_record import TrialRecord
-from tfx_perf.training.xla_account import XlaAccount
+from tfx_perf.training.record import TrainingRecord, XlaAccount
+from tfx_perf.training.trials.choice import TrialRecord
 
 TITLE = "OptimizedTrainer: how the model was trained"
 

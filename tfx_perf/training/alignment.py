@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from tfx_perf import statistics
-from tfx_perf.hlo_products import Product
-from tfx_perf.training.misalignment import Misalignment
+from tfx_perf.training.record import Misalignment
+from tfx_perf.xla.products import Product
 
 # Vector registers, cache lines, blocks of kernels and tensor cores are powers of two.
 _UNITS = 64, 16

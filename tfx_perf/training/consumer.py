@@ -6,10 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import autograph, datasets, errors
-from tfx_perf.input import measure
+from tfx_perf import errors
+from tfx_perf.input.timing import measure
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
+from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import eligibility, timer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

@@ -7,15 +7,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import blank
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
+from tfx_perf.tf_data import blank
 from tfx_perf.training.epochs import Epochs
 from tfx_perf.training.first_batch import FirstBatch
 from tfx_perf.training.fit_arguments import callback_list, in_given, is_container, length_of
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
-from tfx_perf.training.lines import keras_line
-from tfx_perf.training.lines.base_line import Function
+from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api.base_line import Function
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import Examination
 from tfx_perf.training.recovery.guard import Guard

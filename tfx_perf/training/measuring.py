@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import datasets, fingerprint, statistics
+from tfx_perf import fingerprint, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
+from tfx_perf.tf_data import datasets
 from tfx_perf.training import (
     advice,
     alignment,
@@ -23,14 +24,11 @@ from tfx_perf.training import (
 from tfx_perf.training.held_memory import HeldMemory
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.memory_watch import MemoryWatch
-from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.record import Misalignment, TrainingRecord, XlaAccount
 from tfx_perf.training.recovery.recovery import Outcome
 from tfx_perf.training.timer import StepTimer, percentile
-from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.trial_record import TrialRecord
-from tfx_perf.training.xla_account import XlaAccount
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
 _PLOTTED_STEPS = 400
 _OF_FIRST_BATCH = (

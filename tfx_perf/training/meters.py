@@ -6,8 +6,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import formatting, hlo, hlo_products
+from tfx_perf import formatting
 from tfx_perf.hardware import devices, host, peak
+from tfx_perf.xla import hlo
+from tfx_perf.xla.products import Product, forward_products
 
 _EARLIER_PEAKS: dict[str, int] = {}  # of allocators that were restarted, in bytes
 _HIGHEST_PEAKS: dict[str, int] = {}  # likewise, of all trainings of this process
@@ -92,7 +94,7 @@ class Flops:
     peak_per_second: float | None
     peak_source: str | None
     note: str | None = None
-    products: tuple[hlo_products.Product, ...] = ()
+    products: tuple[Product, ...] = ()
 
     def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
         """Returns these, without the peak if a step is faster than the peak allows.
@@ -129,7 +131,7 @@ def count_flops(model: Any, batch: Any) -> Flops:
     try:
         module = hlo.model_step_hlo(model, batch, optimized=False)
         per_step = hlo.count_flops(module)
-        products = tuple(hlo_products.forward_products(module))
+        products = tuple(forward_products(module))
     except hlo.NotCompilable as error:
         return Flops(None, None, None, f"FLOPs not counted: {error}")
     found = devices.accelerators()

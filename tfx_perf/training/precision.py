@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.keras_api.base_line import KerasLine
 from tfx_perf.training.optimizations.precision import DtypePolicy
 
 _PACKAGES = ("keras", "tf_keras")

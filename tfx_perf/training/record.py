@@ -2,14 +2,47 @@
 
 from typing import ClassVar
 
-from tfx_perf import statistics
+from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
-from tfx_perf.training.misalignment import Misalignment
 from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.xla_account import XlaAccount
 
 FILE_NAME = "metrics.json"
+
+
+class XlaAccount(records.Record):
+    """XLA's side of a training.
+
+    Attributes:
+        compiled_shapes: the input shapes that it compiled for, one program each; None if Keras
+            has its own step compiled, which tells nobody.
+        fusion_count: see `xla.fusions.Fusions`; None if the HLO cannot be read.
+        fusion_saved_bytes: likewise.
+        executed_flops: of a run of the compiled part: what is computed again counts again.
+        note: why there is no HLO; empty if there is.
+    """
+
+    compiled_shapes: tuple[str, ...] | None
+    fusion_count: int | None = None
+    fusion_saved_bytes: int | None = None
+    executed_flops: int | None = None
+    note: str = ""
+
+
+class Misalignment(records.Record):
+    """A product that would run at a higher rate if its dimensions were rounded up.
+
+    Attributes:
+        layer: where in the model.
+        product: as it is, in words.
+        aligned: as it could be.
+        gain: FLOPs per second of the aligned one over those of the one that is.
+    """
+
+    layer: str
+    product: str
+    aligned: str
+    gain: statistics.Interval
 
 
 class TrainingRecord(PlanChoice):

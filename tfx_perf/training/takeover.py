@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf import interception
-from tfx_perf.training.direct_iterators import FitIterators, direct_iterators
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
+from tfx_perf.training.keras_api.base_line import KerasLine
 
 # What a callback may call, on this model or another one, while `fit` runs.
 _NESTED = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
 from tfx_perf import errors
-from tfx_perf.training.direct_iterators import FitIterators, direct_iterators
-from tfx_perf.training.lines.base_line import Function, KerasLine
-from tfx_perf.training.lines.keras_function import KerasFunction
+from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
+from tfx_perf.training.keras_api.base_line import Function, KerasLine
+from tfx_perf.training.keras_api.keras_function import KerasFunction
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.input_shapes import InputShapes

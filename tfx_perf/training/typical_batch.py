@@ -10,9 +10,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import independent
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
+from tfx_perf.tf_data import independent
 
 _LOOKED_AT = 32
 

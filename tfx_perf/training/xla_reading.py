@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from tfx_perf import hlo, hlo_fusions
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.xla_account import XlaAccount
+from tfx_perf.training.record import XlaAccount
+from tfx_perf.xla import fusions, hlo
 
 
 def account_of(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAccount | None:
@@ -32,11 +32,11 @@ def account_of(model: Any, loop: Loop, plan: TrainingPlan, batch: Any) -> XlaAcc
         after = hlo.model_step_hlo(model, batch, optimized=True, step=part).hlo_module
     except hlo.NotCompilable as error:
         return XlaAccount(compiled_shapes=shapes, note=str(error))
-    fusions = hlo_fusions.count_fusions(after)
+    found = fusions.count_fusions(after)
     return XlaAccount(
         compiled_shapes=shapes,
-        fusion_count=fusions.count,
-        fusion_saved_bytes=fusions.saved_bytes,
+        fusion_count=found.count,
+        fusion_saved_bytes=found.saved_bytes,
         # Optimised, some products are no longer written as dots; XLA may also recompute.
         executed_flops=max(map(hlo.count_flops, (before, after))),
     )

@@ -11,13 +11,13 @@ from tfx.utils import path_utils
 
 from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import job as jobs
 from tfx_perf.components.optimized_trainer import training, worker
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
+from tfx_perf.components.training_job import job as jobs
 from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.training.recovery.termination import Termination
 

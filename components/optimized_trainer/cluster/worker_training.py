@@ -3,12 +3,12 @@
 import shutil
 
 from tfx_perf import errors
-from tfx_perf.components import trainer_args
 from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.optimized_trainer.cluster import division, strategy_check
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.training.trials import choice
 
 

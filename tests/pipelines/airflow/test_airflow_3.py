@@ -7,7 +7,7 @@ import light_components as light
 import pytest
 from airflow_home import AirflowHome
 
-from tfx_perf import metadata
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.pipelines.airflow import deploy
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
@@ -27,5 +27,5 @@ def test_a_run_in_airflow_3(airflow_3, tmp_path):
     )  # fmt: skip
     assert eval((home.folder / "log.txt").read_text()) == (light.JINJA, 3, 2.5)
     assert re.search(r"note: REFUSED: 4 % slower", output)
-    (run,) = metadata.read_runs(home.folder / "metadata" / "metadata.sqlite")
+    (run,) = recorded_runs.read_runs(home.folder / "metadata" / "metadata.sqlite")
     assert run.state == "complete"

@@ -10,8 +10,8 @@ import pytest
 from airflow_home import AirflowHome
 from tfx import v1 as tfx
 
-from tfx_perf import metadata
 from tfx_perf.config import PerfConfig
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.pipelines import taxi
 from tfx_perf.pipelines.airflow import AirflowSettings, TaskSettings, deploy
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
@@ -84,8 +84,8 @@ def run_ids(home: AirflowHome, data: pathlib.Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(run_ids: list[str], data: pathlib.Path) -> list[metadata.Run]:
-    found = {run.run_id: run for run in metadata.read_runs(data / "metadata.sqlite")}
+def runs(run_ids: list[str], data: pathlib.Path) -> list[recorded_runs.Run]:
+    found = {run.run_id: run for run in recorded_runs.read_runs(data / "metadata.sqlite")}
     return [found[run_id] for run_id in run_ids]
 
 

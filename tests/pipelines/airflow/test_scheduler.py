@@ -7,7 +7,7 @@ import light_components as light
 import pytest
 from airflow_home import AirflowHome
 
-from tfx_perf import metadata
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.pipelines.airflow import deploy
 
 # About a minute where nothing else runs.
@@ -71,5 +71,5 @@ def test_the_refusal_is_a_note_and_in_the_log(home, run_id, tasks):
 
 
 def test_the_run_is_in_ml_metadata_under_airflows_id(home, run_id, tasks):
-    (run,) = metadata.read_runs(home.folder / "metadata" / "metadata.sqlite")
+    (run,) = recorded_runs.read_runs(home.folder / "metadata" / "metadata.sqlite")
     assert (run.run_id, run.pipeline, run.state) == (run_id, "light", "complete")

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import Any
 
-from tfx_perf import metadata
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.templates import copying
 
 DAYS = 7
@@ -88,7 +88,7 @@ class WeekProject:
     def verdicts(self) -> list[dict[str, Any]]:
         """Returns what the gate said of each run, oldest first."""
         found = []
-        for run in reversed(metadata.read_runs(self.folder / "output" / "metadata.sqlite")):
+        for run in reversed(recorded_runs.read_runs(self.folder / "output" / "metadata.sqlite")):
             evaluation = pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json")
             decision = json.loads(evaluation.read_text())
             found.append(

@@ -13,8 +13,8 @@ from tfx_perf.input.candidates.parallel_reader import ParallelReader
 from tfx_perf.input.candidates.projection import Projection
 from tfx_perf.input.candidates.serialized_cache import SerializedCache
 from tfx_perf.input.candidates.service import Service
+from tfx_perf.input.candidates.wrapper import Wrapper
 from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.wrapper import Wrapper
 
 CANDIDATES: dict[str, type[Candidate]] = {
     kind.name: kind for kind in (Default, Columns, BlockReader, SerializedCache, ParallelReader)

@@ -6,9 +6,9 @@ from collections.abc import Callable
 import tensorflow as tf
 
 from tfx_perf.hardware import host
-from tfx_perf.input import batching, blocks, sharding, tensor_size
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.building import batching, blocks, sharding, tensor_size
 from tfx_perf.input.candidates import streaming
 
 _FILES_AT_ONCE = 16

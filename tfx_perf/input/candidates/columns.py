@@ -4,12 +4,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import datasets
 from tfx_perf.hardware import host
-from tfx_perf.input import batching
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.building import batching
 from tfx_perf.input.candidates import table_candidate
+from tfx_perf.tf_data import datasets
 
 
 class Columns(table_candidate.TableCandidate):

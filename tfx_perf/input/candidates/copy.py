@@ -10,10 +10,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import file_state, wrapper
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import wrapper
+from tfx_perf.input.proof import file_state
 
 _LOGGER = logging.getLogger(__name__)
 _READER_BUFFER_BYTES = 2**20

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
-from tfx_perf.input import wrapper
+from tfx_perf.input.candidates import wrapper
 
 _BATCHES = 8
 

@@ -3,9 +3,10 @@
 import tensorflow as tf
 
 from tfx_perf.hardware import devices
-from tfx_perf.input import candidate, wrapper
+from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import wrapper
 
 
 class DevicePrefetch(wrapper.Wrapper):

@@ -4,12 +4,12 @@ import math
 
 import tensorflow as tf
 
-from tfx_perf import datasets
 from tfx_perf.hardware import host
-from tfx_perf.input import batching, sharding
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.building import batching, sharding
 from tfx_perf.input.candidates import streaming
+from tfx_perf.tf_data import datasets
 
 _FILES_AT_ONCE = 16
 _BYTES_PER_TURN = 2**18

@@ -5,10 +5,11 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import datasets
-from tfx_perf.input import candidate, wrapper
+from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.candidates import wrapper
+from tfx_perf.tf_data import datasets
 
 
 class Projection(wrapper.Wrapper):

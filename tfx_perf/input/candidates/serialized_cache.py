@@ -4,9 +4,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import batching
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
+from tfx_perf.input.building import batching
 from tfx_perf.input.candidates import table_candidate
 
 

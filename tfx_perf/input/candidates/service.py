@@ -6,10 +6,11 @@ import os
 import tensorflow as tf
 from tensorflow.python.eager import context
 
-from tfx_perf.input import batching, candidate, dispatcher, wrapper
+from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
-from tfx_perf.input.candidates import parallel_reader
+from tfx_perf.input.building import batching, dispatcher
+from tfx_perf.input.candidates import parallel_reader, wrapper
 
 _CONNECT_SECONDS = 2.0
 _BLOCKS_AHEAD = 2

@@ -6,10 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.input import batching, candidate, file_state, resident
+from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
-from tfx_perf.input import table as table_lib
+from tfx_perf.input.building import batching, resident
+from tfx_perf.input.building import table as table_lib
+from tfx_perf.input.proof import file_state
 
 _WHILE_LOADING = 2  # times what will be held: until a table is complete its strings are held twice
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.lines.base_line import KerasLine
-from tfx_perf.training.step.quick_function import QuickFunction
+from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api.base_line import KerasLine
 
 Logs = dict[str, Any]
 

@@ -8,8 +8,9 @@ from typing import Any, ClassVar
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
-from tfx_perf import datasets, errors, records
-from tfx_perf.training.direct_iterators import FitIterators
+from tfx_perf import errors, records
+from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals.direct_iterators import FitIterators
 from tfx_perf.training.recovery.training_state import StateMismatchError
 
 _FILE, _NAME = "data", "state"

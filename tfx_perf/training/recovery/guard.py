@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf.training.direct_iterators import FitIterators
-from tfx_perf.training.lines.base_line import Function
+from tfx_perf.tf_internals.direct_iterators import FitIterators
+from tfx_perf.training.keras_api.base_line import Function
 from tfx_perf.training.recovery import logs_file
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState

@@ -8,9 +8,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, fingerprint, independent
+from tfx_perf import errors, fingerprint
 from tfx_perf.interception import FitCall
 from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.tf_data import independent
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit_arguments import callback_list
 from tfx_perf.training.loop import Loop

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from tfx_perf.settings.training import TrainingSettings
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.keras_api.base_line import KerasLine
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.save_clock import SaveClock

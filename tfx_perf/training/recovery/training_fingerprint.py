@@ -5,8 +5,9 @@ import json
 import re
 from typing import Any
 
-from tfx_perf import datasets, fingerprint, likeness
+from tfx_perf import fingerprint, likeness
 from tfx_perf.interception import FitCall
+from tfx_perf.tf_data import datasets
 from tfx_perf.training.loop import Loop
 
 _SHORT = 100  # characters that are compared, and shown to users, as they are

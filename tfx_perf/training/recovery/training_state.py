@@ -11,8 +11,8 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.ops import stateful_random_ops
 
-from tfx_perf.training.lines import variables
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.keras_api import variables
+from tfx_perf.training.keras_api.base_line import KerasLine
 from tfx_perf.training.recovery import generators
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"

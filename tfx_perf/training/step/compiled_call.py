@@ -14,12 +14,12 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.memory import breakdown
-from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
 from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.preparation import Preparation
-from tfx_perf.training.step.quick_function import QuickFunction
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.training.step.step_runner import StepRunner, Wrapper

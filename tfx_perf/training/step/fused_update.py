@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.keras_api.base_line import KerasLine
 
 _DTYPES = (tf.float32, tf.float64)
 # By how much 1 - beta may differ in float32, relatively: beta_1 <= 0.99, beta_2 <= 0.999 or so.

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
 
 _NUMBERS = itertools.count()
 _HOST = "CPU:0"  # where iterators put their batches; what else is noted is small

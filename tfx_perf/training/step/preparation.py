@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.lines.base_line import KerasLine, Tensors
-from tfx_perf.training.lines.overriding import overrides
+from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.overriding import overrides
 
 # Without trained weights, randomness or state that changes, and row by row: of many batches
 # joined to one, their result is that of the batches, joined.

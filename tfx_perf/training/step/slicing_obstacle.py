@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.training.keras_api.base_line import KerasLine
 
 
 def slicing_obstacle(model: Any, line: KerasLine) -> str | None:

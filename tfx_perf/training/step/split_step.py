@@ -7,8 +7,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import datasets
-from tfx_perf.training.lines.base_line import KerasLine, Tensors
+from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import slices
@@ -16,7 +17,6 @@ from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
 from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
-from tfx_perf.training.step.quick_function import QuickFunction
 
 Logs = dict[str, Any]
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.lines.base_line import KerasLine
+from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api.base_line import KerasLine
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
-from tfx_perf.training.step.quick_function import QuickFunction
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 

@@ -13,9 +13,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.trials import choice, families
+from tfx_perf.training.trials.choice import TrialProgress, TrialRecord
 from tfx_perf.training.trials.fit_key import fit_key
-from tfx_perf.training.trials.progress import TrialProgress
-from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
 

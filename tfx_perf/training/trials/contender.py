@@ -5,7 +5,7 @@ from typing import Any
 
 from tfx_perf import statistics
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.choice import TrialRecord
 
 
 @dataclasses.dataclass

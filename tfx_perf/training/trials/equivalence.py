@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.training.lines.variables import inner
+from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.short_trainings import Logs, ShortTrainings
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
-from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.variant import Precision, Variant
 from tfx_perf.training.trials.yardstick import Outcome, Yardstick, is_loss
 

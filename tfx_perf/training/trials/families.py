@@ -9,7 +9,7 @@ from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.trial_record import TrialRecord
+from tfx_perf.training.trials.choice import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
 

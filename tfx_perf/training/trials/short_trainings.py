@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import datasets
 from tfx_perf.memory import breakdown
+from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials.contender import Contender

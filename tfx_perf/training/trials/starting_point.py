@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.lines.base_line import optimizers
-from tfx_perf.training.lines.variables import inner
+from tfx_perf.training.keras_api.base_line import optimizers
+from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.trials.variant import Precision, Variant
 
 # Where Keras 3 and `tf.random.Generator` keep what their next numbers follow from.

@@ -14,16 +14,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import activity, datasets
+from tfx_perf import activity
 from tfx_perf.config import PerfConfig
+from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import families
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
-from tfx_perf.training.trials.progress import TrialProgress
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.trial_record import TrialRecord
 from tfx_perf.training.trials.turns import Schedule, Turn, elsewhere
 from tfx_perf.training.trials.variant import Precision, Variant
 

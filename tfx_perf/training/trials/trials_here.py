@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from tfx_perf import independent
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
+from tfx_perf.tf_data import independent
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery import generators

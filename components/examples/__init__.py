@@ -1,0 +1,1 @@
+"""From Examples artifacts to what is read of them."""

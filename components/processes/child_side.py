@@ -1,0 +1,44 @@
+"""The child's side of `child`: calls the function that it is asked to, and writes its result."""
+
+import contextlib
+import importlib
+import json
+import pathlib
+import sys
+import traceback
+
+from tfx_perf import errors
+from tfx_perf.components.processes import child_guard
+
+
+def carry_out(request_path: str, response_path: str) -> None:
+    """Carries out a request of `child.run_in_child`.
+
+    Args:
+        request_path: JSON with `target`, `arguments` and `is_expendable`: whether the kernel had
+            better kill this process than its parent.
+        response_path: where the result goes, or the error.
+    """
+    request = json.loads(pathlib.Path(request_path).read_text())
+    if request["is_expendable"]:  # if memory runs out, it shall not be the parent's end
+        with contextlib.suppress(OSError):
+            pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+    module, _, name = request["target"].partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+        outcome = {"result": function(**request["arguments"])}
+    except errors.UserError as error:
+        outcome = {"user_error": str(error)}
+    except Exception as error:  # reported to the parent, whatever it is
+        traceback.print_exc()
+        lines = str(error).splitlines() or [""]
+        outcome = {"error": f"{type(error).__name__}: {lines[0]}"}
+    # Complete or not there at all, even if the process is killed while it writes.
+    draft = pathlib.Path(f"{response_path}.draft")
+    draft.write_text(json.dumps(outcome))
+    draft.rename(response_path)
+
+
+if __name__ == "__main__":
+    child_guard.split(int(sys.argv[3]))
+    carry_out(sys.argv[1], sys.argv[2])

@@ -1,0 +1,180 @@
+"""Trains in turns on this host, block by block, each training in a process of its own.
+
+What makes one run slower than another on a shared host (its clock, its neighbours) then strikes
+both, and cancels in the ratio of their step times.
+"""
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+import socket
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent import futures
+from typing import IO
+
+from tfx_perf import activity, errors
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job import turns_job
+from tfx_perf.components.training_job.job import TrainingJob
+
+_TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
+# An interval of the ratio needs some blocks, and more than these hardly narrow it.
+_MIN_ROUNDS, _MAX_ROUNDS = 8, 60
+_ENDING_SECONDS = 30.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What was seen of one training.
+
+    Attributes:
+        step_seconds: seconds per step of its blocks; the i-th of all followed each other.
+        seconds: that its blocks took.
+        losses: of a few steps from the same weights on the same batches, twice of the first
+            training and once of the others; empty unless that was wanted.
+    """
+
+    step_seconds: list[float]
+    seconds: float
+    losses: list[float]
+
+
+def train(
+    trainings: Mapping[str, TrainingJob],
+    *,
+    seconds: float,
+    setting: str,
+    log_folder: pathlib.Path,
+    start_seconds: float = 0.0,
+    decided: Callable[[list[list[float]]], bool] = lambda blocks: False,
+    compare_losses: bool = False,
+) -> list[Trained]:
+    """Trains all in turns.
+
+    Args:
+        trainings: by name. With a job's plan goes its environment.
+        seconds: how long it may take.
+        setting: the name of what `seconds` is set with, for the error.
+        log_folder: where the processes' output goes, by name; made if it is not there.
+        start_seconds: how long imports and compilation may take beside that.
+        decided: whether further blocks would not change what is made of those before, asked as
+            soon as there are enough for an interval.
+        compare_losses: whether to train a few steps from the first one's weights before.
+
+    Raises:
+        MeasurementError: one of them failed, or the time was too short.
+        UserError: one of them cannot be run.
+    """
+    activity.say(f"training {' and '.join(trainings)} in turns")
+    deadline = time.monotonic() + start_seconds + seconds
+    log_folder.mkdir(parents=True, exist_ok=True)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        futures.ThreadPoolExecutor(max_workers=len(trainings)) as pool,
+        # The trainings end when these are closed.
+        socket.socket(socket.AF_UNIX) as server,
+        contextlib.ExitStack() as connections,
+    ):
+        address = str(pathlib.Path(folder, "socket"))
+        server.bind(address)
+        server.listen()
+        running = [
+            pool.submit(
+                child.run_in_child,
+                _TARGET,
+                {
+                    "job": job.model_dump(mode="json"),
+                    "address": address,
+                    "name": name,
+                    "start_folder": folder if compare_losses else None,
+                    "is_first": index == 0,
+                },
+                timeout_seconds=_left(deadline) + _ENDING_SECONDS,
+                log_path=log_folder / f"{name}.log",
+                environment=job.plan.environment,
+            )
+            for index, (name, job) in enumerate(trainings.items())
+        ]
+        streams, losses = {}, {}
+        try:
+            for _ in trainings:
+                stream = connections.enter_context(_accepted(server, running, deadline=deadline))
+                name, losses_found = json.loads(_line(stream, running))
+                streams[name], losses[name] = stream, losses_found
+            deadline = min(deadline, time.monotonic() + seconds)
+            in_order = [streams[name] for name in trainings]
+            blocks = _in_turns(in_order, running, deadline=deadline, decided=decided)
+        except TimeoutError as error:
+            raise errors.MeasurementError(
+                f"{seconds:g} s were too short to train in turns; raise {setting}"
+            ) from error
+    return [
+        Trained(steps, seconds, losses[name])
+        for name, (steps, seconds) in zip(trainings, blocks, strict=True)
+    ]
+
+
+def _accepted(
+    server: socket.socket, running: Sequence[futures.Future], *, deadline: float
+) -> IO[str]:
+    server.settimeout(0.5)
+    while time.monotonic() < deadline:
+        _raise_errors(running)
+        with contextlib.suppress(TimeoutError):
+            connection, _ = server.accept()
+            connection.settimeout(_left(deadline))
+            with connection:  # what is left of it is the stream
+                return connection.makefile("rw")
+    raise TimeoutError
+
+
+def _in_turns(
+    streams: Sequence[IO[str]],
+    running: Sequence[futures.Future],
+    *,
+    deadline: float,
+    decided: Callable[[list[list[float]]], bool],
+) -> list[tuple[list[float], float]]:
+    """Returns of each stream the seconds per step of its blocks, and what these took."""
+    found: list[list[float]] = [[] for _ in streams]
+    spent_seconds = [0.0 for _ in streams]
+    for round_index in range(_MAX_ROUNDS):
+        if time.monotonic() > deadline or (round_index >= _MIN_ROUNDS and decided(found)):
+            break
+        for index, stream in enumerate(streams):
+            began = time.monotonic()
+            with contextlib.suppress(OSError):  # it has ended; reading says why
+                stream.write(turns_job.GO)
+                stream.flush()
+            found[index].append(float(_line(stream, running)))
+            spent_seconds[index] += time.monotonic() - began
+    if len(found[0]) < _MIN_ROUNDS:
+        raise TimeoutError
+    return list(zip(found, spent_seconds, strict=True))
+
+
+def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
+    try:
+        line = stream.readline()
+    except TimeoutError:
+        raise
+    except OSError:
+        line = ""
+    if not line:
+        futures.wait(running, return_when=futures.FIRST_COMPLETED)
+        _raise_errors(running)
+        raise errors.MeasurementError("A training ended before it was told to.")
+    return line.strip()
+
+
+def _raise_errors(running: Sequence[futures.Future]) -> None:
+    for training in running:
+        if training.done():
+            training.result()
+
+
+def _left(deadline: float) -> float:
+    return max(1.0, deadline - time.monotonic())

@@ -1,0 +1,78 @@
+"""TrainingJob: what it takes to run a training again, here or in another process."""
+
+from typing import Any, ClassVar
+
+from tfx.types import artifact
+from tfx.utils import json_utils
+
+from tfx_perf import records
+from tfx_perf.components.training_job import code_digest
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import precision
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+
+FILE_NAME = "job.json"
+
+
+class TrainingJob(records.Record):
+    """A training's code, data and plan, by reference: good as long as what it names is there.
+
+    Attributes:
+        inputs: OptimizedTrainer's input artifacts, by `tfx.utils.json_utils`.
+        exec_properties: OptimizedTrainer's.
+        code: digest of the code and its arguments, to tell whether they are still the same.
+        plan: what the training runs with.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.job/1"
+
+    inputs: str
+    exec_properties: dict[str, Any]
+    code: str
+    plan: TrainingPlan
+
+    @classmethod
+    def of(
+        cls, input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
+    ) -> "TrainingJob":
+        """Returns the job of what OptimizedTrainer is given, with the code as it is now.
+
+        Its plan is plain `fit`.
+
+        Args:
+            input_dict: OptimizedTrainer's.
+            exec_properties: OptimizedTrainer's.
+
+        Raises:
+            UserError: there is no such module.
+        """
+        return cls(
+            inputs=json_utils.dumps(input_dict),
+            exec_properties=exec_properties,
+            code=code_digest.training_digest(exec_properties),
+            plan=PLAIN_FIT,
+        )
+
+    def with_plan(self, plan: TrainingPlan) -> "TrainingJob":
+        """Returns the same training with another plan."""
+        return self.model_copy(update={"plan": plan})
+
+    @property
+    def input_dict(self) -> dict[str, list[artifact.Artifact]]:
+        """OptimizedTrainer's input artifacts."""
+        return json_utils.loads(self.inputs)
+
+    @property
+    def settings(self) -> PerfConfig:
+        """What the execution properties hold."""
+        return PerfConfig.from_json(self.exec_properties["config"])
+
+    @property
+    def precision(self) -> str | None:
+        """The dtype policy to build the model under; None: the user's own."""
+        return precision.fixed(self.settings.training.precision) or self.plan.precision
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the code is still what it was."""
+        return code_digest.training_digest(self.exec_properties) == self.code

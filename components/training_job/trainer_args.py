@@ -1,0 +1,197 @@
+"""What a stock `run_fn` module needs: its arguments and the function itself."""
+
+import logging
+import pathlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from google.protobuf import json_format
+from tfx import types
+from tfx.components.trainer import executor as tfx_executor
+from tfx.components.trainer import fn_args_utils
+from tfx.components.util import udf_utils
+from tfx.dsl.io import fileio
+from tfx.orchestration import data_types
+from tfx.proto import trainer_pb2
+from tfx.types import (
+    artifact_utils,
+    component_spec,
+    standard_artifacts,
+    standard_component_specs,
+)
+from tfx.utils import json_utils
+
+from tfx_perf import closing, errors, storage
+from tfx_perf.components.examples import sources
+from tfx_perf.input import record as input_record
+
+INPUT_PLAN_KEY = "input_plan"
+_PLAN_SOURCE_KEY = "input_plan_source"
+
+# For the PARAMETERS of a ComponentSpec that takes an input plan. Of a node that is not in the
+# pipeline, an executor gets an empty input or none, as if nobody had wired it.
+PLAN_PARAMETERS = {_PLAN_SOURCE_KEY: component_spec.ExecutionParameter(type=str, optional=True)}
+
+_LOGGER = logging.getLogger(__name__)
+
+_Artifacts = dict[str, list[types.Artifact]]
+
+
+def check_one_module(*, module_file: Any, run_fn: Any) -> None:
+    """Checks that a component knows where its training code is.
+
+    Args:
+        module_file: a path, or what a run puts one in the place of.
+        run_fn: an import path, or likewise.
+
+    Raises:
+        UserError: both or neither are given, or no other process can import the function.
+    """
+    if bool(module_file) == bool(run_fn):
+        raise errors.UserError(
+            "Expected exactly one of module_file and run_fn. "
+            f"Received: module_file={module_file!r}, run_fn={run_fn!r}."
+        )
+    if str(run_fn).startswith("__main__."):
+        raise errors.UserError(
+            "Expected a function that other processes can import. "
+            f"Received: run_fn={run_fn}. Move it into a module of its own, or give module_file."
+        )
+
+
+def fn_args(
+    input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+) -> fn_args_utils.FnArgs:
+    """Returns what TFX's Trainer would give to `run_fn`, with the tuned input if there is one.
+
+    Args:
+        input_dict: as Trainer's (`examples`, optional `transform_graph`, `schema`,
+            `base_model`, `hyperparameters`), and optional `input_plan`, which is applied.
+        output_dict: `model` and `model_run`.
+        exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read,
+            and `input_plan_source`: where a plan should have come from, it is said if none did.
+
+    Raises:
+        UserError: a split that does not exist, or one without examples.
+    """
+    examples = input_dict[standard_component_specs.EXAMPLES_KEY]
+    _check_splits(examples, exec_properties)
+    # Private, but the only place that knows all arguments; the same in TFX 1.16 and 1.21.
+    arguments = tfx_executor.GenericExecutor()._GetFnArgs(input_dict, output_dict, exec_properties)
+    _check_examples(arguments.train_files, arguments.data_accessor)
+    record = input_plan(input_dict)
+    if record:
+        arguments.data_accessor = arguments.data_accessor._replace(
+            tf_dataset_factory=sources.plan_factory(examples, record)
+        )
+    elif exec_properties.get(_PLAN_SOURCE_KEY):
+        warning = (
+            f"Expected an input_plan from {exec_properties[_PLAN_SOURCE_KEY]}. Received: none, so "
+            f"the examples are read as TFX reads them. Add {exec_properties[_PLAN_SOURCE_KEY]} to "
+            "the pipeline's components."
+        )
+        _LOGGER.warning(warning)
+        closing.say(warning)
+    return arguments
+
+
+def plan_source(input_plan: types.BaseChannel | None) -> str | None:
+    """Returns the id of the node that an input plan comes from, as an execution property."""
+    if input_plan is None:
+        return None
+    return getattr(input_plan, "producer_component_id", None) or "another node"
+
+
+def input_plan(input_dict: _Artifacts) -> input_record.TuningRecord | None:
+    """Returns what InputTuner chose, None if there is no `input_plan`."""
+    if not input_dict.get(INPUT_PLAN_KEY):
+        return None
+    uri = artifact_utils.get_single_uri(input_dict[INPUT_PLAN_KEY])
+    return input_record.TuningRecord.read(storage.path(uri) / input_record.FILE_NAME)
+
+
+def custom_config_property(
+    custom_config: Mapping[str, Any] | data_types.RuntimeParameter | None,
+) -> str | data_types.RuntimeParameter:
+    """Returns the execution property that Trainer makes of its argument."""
+    if isinstance(custom_config, data_types.RuntimeParameter):
+        return custom_config
+    return json_utils.dumps(custom_config)
+
+
+def outputs_in(folder: str) -> _Artifacts:
+    """Returns Trainer's outputs in new folders, for a `run_fn` whose outputs nobody keeps."""
+    outputs = {}
+    for key, item in (
+        (standard_component_specs.MODEL_KEY, standard_artifacts.Model()),
+        (standard_component_specs.MODEL_RUN_KEY, standard_artifacts.ModelRun()),
+    ):
+        item.uri = str(pathlib.Path(folder, key))
+        pathlib.Path(item.uri).mkdir(parents=True)
+        outputs[key] = [item]
+    return outputs
+
+
+def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.FnArgs], None]:
+    """Imports the user's `run_fn` as TFX's Trainer does.
+
+    Args:
+        exec_properties: `run_fn` (dotted path), or `module_file` or `module_path`.
+
+    Raises:
+        UserError: the module is missing, cannot be imported, or has no such function.
+    """
+    key = next(
+        (key for key in ("module_path", "module_file", "run_fn") if exec_properties.get(key)), None
+    )
+    if key is None:
+        raise errors.UserError(
+            "Expected run_fn or module_file. Received: neither. Name the training module."
+        )
+    received = f"Received: {key}={exec_properties[key]}"
+    if key == "run_fn" and "." not in exec_properties[key]:
+        raise errors.UserError(f"Expected a dotted path such as package.module.run_fn. {received}.")
+    if key == "module_file" and not fileio.exists(exec_properties[key]):
+        raise errors.UserError(f"Expected an existing module file. {received}.")
+    try:
+        function = udf_utils.get_fn(dict(exec_properties), "run_fn")
+    except AttributeError as error:
+        if not str(error).startswith("module ") or "has no attribute" not in str(error):
+            raise
+        raise errors.UserError(
+            f"Expected a module that defines run_fn(fn_args). {received} ({error})."
+        ) from error
+    except (ImportError, SyntaxError) as error:
+        cause = error.__cause__ or error  # TFX wraps the reason
+        raise errors.UserError(
+            f"Expected a training module that can be imported. {received} ({cause}). "
+            "Put its folder on PYTHONPATH, or install what it imports."
+        ) from error
+    if not callable(function):
+        raise errors.UserError(f"Expected run_fn to be a function. {received}.")
+    return function
+
+
+def _check_splits(examples: list[types.Artifact], exec_properties: Mapping[str, Any]) -> None:
+    existing = artifact_utils.decode_split_names(examples[0].split_names)
+    for key, message, default in (
+        (standard_component_specs.TRAIN_ARGS_KEY, trainer_pb2.TrainArgs(), "train"),
+        (standard_component_specs.EVAL_ARGS_KEY, trainer_pb2.EvalArgs(), "eval"),
+    ):
+        json_format.Parse(exec_properties[key], message)
+        for split in message.splits or [default]:
+            if split not in existing:
+                raise errors.UserError(
+                    f"Expected {key} to name splits of the examples, {', '.join(existing)}. "
+                    f"Received: split={split}."
+                )
+
+
+def _check_examples(patterns: list[str], accessor: fn_args_utils.DataAccessor) -> None:
+    try:
+        if sources.has_examples(patterns, accessor.record_batch_factory):
+            return
+    except Exception:  # of a format that the training code may know
+        _LOGGER.info("TFXIO cannot read the examples.", exc_info=True)
+        return
+    raise errors.UserError(f"Expected training examples. Received: none in {', '.join(patterns)}.")

@@ -1,0 +1,44 @@
+"""The user's Python control flow is still converted; tf_keras is not."""
+
+import tensorflow as tf
+import tf_keras
+from tensorflow.python.autograph.core import config
+
+from tfx_perf.tf_internals import autograph
+
+
+class Doubling(tf_keras.layers.Layer):
+    def call(self, inputs):
+        if tf.reduce_sum(inputs) > 0:
+            return 2.0 * inputs
+        return inputs
+
+
+class Model(tf_keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.doubling = Doubling()
+        self.dense = tf_keras.layers.Dense(1)
+
+    def call(self, inputs):
+        return self.dense(self.doubling(inputs))
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean((self(x) - y) ** 2)
+            if loss > 1000.0:
+                loss = loss / 1000.0
+        variables = self.trainable_variables
+        self.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+        return {"loss": loss}
+
+
+def test_user_code_is_converted_and_the_rules_are_put_back():
+    rules = config.CONVERSION_RULES
+    model = Model()
+    model.compile(optimizer="sgd")
+    with autograph.tf_keras_unconverted():
+        history = model.fit(tf.ones((4, 2)), tf.fill((4, 1), 100.0), verbose=0)
+    assert 1 < history.history["loss"][0] < 1000
+    assert config.CONVERSION_RULES is rules

@@ -1,0 +1,1 @@
+"""What candidates are built of: rows, columns and batches."""

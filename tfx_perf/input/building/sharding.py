@@ -1,0 +1,75 @@
+"""How the workers of a `tf.distribute` strategy divide the examples among themselves."""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from tfx_perf.tf_data import datasets
+
+# A strategy with several workers rewrites the dataset of each. With `DATA` every worker would do
+# all the work and throw most of it away, and all would have to shuffle alike: one more
+# iterator on one of them would end that without a sign.
+POLICY = tf.data.experimental.AutoShardPolicy.FILE
+_TICKETS = 1024  # workers that can be told apart
+
+
+@dataclasses.dataclass(frozen=True)
+class Worker:
+    """This process among those that train together.
+
+    Attributes:
+        index: number of this worker (int64 scalar), 0 if there is only one.
+        count: number of workers (int64 scalar).
+    """
+
+    index: tf.Tensor
+    count: tf.Tensor
+
+    def rows(self, count: int) -> tf.Tensor:
+        """Returns its own of the row numbers below `count`: int64, every n-th."""
+        return tf.range(self.index, count, self.count)
+
+    def files(self, names: Sequence[str]) -> tf.Tensor:
+        """Returns its own files (string vector); all, if there are fewer files than workers."""
+        divider = self._only_if(self.count <= len(names))
+        return tf.constant(list(names), tf.string)[divider.index :: divider.count]
+
+    def records(self, records: tf.data.Dataset, names: Sequence[str]) -> tf.data.Dataset:
+        """Returns its own of the records of one of its files: all, if no one else reads it."""
+        divider = self._only_if(self.count > len(names))
+        return records.shard(divider.count, divider.index)
+
+    def _only_if(self, divides: tf.Tensor) -> "Worker":
+        """Returns this worker, or, unless it `divides`, one that is alone."""
+        return Worker(
+            index=tf.where(divides, self.index, tf.zeros_like(self.index)),
+            count=tf.where(divides, self.count, tf.ones_like(self.count)),
+        )
+
+
+def split(pipeline: Callable[[Worker], tf.data.Dataset]) -> tf.data.Dataset:
+    """Returns the dataset that `pipeline` makes for the worker on which it runs.
+
+    Which worker that is turns out when a strategy distributes the dataset, long after it was
+    built; without a strategy it is the only one. TensorFlow's auto-sharding looks for slices,
+    a `flat_map`, and any stages up to another `flat_map`, and lets every worker have its
+    n-th of what leaves the first (`RecursivelyHandleOp` in
+    `tensorflow/core/grappler/optimizers/data/auto_shard.cc`). Here these are tickets, and from
+    its first two a worker can tell its number and how many there are. Should that rule ever
+    change, the rewrite fails, because what it would divide then cannot be divided.
+
+    No stage after this one may read files: the rewrite would divide what goes into that.
+
+    Args:
+        pipeline: called while a function is traced. What must outlast an iterator (the state
+            of a shuffle, columns) has to be a dataset made outside of it.
+    """
+    tickets = tf.data.Dataset.from_tensor_slices(tf.range(_TICKETS, dtype=tf.int64))
+    own = tickets.flat_map(tf.data.Dataset.from_tensors).batch(2, drop_remainder=True).take(1)
+
+    def made(first_two: tf.Tensor) -> tf.data.Dataset:
+        first, second = tf.unstack(first_two)
+        return pipeline(Worker(index=first, count=second - first))
+
+    return datasets.mapped(own, made).flat_map(lambda dataset: dataset)

@@ -1,0 +1,1 @@
+"""Whether the input holds up training, and where its time goes."""

@@ -1,0 +1,174 @@
+"""Warnings about the data and the options, each backed by a measurement."""
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import formatting, statistics
+from tfx_perf.advice import Advice
+from tfx_perf.hardware import host
+from tfx_perf.input import source as source_lib
+from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.diagnosis.diagnosis import Stage
+
+_READING = ("read", "decompress", "records")
+_PER_BATCH = ("batch", "parse", "rename")
+_LARGEST_FILE_SHARE = 0.5  # of the bytes, in one of several files
+_FAIR_SHARES = 2  # how many times its fair share the largest file must have
+_FEW_FILES = 10  # no more are mixed by reading files in random order
+_SMALL_BUFFER_SHARE = 0.1  # of the examples
+_POOR_MIXING = 0.5  # of a full shuffle's
+_UNUSED_SHARE = 0.05  # of the input's time
+_TINY_BATCH = 64
+_DROPPED_SHARE = 0.05  # of the examples
+_NOISE = 0.2  # half width of an interval over its value
+
+
+def advise(
+    source: source_lib.RecordSource,
+    *,
+    diagnosis: diagnosis_lib.Diagnosis,
+    example_count: int | None = None,
+    mixing_ratio: float | None = None,
+    unused_features: Collection[str] = (),
+    unused_share: float | None = None,
+    trial_rates: Sequence[statistics.Interval] = (),
+) -> tuple[Advice, ...]:
+    """Returns what the user should change; nothing if the figures give no reason.
+
+    What only costs speed is left unsaid if training is fed. What changes the training itself
+    (dropped examples, poor mixing) is always said.
+
+    Args:
+        source: the data, with the options of the user's own code (its `num_epochs`, too).
+        diagnosis: of the default on this source.
+        example_count: examples in the split; None if unknown.
+        mixing_ratio: how well the default's batches are mixed, from 0 (file order) to 1
+            (full shuffle); None if it was not measured, then buffer and files are compared
+            with `example_count`.
+        unused_features: features that are parsed and that the model does not read.
+        unused_share: share of the input's time that they take, from 0 to 1; None if it was not
+            measured, then they are named if parsing takes most of the time.
+        trial_rates: further intervals of rates, to judge the machine's noise by.
+    """
+    rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
+    found = [
+        *_of_shuffling(source, example_count=example_count, mixing_ratio=mixing_ratio),
+        *_of_dropping(source.options, example_count=example_count),
+        *_of_noise(rates),
+    ]
+    if diagnosis.is_fed:
+        return tuple(found)
+    worst = diagnosis.bottleneck
+    if worst and worst.name in _READING:
+        found += _of_files(source, worst)
+    if worst and worst.name in _PER_BATCH:
+        found += _of_batches(source.options.batch_size, worst)
+    if unused_features:
+        found += _of_features(unused_features, share=unused_share, worst=worst)
+    return tuple(found)
+
+
+def _of_files(source: source_lib.RecordSource, worst: Stage) -> Iterator[Advice]:
+    count, cpus = len(source.files), host.cpu_count()
+    takes = f"{worst.name} takes {worst.share:.0%} of the input's time"
+    if count == 1 and source.compression:
+        yield Advice(
+            code="one_gzip_file",
+            message=f"{takes}, and the split is one gzip file of "
+            f"{formatting.format_bytes(source.total_bytes)}, which only one thread can "
+            "decompress: write more files, keep it in RAM, or materialise an uncompressed copy.",
+        )
+    elif count < cpus:
+        yield Advice(
+            code="few_files",
+            message=f"{takes}, and the split has {_number(count, 'file')} for {cpus} CPUs: write "
+            f"at least {cpus} files, so that all of them can read.",
+        )
+    largest = max(tf.io.gfile.stat(name).length for name in source.files)
+    share = largest / max(source.total_bytes, 1)
+    if count > 1 and share > max(_LARGEST_FILE_SHARE, _FAIR_SHARES / count):
+        yield Advice(
+            code="skewed_files",
+            message=f"{takes}, and one of {count} files holds {share:.0%} of the bytes, so that "
+            "most of an epoch is read by one thread: write files of even size.",
+        )
+
+
+def _of_shuffling(
+    source: source_lib.RecordSource, *, example_count: int | None, mixing_ratio: float | None
+) -> Iterator[Advice]:
+    buffer = source.options.shuffle_buffer_size
+    if not source.options.shuffle or (example_count is not None and buffer >= example_count):
+        return
+    if mixing_ratio is not None:
+        poor = mixing_ratio < _POOR_MIXING
+        evidence = f"batches are mixed {mixing_ratio:.0%} as well as by a full shuffle"
+    else:
+        small = example_count is not None and buffer < _SMALL_BUFFER_SHARE * example_count
+        poor = small and len(source.files) < _FEW_FILES
+        evidence = f"it holds {buffer / example_count:.1%} of the examples" if poor else ""
+    if poor:
+        yield Advice(
+            code="small_shuffle_buffer",
+            message=f"The shuffle buffer of {buffer:,} examples is small for "
+            f"{_number(len(source.files), 'file')}: {evidence}; raise shuffle_buffer_size, write "
+            "more files, or use a pipeline that shuffles all of it (columns).",
+        )
+
+
+def _of_dropping(options: Any, *, example_count: int | None) -> Iterator[Advice]:
+    if not (options.drop_final_batch and options.num_epochs and example_count):
+        return
+    total = example_count * options.num_epochs
+    dropped = total % options.batch_size
+    if dropped > _DROPPED_SHARE * total:
+        yield Advice(
+            code="dropped_examples",
+            message=f"drop_final_batch leaves {dropped:,} of {total:,} examples "
+            f"({dropped / total:.0%}) out of training at batch size {options.batch_size:,}: turn "
+            "it off, or take a smaller batch.",
+        )
+
+
+def _of_batches(batch_size: int, worst: Stage) -> Iterator[Advice]:
+    if batch_size < _TINY_BATCH:
+        yield Advice(
+            code="tiny_batch",
+            message=f"{worst.name} takes {worst.share:.0%} of the input's time at "
+            f"{_number(batch_size, 'example')} a batch, where what a call costs is shared by few: "
+            "finish many batches in one call (block_reader, columns), or train on larger ones.",
+        )
+
+
+def _of_features(
+    unused: Collection[str], *, share: float | None, worst: Stage | None
+) -> Iterator[Advice]:
+    if share is not None:
+        costs = f"they take {share:.0%} of the input's time" if share >= _UNUSED_SHARE else ""
+    else:
+        parse = worst if worst and worst.name == "parse" else None
+        costs = f"parse takes {parse.share:.0%} of the input's time" if parse else ""
+    if costs:
+        names = ", ".join(sorted(unused))
+        yield Advice(
+            code="unused_features",
+            message=f"{_number(len(unused), 'feature')} parsed but not read by the model "
+            f"({names}), and {costs}: leave them out of the schema, or use a pipeline with "
+            "projection.",
+        )
+
+
+def _of_noise(rates: Sequence[statistics.Interval]) -> Iterator[Advice]:
+    noise = max((rate.high - rate.low) / 2 / rate.value for rate in rates)
+    if noise > _NOISE:
+        yield Advice(
+            code="noisy_machine",
+            message=f"The same pipeline's rate varied by ±{noise:.0%} between rounds, so only "
+            "large differences show: measure again on a quiet machine.",
+        )
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

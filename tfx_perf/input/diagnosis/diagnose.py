@@ -1,0 +1,105 @@
+"""Measures what a `Diagnosis` says."""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from tfx_perf import statistics
+from tfx_perf.input import source as source_lib
+from tfx_perf.input import train_step as train_step_lib
+from tfx_perf.input.diagnosis import autotune_view, stages
+from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.timing import measure
+
+_FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed
+_RATES_SHARE = 0.6  # of the time; the stages get what is left
+_VIEW_SHARE = 0.1
+_VIEW_SECONDS = 1.0  # autotune settles within it
+
+_PIPELINE, _TRAIN, _TOGETHER = "pipeline", "train", "together"
+
+
+def diagnose(
+    source: source_lib.RecordSource,
+    *,
+    train: train_step_lib.TrainStep | None,
+    seconds: float,
+) -> diagnosis_lib.Diagnosis:
+    """Returns how fast the default and training are, alone and together, and where time goes.
+
+    The three rates are taken side by side. One round of them is always run; then what TF's
+    autotune chose and the stages are looked at in the time that is left.
+
+    Args:
+        source: the data; it is read for ever, whatever its `num_epochs`.
+        train: the training step; None if there is no training code, and then only the
+            pipeline is measured.
+        seconds: wall time of it all.
+    """
+    deadline = time.monotonic() + seconds
+    source = source.replace_options(num_epochs=None)
+    if train:
+        dataset = train.dataset(source.default_factory)
+        batch_size = train.batch_size
+        contenders = {
+            _PIPELINE: measure.Contender(dataset),
+            _TRAIN: measure.Contender(train.repeated_batch(), train.consume),
+            _TOGETHER: measure.Contender(dataset, train.consume),
+        }
+    else:
+        dataset = source.default()
+        batch_size = source.options.batch_size
+        contenders = {_PIPELINE: measure.Contender(dataset)}
+    samples = measure.measure(
+        contenders,
+        batch_size=batch_size,
+        deadline_seconds=deadline - (1 - _RATES_SHARE) * seconds,
+        decided=lambda samples: train is None or judge(samples).bound != "unknown",
+    )
+    diagnosis = judge(samples)
+    if time.monotonic() > deadline:
+        return diagnosis
+    view_seconds = min(_VIEW_SECONDS, _VIEW_SHARE * seconds)
+    nodes = autotune_view.read(dataset, seconds=view_seconds)
+    left_seconds = deadline - time.monotonic()
+    return diagnosis.model_copy(
+        update={
+            "autotune": nodes,
+            "stages": stages.measure_stages(source, seconds=left_seconds, train=train),
+        }
+    )
+
+
+def judge(samples: measure.Samples) -> diagnosis_lib.Diagnosis:
+    """Returns what samples say.
+
+    Args:
+        samples: of `pipeline`, and with training code of `train` and `together`.
+    """
+    rates = {name: measure.rates(own) for name, own in samples.items()}
+    intervals = {name: statistics.median_interval(own) for name, own in rates.items()}
+    return diagnosis_lib.Diagnosis(
+        pipeline_examples_per_second=intervals[_PIPELINE],
+        train_examples_per_second=intervals.get(_TRAIN),
+        together_examples_per_second=intervals.get(_TOGETHER),
+        headroom_ratio=(
+            statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER]) if _TRAIN in rates else None
+        ),
+        bound=_bound(rates),
+        rounds=len(rates[_PIPELINE]),
+    )
+
+
+def _bound(rates: Mapping[str, Sequence[float]]) -> diagnosis_lib.Bound:
+    """Returns what holds up training, if the intervals leave no doubt."""
+    if _TRAIN not in rates:
+        return "unknown"
+    headroom = statistics.ratio_interval(rates[_TRAIN], rates[_TOGETHER])
+    few = len(rates[_TRAIN]) < measure.MIN_ROUNDS
+    if few and headroom.low < measure.BEYOND_DOUBT:
+        return "unknown"
+    if headroom.high <= _FED_RATIO:
+        return "compute"
+    if headroom.low <= _FED_RATIO:
+        return "unknown"
+    supply = statistics.ratio_interval(rates[_PIPELINE], rates[_TRAIN])
+    return "input" if supply.high < 1 else "contention"

@@ -1,0 +1,1 @@
+"""Whether a candidate yields what the default yields."""

@@ -1,0 +1,259 @@
+"""The search among the candidates: examine, measure, refine, compare."""
+
+import dataclasses
+import time
+from collections.abc import Sequence
+
+import tensorflow as tf
+
+from tfx_perf import activity
+from tfx_perf.hardware import host
+from tfx_perf.input import candidate as candidate_lib
+from tfx_perf.input import candidates as candidates_lib
+from tfx_perf.input import parameters as parameters_lib
+from tfx_perf.input import record as record_lib
+from tfx_perf.input import source as source_lib
+from tfx_perf.input import train_step as train_step_lib
+from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.proof import shuffle_quality as quality_lib
+from tfx_perf.input.search import choice, in_training
+from tfx_perf.input.search import examination as examination_lib
+from tfx_perf.input.search import final as final_lib
+from tfx_perf.input.search import time_budget as time_budget_lib
+from tfx_perf.input.timing import measure, page_cache
+from tfx_perf.settings.input import InputSettings
+
+# When the phases end, as shares of the time budget.
+_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.75, 1.0
+_PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
+_LATEST = 0.7  # share of the budget up to which one may be prepared if there is no other
+_AMPLE = 3.0  # times the speed of the train step, from which on an input need not be refined
+_USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
+_PROOF_CONTENDERS = 4  # in the last comparison, which may have slower ones than those before
+_MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What the search came to.
+
+    Attributes:
+        name: of the chosen candidate.
+        reason: why, in a sentence.
+        final: the last comparison; None if no candidate got so far.
+    """
+
+    name: str
+    reason: str
+    final: final_lib.FinalComparison | None = None
+
+
+class Search:
+    """One search; after it, what is known of every candidate.
+
+    Attributes:
+        outcomes: by name, the default first.
+        rounds: the most samples that any comparison took.
+        parameters: what candidates are made with.
+        memory_budget_bytes: what a candidate may hold.
+        reference: the default's first batches, unshuffled.
+    """
+
+    def __init__(
+        self,
+        source: source_lib.RecordSource,
+        *,
+        settings: InputSettings,
+        train: train_step_lib.TrainStep | None,
+        budget: time_budget_lib.TimeBudget,
+    ) -> None:
+        """Reads the default.
+
+        Args:
+            source: endless and shuffled.
+            settings: budgets and margin.
+            train: the user's train step; None to measure the pipelines alone.
+            budget: for everything; the search leaves some of it.
+
+        Raises:
+            UserError: the default cannot be read, or there are no examples.
+        """
+        self._source = source
+        self._settings = settings
+        self._budget = budget
+        self.memory_budget_bytes = (
+            settings.memory_budget_bytes or host.available_memory_bytes() // 2
+        )
+        self.parameters = parameters_lib.Parameters(
+            service_address=settings.service_address,
+            unused_features=tuple(sorted(train.unused_features)) if train else (),
+        )
+        self._examination = examination_lib.Examination(
+            source,
+            memory_budget_bytes=self.memory_budget_bytes,
+            reference_seconds=_REFERENCE * budget.seconds,
+            allow_weaker_shuffle=settings.allow_weaker_shuffle,
+        )
+        self._in_training = in_training.InTraining(
+            source, train=train, memory_budget_bytes=self.memory_budget_bytes
+        )
+        self.reference = self._examination.reference
+        self.outcomes = {record_lib.DEFAULT: self._examination.default.outcome}
+        self._prepared: dict[str, tuple[candidate_lib.Candidate, tf.data.Dataset]] = {}
+        self._sample_seconds = 0.0  # what a sample has taken last
+        self.rounds = 0
+
+    def run(
+        self,
+        candidates: Sequence[candidate_lib.Candidate],
+        *,
+        diagnosis: diagnosis_lib.Diagnosis,
+    ) -> Choice:
+        """Searches among the candidates and what can be wrapped around the best of them.
+
+        Args:
+            candidates: what to compare with the default.
+            diagnosis: of the default; says what is fast enough, and whether the training code
+                adds stages that take time.
+        """
+        for candidate in candidates:
+            self._examine(candidate, deadline_seconds=self._preparation_deadline())
+        self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
+        examined = [self.outcomes[candidate.name] for candidate in candidates]
+        if not self._prepared:
+            reason = choice.none_measured(examined, memory_budget_bytes=self.memory_budget_bytes)
+            return Choice(record_lib.DEFAULT, reason)
+        found = self._compared(diagnosis)
+        without = choice.without_memory(examined, memory_budget_bytes=self.memory_budget_bytes)
+        if found.name == record_lib.DEFAULT and without:
+            return dataclasses.replace(found, reason=f"{found.reason} {without}")
+        return found
+
+    def _compared(self, diagnosis: diagnosis_lib.Diagnosis) -> Choice:
+        """Returns the choice among the candidates that have been measured."""
+        best = choice.best_of(self.outcomes.values(), margin=self._settings.margin)
+        if best is None:
+            return Choice(record_lib.DEFAULT, choice.none_is_faster(self._settings.margin))
+        name = best.name
+        step = diagnosis.train_examples_per_second
+        rate = best.examples_per_second
+        if not (step and rate) or rate.value < _AMPLE * step.value:
+            name = self._refine(name)
+        if diagnosis.user_share > _USER_SHARE:
+            name = self._settle_autotune(name)
+        candidate, tuned = self._prepared[name]
+        activity.say(f"comparing {name} with the default for the last time")
+        final = self._in_training.compare(
+            candidate,
+            default=self._examination.default.dataset,
+            tuned=tuned,
+            deadline_seconds=self._budget.until(_COMPARED),
+        )
+        return Choice(*choice.verdict(final, margin=self._settings.margin), final)
+
+    def release(self) -> None:
+        """Lets go of the candidates and of what they hold in memory."""
+        self._prepared.clear()
+
+    def _preparation_deadline(self) -> float:
+        """Returns when the next candidate must be prepared, on `time.monotonic`'s clock."""
+        if not self._prepared:  # on a slow machine better one than a share of the time for each
+            return self._budget.until(_LATEST)
+        return time.monotonic() + _PATIENCE * self._budget.left(_PREPARED)
+
+    def _examine(
+        self,
+        candidate: candidate_lib.Candidate,
+        *,
+        deadline_seconds: float,
+        shuffle: quality_lib.ShuffleQuality | None = None,
+    ) -> bool:
+        activity.say(f"examining {candidate.name}")
+        if candidate.holds_split:  # so that its preparation is that of a first run
+            page_cache.drop(self._source.files)
+        found = self._examination.examine(
+            candidate, deadline_seconds=deadline_seconds, shuffle=shuffle
+        )
+        self.outcomes[candidate.name] = found.outcome
+        if found.dataset is not None:
+            self._prepared[candidate.name] = candidate, found.dataset
+        return found.dataset is not None
+
+    def _measure(
+        self, names: Sequence[str], *, share: float, decided: measure.Decided = measure.never
+    ) -> measure.Samples:
+        """Measures the default and the named candidates, and fills in their outcomes."""
+        activity.say(f"measuring {', '.join([record_lib.DEFAULT, *names])} in turns")
+        contenders = {
+            record_lib.DEFAULT: measure.Contender(self._examination.default.dataset),
+            **{name: measure.Contender(self._prepared[name][1]) for name in names},
+        }
+        began = time.monotonic()
+        samples = measure.measure(
+            contenders,
+            batch_size=self._source.options.batch_size,
+            deadline_seconds=self._budget.until(share),
+            decided=decided,
+        )
+        rounds = len(samples[record_lib.DEFAULT])
+        self._sample_seconds = (time.monotonic() - began) / (rounds * len(contenders))
+        self.rounds = max(self.rounds, rounds)
+        for name in contenders:
+            self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
+        return samples
+
+    def _refine(self, name: str) -> str:
+        """Returns the candidate inside whichever wrappers make it surely faster."""
+        for _ in range(_MAX_WRAPPERS):
+            # The tables of the others go: each may be as large as the budget.
+            self._prepared = {name: self._prepared[name]}
+            variants = self._variants(name)
+            if not variants or time.monotonic() > self._refining_deadline():
+                break
+            samples = self._measure([name, *variants], share=_REFINED)
+            if len(samples[name]) < measure.MIN_ROUNDS:
+                break
+            better = choice.improvement(
+                samples, over=name, variants=variants, margin=self._settings.margin
+            )
+            if better is None:
+                break
+            name = better
+        return name
+
+    def _variants(self, name: str) -> list[str]:
+        inner, _ = self._prepared[name]
+        found = []
+        for kind in candidates_lib.REFINEMENTS:
+            if kind.kind in name.split("+"):
+                continue
+            variant = kind(inner, self.parameters)
+            shuffle = self.outcomes[name].shuffle
+            if self._examine(
+                variant, deadline_seconds=self._refining_deadline(), shuffle=shuffle
+            ):
+                found.append(variant.name)
+        return found
+
+    def _refining_deadline(self) -> float:
+        """Returns when to refine no more, on `time.monotonic`'s clock: the proof needs its time."""
+        proof_seconds = measure.MIN_ROUNDS * _PROOF_CONTENDERS * self._sample_seconds
+        return min(self._budget.until(_REFINED), self._budget.until(_COMPARED) - proof_seconds)
+
+    def _settle_autotune(self, name: str) -> str:
+        """Returns the candidate, with autotune on if that makes the user's stages faster."""
+        candidate, dataset = self._prepared[name]
+        variant = candidates_lib.Autotune(candidate, self.parameters)
+        gains = self._in_training.gains_by_autotune(
+            candidate,
+            variant,
+            margin=self._settings.margin,
+            deadline_seconds=self._refining_deadline(),
+        )
+        if not gains:
+            return name
+        self._prepared[variant.name] = variant, dataset
+        self.outcomes[variant.name] = self.outcomes[name].model_copy(
+            update={"name": variant.name, "description": variant.description}
+        )
+        return variant.name

@@ -1,0 +1,1 @@
+"""Runs on record in ML Metadata."""

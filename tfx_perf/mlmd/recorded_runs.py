@@ -1,0 +1,268 @@
+"""Reads runs, their figures and the gate's verdicts back from ML Metadata.
+
+Only the plain `ml_metadata` API is used: `filter_query` is gone from ML Metadata 1.21.
+Works on what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of the types
+`pipeline` and `pipeline_run`, the one the parent of the other.
+"""
+
+import dataclasses
+import datetime
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
+
+from tfx_perf import errors, metrics
+from tfx_perf.mlmd import metadata_store as stores
+
+# The context types of tfx/dsl/compiler/constants.py.
+_PIPELINE = "pipeline"
+_PIPELINE_RUN = "pipeline_run"
+_NODE = "node"
+
+_PREFIX = "tfx_perf."
+_FIGURE_TYPES = frozenset(
+    f"{_PREFIX}{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
+)
+_EVALUATION_TYPE = "tfx_perf.PerfEvaluation"
+# Artifact type to the custom property that says what was chosen, and its name for people.
+_PLANS = {
+    "tfx_perf.InputPlan": ("chosen_candidate", "input plan"),
+    "tfx_perf.PerfMetrics": ("plan", "training plan"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of a pipeline, or of one of its gates where it has several.
+
+    `read_runs` fills in what ML Metadata itself knows; the last three fields are completed by
+    `gate.history.read`.
+
+    Attributes:
+        run_id: as the runner named it.
+        pipeline: the pipeline's name.
+        created: when the run began, in UTC.
+        state: `complete`, `running` or `failed`, from the states of its executions.
+        metrics: catalogue key to value, of every artifact the run put out or took from cache.
+        blessed: PerfEvaluator's verdict; None if it did not get that far.
+        pushed: whether Pusher deployed the model; None if it did not get that far.
+        folders: where tfx-perf's artifacts are, e.g. `{"PerfMetrics": "/…/perf_metrics/7"}`;
+            each has its figures as JSON, and `report.html`.
+        plans: what was done for speed, e.g. `{"training plan": "50 steps per call"}`.
+        environment: the fingerprint; see `tfx_perf.fingerprint`.
+        note: what a person decided about the run; it outweighs the gate's verdict.
+        node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
+        headline: what it said, in a sentence or two.
+    """
+
+    run_id: str
+    pipeline: str
+    created: datetime.datetime
+    state: str
+    metrics: Mapping[str, float]
+    blessed: bool | None
+    pushed: bool | None
+    folders: Mapping[str, str]
+    plans: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    note: str = ""
+    node: str = ""
+    headline: str = ""
+
+
+def pipelines(database: str | pathlib.Path) -> list[str]:
+    """Returns the names of all pipelines, in alphabetical order.
+
+    Args:
+        database: see `metadata_store.open_store`.
+
+    Raises:
+        UserError: the database cannot be opened.
+    """
+    store = stores.open_store(str(database))
+    return sorted(context.name for context in store.get_contexts_by_type(_PIPELINE))
+
+
+def read_runs(
+    database: str | pathlib.Path, *, pipeline: str | None = None, limit: int | None = None
+) -> list[Run]:
+    """Returns the runs that a database of ML Metadata holds, newest first.
+
+    A run with several gates comes once for each.
+
+    Args:
+        database: see `metadata_store.open_store`.
+        pipeline: only this pipeline's runs; None for those of all.
+        limit: at most this many; None for all.
+
+    Raises:
+        UserError: the database cannot be opened, or it has no such pipeline.
+    """
+    store = stores.open_store(str(database))
+    known = {context.id: context.name for context in store.get_contexts_by_type(_PIPELINE)}
+    if pipeline is not None and pipeline not in known.values():
+        raise errors.UserError(
+            f"Expected one of the pipelines on record: {', '.join(sorted(known.values()))}. "
+            f"Received: pipeline={pipeline}."
+        )
+    newest_first = sorted(
+        store.get_contexts_by_type(_PIPELINE_RUN),
+        key=lambda context: (context.create_time_since_epoch, context.id),
+        reverse=True,
+    )
+    # Not the context's parent: Airflow names the runs of all DAGs alike, and TFX then takes the
+    # context of the first pipeline's run for the others', too.
+    executions_of = {
+        name: {item.id for item in store.get_executions_by_context(id_)}
+        for id_, name in known.items()
+        if pipeline in (None, name)
+    }
+    runs: list[Run] = []
+    for context in newest_first:
+        if limit is not None and len(runs) >= limit:
+            break
+        executions = store.get_executions_by_context(context.id)
+        for name, ids in executions_of.items():
+            of_pipeline = sorted(
+                (item for item in executions if item.id in ids), key=lambda item: item.id
+            )
+            if of_pipeline:
+                runs += _runs(store, context, name, executions=of_pipeline, database=str(database))
+    return runs[:limit]
+
+
+def _runs(
+    store: metadata_store.MetadataStore,
+    context: mlmd.Context,
+    pipeline: str,
+    *,
+    executions: Sequence[mlmd.Execution],
+    database: str,
+) -> list[Run]:
+    """Returns the run; where it has several gates, what each of them has to do with."""
+    nodes = {execution.id: _node(store, execution) for execution in executions}
+    outputs, inputs = _artifacts(store, list(nodes))
+    made: dict[str, set[int]] = {}  # by a gate
+    given: dict[str, set[int]] = {}
+    for execution_id, found in outputs.items():
+        if any(artifact.type == _EVALUATION_TYPE for artifact in found):
+            gate = nodes[execution_id]
+            made.setdefault(gate, set()).update(artifact.id for artifact in found)
+            given.setdefault(gate, set()).update(inputs[execution_id])
+    whole = Run(
+        run_id=context.name,
+        pipeline=pipeline,
+        node=next(iter(made)).removeprefix(f"{pipeline}.") if len(made) == 1 else "",
+        created=datetime.datetime.fromtimestamp(
+            context.create_time_since_epoch / 1000, tz=datetime.timezone.utc
+        ),
+        state=_state(nodes, executions),
+        metrics={},
+        blessed=None,
+        pushed=None,
+        folders={},
+    )
+    if len(made) <= 1:
+        return [_completed(whole, outputs.values(), database=database)]
+    runs = []
+    for gate, own in made.items():
+        part = [
+            # What a node makes of the gate's outputs belongs to it, too: the pushed model.
+            found
+            if own & inputs[id_]
+            else [item for item in found if item.id in own | given[gate]]
+            for id_, found in outputs.items()
+        ]
+        run = dataclasses.replace(whole, node=gate.removeprefix(f"{pipeline}."))
+        runs.append(_completed(run, part, database=database))
+    return runs
+
+
+def _completed(
+    run: Run, outputs: Iterable[Sequence[mlmd.Artifact]], *, database: str
+) -> Run:
+    """Adds what a run's executions put out, each its own sequence, oldest first."""
+    figures: dict[str, float] = {}
+    folders: dict[str, str] = {}
+    plans: dict[str, str] = {}
+    blessed = pushed = None
+    headline = ""
+    for found in outputs:
+        by_type = {artifact.type: artifact for artifact in found}
+        for artifact in found:
+            if artifact.type in _FIGURE_TYPES:
+                figures |= _figures(artifact)
+                folder = stores.located(artifact.uri, database)
+                folders[artifact.type.removeprefix(_PREFIX)] = folder
+            key, name = _PLANS.get(artifact.type, ("", ""))
+            if key in artifact.custom_properties:
+                plans[name] = artifact.custom_properties[key].string_value
+        # An InfraBlessing beside the evaluation is the gate's; InfraValidator makes them too.
+        if _EVALUATION_TYPE in by_type:
+            headline = by_type[_EVALUATION_TYPE].custom_properties["headline"].string_value
+            blessed = _flag(by_type.get("InfraBlessing"), "blessed")
+        if "PushedModel" in by_type:
+            pushed = _flag(by_type["PushedModel"], "pushed")
+    return dataclasses.replace(
+        run,
+        metrics=figures,
+        folders=folders,
+        plans=plans,
+        blessed=blessed,
+        pushed=pushed,
+        headline=headline,
+    )
+
+
+def _artifacts(
+    store: metadata_store.MetadataStore, execution_ids: list[int]
+) -> tuple[dict[int, list[mlmd.Artifact]], dict[int, set[int]]]:
+    """Returns what each execution put out, and the ids of what it was given.
+
+    Asking the context for its artifacts would not do: it also has the inputs, and with them
+    the baseline of an earlier run.
+    """
+    events = store.get_events_by_execution_ids(execution_ids)
+    made = [event for event in events if event.type == mlmd.Event.OUTPUT]
+    found = store.get_artifacts_by_id(list({event.artifact_id for event in made}))
+    artifacts = {artifact.id: artifact for artifact in found}
+    outputs: dict[int, list[mlmd.Artifact]] = {id_: [] for id_ in execution_ids}
+    inputs: dict[int, set[int]] = {id_: set() for id_ in execution_ids}
+    for event in made:
+        outputs[event.execution_id].append(artifacts[event.artifact_id])
+    for event in events:
+        if event.type == mlmd.Event.INPUT:
+            inputs[event.execution_id].add(event.artifact_id)
+    return outputs, inputs
+
+
+def _figures(artifact: mlmd.Artifact) -> dict[str, float]:
+    return {
+        key: value.double_value
+        for key, value in artifact.custom_properties.items()
+        if key in metrics.CATALOGUE and value.HasField("double_value")
+    }
+
+
+def _flag(artifact: mlmd.Artifact | None, key: str) -> bool | None:
+    if artifact is None or key not in artifact.custom_properties:
+        return None
+    return bool(artifact.custom_properties[key].int_value)
+
+
+def _node(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
+    """Returns `<pipeline>.<node>`; something unique where the runner does not tell."""
+    contexts = store.get_contexts_by_execution(execution.id)
+    names = (context.name for context in contexts if context.type == _NODE)
+    return next(names, str(execution.id))
+
+
+def _state(nodes: Mapping[int, str], executions: Sequence[mlmd.Execution]) -> str:
+    """Sums up the states of the nodes; one that was tried again counts with its last try."""
+    last = {nodes[execution.id]: execution.last_known_state for execution in executions}
+    states = set(last.values())
+    if states & {mlmd.Execution.FAILED, mlmd.Execution.CANCELED}:
+        return "failed"
+    return "running" if states & {mlmd.Execution.NEW, mlmd.Execution.RUNNING} else "complete"

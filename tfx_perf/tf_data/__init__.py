@@ -1,0 +1,1 @@
+"""Small things about `tf.data` that more than one floor needs."""

@@ -1,0 +1,1 @@
+"""Parts of TensorFlow that it calls private, each behind one module."""

@@ -1,0 +1,270 @@
+"""KerasLine: what differs between Keras 3 and tf_keras, behind one interface."""
+
+import abc
+import contextlib
+import functools
+import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+
+from tfx_perf.training.keras_api import variables
+from tfx_perf.training.keras_api.keras_function import KerasFunction
+from tfx_perf.training.keras_api.overriding import is_of_package, overrides
+
+Tensors = Any  # a nested structure of tensors
+Function = Callable[[Any], dict[str, Any]]  # iterator to logs
+
+# Reductions of a loss, in both lines, that divide its sum by the number of rows.
+_MEANS = ("auto", "mean", "sum_over_batch_size")
+_METRICS_METHODS = ("compute_metrics", "get_metrics_result")
+
+
+def optimizers(model: Any) -> list[Any]:
+    """Returns a model's optimizer, and the one inside it if it scales the loss for another."""
+    inner = getattr(model.optimizer, "inner_optimizer", None)
+    return [model.optimizer] if inner is None else [model.optimizer, inner]
+
+
+class KerasLine(abc.ABC):
+    """One of the two Keras lines, as seen by the training loop.
+
+    Attributes:
+        package: the line's top-level module, `keras` or `tf_keras`.
+        overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
+        reduction: how the logs of several replicas become one.
+        graph_attributes: where a functional model keeps its inputs, flat and nested, and its
+            outputs, flat and nested.
+    """
+
+    package: str
+    overcounts: bool
+    reduction: str
+    graph_attributes: tuple[str, str, str, str]
+    _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
+    _graph_function: Callable[..., Any]  # what makes its graph functions
+
+    @property
+    def backend(self) -> str:
+        """What the line computes with."""
+        return importlib.import_module(self.package).backend.backend()
+
+    @property
+    def callbacks(self) -> Any:
+        """The line's `callbacks` module."""
+        return importlib.import_module(f"{self.package}.callbacks")
+
+    @property
+    def layers(self) -> Any:
+        """The line's `layers` module."""
+        return importlib.import_module(f"{self.package}.layers")
+
+    @property
+    def model_class(self) -> type:
+        """The line's `Model`."""
+        return importlib.import_module(self.package).Model
+
+    def overrides_train_step(self, model: Any) -> bool:
+        """Whether the user wrote their own `train_step`, in a class or for this model alone."""
+        return overrides(model, "train_step", self.model_class)
+
+    def compiled_with(self, model: Any) -> dict[str, Any]:
+        """Returns what Keras' `compile` was given, by the names of its arguments."""
+        return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
+
+    def all_layers(self, model: Any) -> list[Any]:
+        """Returns the model and every layer in it, those in layers included."""
+        return list(model._flatten_layers())
+
+    def splitting_obstacle(self, model: Any) -> str | None:
+        """Returns why a training step cannot be taken apart, None if it can.
+
+        What `forward`, `loss`, `scaled`, `metrics` and `apply` do is what the line's own
+        `train_step` does, call for call; what they pass by must not be the user's own.
+
+        Args:
+            model: compiled and built.
+        """
+        if self.overrides_train_step(model):
+            return "the model has its own train_step, which cannot be split"
+        if not model.trainable_variables:
+            return "the model has nothing to train"
+        return None
+
+    def overrides_metrics(self, model: Any) -> bool:
+        """Whether the model computes its metrics in its own way, maybe from the weights."""
+        return any(overrides(model, name, self.model_class) for name in _METRICS_METHODS)
+
+    def scales_loss_as_keras_does(self, model: Any) -> bool:
+        """Whether what the optimizer makes of a loss, if anything, is a multiple of it."""
+        return all(
+            is_of_package(optimizer, name, self.package)
+            for optimizer in optimizers(model)
+            for name in ("scale_loss", "get_scaled_loss", "get_unscaled_gradients")
+        )
+
+    def named_state(self, model: Any) -> dict[str, tf.Variable]:
+        """Returns every variable that a training step may change, by its path in the model.
+
+        Weights, optimizers and metrics, and what Keras does not list: raw variables, random
+        generators, and what the user's functions hold. See `variables.named_variables`.
+        """
+        return variables.named_variables({"model": model})
+
+    def is_random(self, name: str) -> bool:
+        """Whether a path of `named_state` is that of a generator that not every plan has.
+
+        See `random_layers.SaveableRandomLayers`.
+        """
+        return "/_random_generator/" in name
+
+    def state(self, model: Any) -> list[tf.Variable]:
+        """Returns the variables of `named_state`."""
+        return list(self.named_state(model).values())
+
+    def optimizer_variables(self, model: Any) -> list[tf.Variable]:
+        """Returns the optimizer's variables, also what tf_keras does not list (loss scale)."""
+        return list(variables.named_variables({"optimizer": model.optimizer}).values())
+
+    def recurrent_states(self, model: Any) -> list[tf.Variable]:
+        """Returns what stateful layers remember, which Keras does not count among variables."""
+        recurrent = self.layers.RNN
+        return tf.nest.flatten(
+            [
+                layer.states
+                for layer in model._flatten_layers()
+                if isinstance(layer, recurrent) and layer.stateful
+            ]
+        )
+
+    def transient_state(self, model: Any) -> list[tf.Variable]:
+        """Returns the variables that forward pass, loss and metrics change.
+
+        They are, because nobody can tell which of them change, all that are neither trained nor
+        the optimizer's: metrics, moving averages, seeds.
+        """
+        others = [*model.trainable_variables, *self.optimizer_variables(model)]
+        passed_over = {id(variables.inner(variable)) for variable in others}
+        return [each for each in self.state(model) if id(each) not in passed_over]
+
+    def averages_loss(self, model: Any) -> bool:
+        """Whether every loss given to `compile` is a mean over the rows of the batch."""
+        reductions = (getattr(loss, "reduction", "auto") for loss in self.losses(model))
+        return all(reduction in _MEANS for reduction in reductions)
+
+    def scales_loss(self, model: Any) -> bool:
+        """Whether the optimizer scales the loss, e.g. for float16."""
+        return "LossScale" in type(model.optimizer).__name__ or bool(
+            getattr(model.optimizer, "loss_scale_factor", None)
+        )
+
+    def keras_functions(self, model: Any) -> tuple[KerasFunction, KerasFunction]:
+        """Returns Keras' own train and test functions, new ones, not yet traced."""
+        with self._graph_functions() as made:
+            model.make_train_function(force=True)
+            inner = made[-1] if made else None
+            steps = functools.partial(self.execution_steps, model)
+            train = KerasFunction(model.train_function, inner, execution_steps=steps)
+        model.make_test_function(force=True)
+        return train, KerasFunction(model.test_function, None, execution_steps=steps)
+
+    @contextlib.contextmanager
+    def _graph_functions(self) -> Iterator[list[Any]]:
+        """Yields the graph functions that Keras makes meanwhile, the outermost last."""
+        made = []
+
+        def noted(function: Any = None, **options: Any) -> Any:
+            made.append(self._graph_function(function, **options))
+            return made[-1]
+
+        tensorflow = importlib.import_module(self._trainer_module).tf
+        with mock.patch.object(tensorflow, "function", noted):
+            yield made
+
+    @abc.abstractmethod
+    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        """Splits an element of the data into x, y and sample weight."""
+
+    @abc.abstractmethod
+    def forward(self, model: Any, x: Tensors) -> Tensors:
+        """Calls the model as its own `train_step` does."""
+
+    @abc.abstractmethod
+    def losses(self, model: Any) -> list[Any]:
+        """Returns what was given to `compile` as loss, flat: objects, functions or names."""
+
+    @abc.abstractmethod
+    def loss(
+        self,
+        model: Any,
+        x: Tensors,
+        y: Tensors,
+        y_pred: Tensors,
+        weight: Tensors,
+        *,
+        counts_as: tf.Tensor | None = None,
+    ) -> Any:
+        """Returns the loss, not scaled, and updates the loss metrics.
+
+        Args:
+            model: the model.
+            x: inputs.
+            y: targets.
+            y_pred: predictions.
+            weight: sample weights or None.
+            counts_as: None for a whole batch. For a slice, the weight that it has in a
+                metric that counts batches instead of rows.
+
+        Raises:
+            UserError: the mean over a slice cannot be weighted so that the slices give the
+                mean over the batch.
+        """
+
+    @abc.abstractmethod
+    def scaled(self, model: Any, loss: Any) -> Any:
+        """Returns the loss that the gradient is taken of: scaled if the optimizer wants it."""
+
+    def apply(self, model: Any, gradients: list[Any]) -> None:
+        """Applies the gradients of the scaled loss, one for each trainable variable."""
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(gradients, variables, strict=True))
+
+    @abc.abstractmethod
+    def metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> dict[str, tf.Tensor]:
+        """Updates the model's metrics and returns their results."""
+
+    @abc.abstractmethod
+    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
+        """Returns layer, inputs and outputs of a node of a functional model's graph."""
+
+    @abc.abstractmethod
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        """Sets how many steps `fit` counts for one call of the train function.
+
+        A `fit` that has begun keeps the number it began with; the evaluation inside it
+        reads the new one.
+        """
+
+    @abc.abstractmethod
+    def get_steps_per_execution(self, model: Any) -> int:
+        """Returns what the user set in `compile`."""
+
+    @abc.abstractmethod
+    def execution_steps(self, model: Any) -> Any:
+        """Returns the object in which a model keeps its steps per call."""
+
+    @abc.abstractmethod
+    def put_execution_steps(self, model: Any, steps: Any) -> None:
+        """Puts back what `execution_steps` returned, on which functions may hold."""
+
+    def is_of_fit(self, arguments: dict[str, Any]) -> bool:
+        """Whether `evaluate`, called with these named arguments, was called by `fit`."""
+        return "_use_cached_eval_dataset" in arguments
+
+    @abc.abstractmethod
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        """Returns the variables in which Keras counts train and test steps, if it does."""

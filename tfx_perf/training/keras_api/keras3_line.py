@@ -1,0 +1,120 @@
+"""Keras3: the KerasLine of Keras 3 on its TensorFlow backend."""
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import tensorflow as tf
+from typing_extensions import override
+
+from tfx_perf import errors
+from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+
+
+class Keras3(KerasLine):
+    """Keras 3 on its TensorFlow backend."""
+
+    package = "keras"
+    overcounts = True
+    reduction = "MEAN"
+    graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
+    _trainer_module = "keras.src.backend.tensorflow.trainer"
+    _graph_function = staticmethod(tf.function)
+
+    @override
+    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        return importlib.import_module("keras.utils").unpack_x_y_sample_weight(batch)
+
+    @override
+    def forward(self, model: Any, x: Tensors) -> Tensors:
+        return model(x, training=True) if model._call_has_training_arg else model(x)
+
+    @override
+    def losses(self, model: Any) -> list[Any]:
+        compiled = model._compile_loss
+        return [] if compiled is None else tf.nest.flatten(compiled._user_loss)
+
+    @override
+    def loss(
+        self,
+        model: Any,
+        x: Tensors,
+        y: Tensors,
+        y_pred: Tensors,
+        weight: Tensors,
+        *,
+        counts_as: tf.Tensor | None = None,
+    ) -> Any:
+        if counts_as is not None and any(map(_is_masked, tf.nest.flatten(y_pred))):
+            raise errors.UserError(
+                "Expected a loss that is the mean over all rows, to train in micro-batches. "
+                "Received: masked predictions, whose mean is over the unmasked entries. "
+                "Train in whole batches (micro_batches=1), smaller ones if memory is short."
+            )
+        with _counting_as(model, counts_as):
+            loss = model._compute_loss(
+                x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
+            )
+        # Under tf.distribute the loss is already divided by the replicas; the metric is not.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        first = next(tensor for tensor in tf.nest.flatten(x) if tensor is not None)
+        model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(first)[0])
+        return loss
+
+    @override
+    def scaled(self, model: Any, loss: Any) -> Any:
+        return model.optimizer.scale_loss(loss)
+
+    @override
+    def metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> dict[str, tf.Tensor]:
+        return model.compute_metrics(x, y, y_pred, sample_weight=weight)
+
+    @override
+    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
+        return node.operation, node.input_tensors, node.outputs
+
+    @override
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        model.steps_per_execution = steps
+
+    @override
+    def get_steps_per_execution(self, model: Any) -> int:
+        return model.steps_per_execution
+
+    @override
+    def execution_steps(self, model: Any) -> Any:
+        return model.steps_per_execution
+
+    @override
+    def put_execution_steps(self, model: Any, steps: Any) -> None:
+        model.steps_per_execution = steps
+
+    @override
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        return None, None
+
+
+def _is_masked(prediction: Any) -> bool:
+    return getattr(prediction, "_keras_mask", None) is not None
+
+
+@contextlib.contextmanager
+def _counting_as(model: Any, weight: tf.Tensor | None) -> Iterator[None]:
+    """Weighs the losses of single outputs.
+
+    Keras weighs their means by the batch size where it is known while tracing, and by 1 where
+    it is not; the size of a slice never is.
+    """
+    compiled = model._compile_loss
+    with contextlib.ExitStack() as undo:
+        for metric in [] if weight is None or compiled is None else compiled.metrics:
+
+            def update(value: Any, sample_weight: Any = None, *, own: Any = metric.update_state):
+                return own(value, sample_weight=weight if sample_weight is None else sample_weight)
+
+            undo.enter_context(mock.patch.object(metric, "update_state", update))
+        yield

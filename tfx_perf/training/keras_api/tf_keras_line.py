@@ -1,0 +1,110 @@
+"""TfKeras: the KerasLine of tf_keras, the continuation of Keras 2."""
+
+import importlib
+from typing import Any
+
+import tensorflow as tf
+from typing_extensions import override
+
+from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api.base_line import KerasLine, Tensors, optimizers
+from tfx_perf.training.keras_api.overriding import is_of_package
+
+# What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
+# the last three are those of the optimizers in `tf_keras.optimizers.legacy`.
+_GRADIENT_METHODS = (
+    "minimize",
+    "compute_gradients",
+    "_compute_gradients",
+    "_get_gradients",
+    "_transform_loss",
+)
+
+
+class TfKeras(KerasLine):
+    """tf_keras, the continuation of Keras 2."""
+
+    package = "tf_keras"
+    overcounts = False
+    reduction = "SUM"
+    graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
+    _trainer_module = "tf_keras.src.engine.training"
+    _graph_function = staticmethod(QuickFunction)
+
+    @override
+    def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
+        return importlib.import_module("tf_keras.utils").unpack_x_y_sample_weight(batch)
+
+    @override
+    def forward(self, model: Any, x: Tensors) -> Tensors:
+        return model(x, training=True)
+
+    @override
+    def splitting_obstacle(self, model: Any) -> str | None:
+        found = super().splitting_obstacle(model)
+        for optimizer in optimizers(model):
+            if not all(is_of_package(optimizer, name, "tf_keras") for name in _GRADIENT_METHODS):
+                name = type(optimizer).__name__
+                found = found or f"the optimizer {name} computes gradients in its own way"
+        return found
+
+    @override
+    def losses(self, model: Any) -> list[Any]:
+        losses = getattr(model.compiled_loss, "_user_losses", None)
+        return [loss for loss in tf.nest.flatten(losses) if loss is not None]
+
+    @override
+    def loss(
+        self,
+        model: Any,
+        x: Tensors,
+        y: Tensors,
+        y_pred: Tensors,
+        weight: Tensors,
+        *,
+        counts_as: tf.Tensor | None = None,
+    ) -> Any:
+        loss = model.compute_loss(x, y, y_pred, weight)  # all its metrics count rows
+        model._validate_target_and_loss(y, loss)
+        return loss
+
+    @override
+    def scaled(self, model: Any, loss: Any) -> Any:
+        scale = getattr(model.optimizer, "get_scaled_loss", None)
+        return scale(loss) if scale else loss
+
+    @override
+    def apply(self, model: Any, gradients: list[Any]) -> None:
+        unscale = getattr(model.optimizer, "get_unscaled_gradients", None)
+        super().apply(model, unscale(gradients) if unscale else gradients)
+
+    @override
+    def metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> dict[str, tf.Tensor]:
+        return model.compute_metrics(x, y, y_pred, weight)
+
+    @override
+    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
+        return node.layer, tf.nest.flatten(node.keras_inputs), tf.nest.flatten(node.outputs)
+
+    @override
+    def set_steps_per_execution(self, model: Any, steps: int) -> None:
+        # A new variable, not an assignment: the running fit holds on to the old one.
+        model._configure_steps_per_execution(steps)
+
+    @override
+    def get_steps_per_execution(self, model: Any) -> int:
+        return int(model.steps_per_execution.numpy())
+
+    @override
+    def execution_steps(self, model: Any) -> Any:
+        return model._steps_per_execution
+
+    @override
+    def put_execution_steps(self, model: Any, steps: Any) -> None:
+        vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
+
+    @override
+    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
+        return model._train_counter, model._test_counter

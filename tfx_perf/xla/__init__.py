@@ -1,0 +1,1 @@
+"""What XLA makes of a training step: HLO, FLOPs, fusions, products, programs compiled ahead."""

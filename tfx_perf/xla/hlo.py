@@ -1,0 +1,138 @@
+"""What XLA makes of a training step, read without running it.
+
+`tf.function.experimental_get_compiler_ir` hands out the HLO that tf2xla wrote (from which
+FLOPs are counted) and the compiled module with its buffer assignment (from which memory is
+read, as JAX's `compiled.memory_analysis()` does). Works on a CPU, in about a second.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+
+from tfx_perf.xla.flops import count_flops
+
+__all__ = [
+    "BufferSizes",
+    "NotCompilable",
+    "buffer_sizes",
+    "count_flops",
+    "model_step_hlo",
+    "step_hlo",
+]
+
+_REASON_LENGTH = 300
+
+
+class NotCompilable(Exception):
+    """XLA cannot compile the step; the message is the reason in one line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class BufferSizes:
+    """XLA's plan for the memory of one step.
+
+    Attributes:
+        argument_bytes: variables and the batch; XLA updates variables in place.
+        output_bytes: results that do not reuse an argument's buffer.
+        temp_bytes: everything between: activations, gradients, scratch.
+    """
+
+    argument_bytes: int
+    output_bytes: int
+    temp_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        """Arguments, outputs and temporaries, all of which exist at once."""
+        return self.argument_bytes + self.output_bytes + self.temp_bytes
+
+
+def step_hlo(
+    step: Callable[[Any], Any], batch: Any, *, optimized: bool
+) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
+    """Compiles a step for a batch and returns its HLO; nothing is run.
+
+    Args:
+        step: called with one batch; may read and assign variables that exist already.
+        batch: nested structure of eager tensors. Their values matter where XLA needs a
+            constant, e.g. the length of a bincount; specs do not do.
+        optimized: True for the compiled module with its buffer assignment (`HloProto`), False
+            for the HLO before optimisation (`HloModuleProto`).
+
+    Raises:
+        NotCompilable: XLA has no way to compile the step, e.g. strings or a shape that depends
+            on values.
+    """
+
+    @tf.function(jit_compile=True)
+    def on_flat(*tensors: tf.Tensor) -> Any:  # nested arguments lose their constant values
+        return step(tf.nest.pack_sequence_as(batch, tensors, expand_composites=True))
+
+    try:
+        read = on_flat.experimental_get_compiler_ir(*tf.nest.flatten(batch, expand_composites=True))
+        if optimized:
+            return hlo_pb2.HloProto.FromString(read(stage="optimized_hlo_proto_serialized"))
+        return hlo_pb2.HloModuleProto.FromString(read(stage="hlo_serialized"))
+    except Exception as error:  # tracing runs the user's code, which may raise anything
+        raise NotCompilable(_one_line(error)) from error
+
+
+def model_step_hlo(
+    model: Any, batch: Any, *, optimized: bool, step: Callable[[Any], Any] | None = None
+) -> hlo_pb2.HloModuleProto | hlo_pb2.HloProto:
+    """Compiles the model's own `train_step` (forward, loss, backward, optimizer, metrics).
+
+    Args:
+        model: a compiled Keras model of either Keras line, possibly built under a
+            distribution strategy of one replica.
+        batch: what `train_step` is given: `(x, y)` or `(x, y, sample_weight)`, eager tensors.
+        optimized: see `step_hlo`.
+        step: what to compile in the place of `train_step`; called with the batch, too.
+
+    Raises:
+        NotCompilable: see `step_hlo`; or the model is mirrored over several replicas, for which
+            XLA refuses to read variables on two devices in one program.
+    """
+    strategy = model.distribute_strategy
+    replicas = strategy.num_replicas_in_sync
+    if replicas > 1:
+        raise NotCompilable(f"the model is mirrored over {replicas} replicas")
+    # The legacy optimizers of tf_keras have no `build`; a step makes their variables.
+    if model.built and hasattr(model.optimizer, "build"):
+        with strategy.scope():  # tracing must not create variables
+            model.optimizer.build(model.trainable_variables)
+    return step_hlo(
+        lambda data: strategy.run(step or model.train_step, args=(data,)),
+        batch,
+        optimized=optimized,
+    )
+
+
+def buffer_sizes(compiled: hlo_pb2.HloProto) -> BufferSizes:
+    """Adds up XLA's buffer assignment by kind.
+
+    Args:
+        compiled: HLO after optimisation.
+
+    Constants and thread-local buffers are left out, as in XLA's `CompiledMemoryStats`.
+    """
+    allocations = compiled.buffer_assignment.buffer_allocations
+    arguments = [item for item in allocations if item.is_entry_computation_parameter]
+    others = [
+        item
+        for item in allocations
+        if not (item.is_entry_computation_parameter or item.is_constant or item.is_thread_local)
+    ]
+    return BufferSizes(
+        argument_bytes=sum(item.size for item in arguments),
+        output_bytes=sum(item.size for item in others if item.maybe_live_out),
+        temp_bytes=sum(item.size for item in others if not item.maybe_live_out),
+    )
+
+
+def _one_line(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= _REASON_LENGTH else text[: _REASON_LENGTH - 3] + "..."
