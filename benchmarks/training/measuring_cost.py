@@ -15,12 +15,12 @@ import tensorflow as tf
 
 from tfx_perf import formatting, interception, statistics
 from tfx_perf.hardware import energy
-from tfx_perf.training import collector
+from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_line import Function
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import collector
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.speed_watch import Promise
-from tfx_perf.training.timer import StepTimer
 
 _BATCH_SIZE, _WIDTH = 32, 16
 # Of an epoch, by steps per call: short, so that what the host does strikes both of a pair.

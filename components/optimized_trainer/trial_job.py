@@ -11,9 +11,10 @@ from typing import Any
 from tfx_perf import errors, interception
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training import meters, precision
+from tfx_perf.training import precision
 from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choice, choosing, doubling

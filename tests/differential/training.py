@@ -58,7 +58,8 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     import dataclasses
 
     from tfx_perf.config import PerfConfig
-    from tfx_perf.training import eligibility, meters
+    from tfx_perf.training import eligibility
+    from tfx_perf.training.measuring import meters
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession

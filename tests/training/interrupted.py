@@ -133,7 +133,7 @@ def _train(
     from tfx_perf import interception
     from tfx_perf.config import PerfConfig
     from tfx_perf.tf_internals import autograph
-    from tfx_perf.training import meters
+    from tfx_perf.training.measuring import meters
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession

@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training import alignment
+from tfx_perf.training.measuring import alignment
 from tfx_perf.xla import hlo, products
 from tfx_perf.xla.products import Product
 

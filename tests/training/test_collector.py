@@ -2,7 +2,7 @@
 
 import gc
 
-from tfx_perf.training import collector
+from tfx_perf.training.measuring import collector
 
 
 def test_what_existed_is_spared_and_pauses_are_measured():

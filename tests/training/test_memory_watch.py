@@ -12,7 +12,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.memory import growth
 from tfx_perf.report import training_report
 from tfx_perf.settings.gate_defaults import RULES
-from tfx_perf.training import memory_watch
+from tfx_perf.training.measuring import memory_watch
 from tfx_perf.training.session import TrainingSession
 
 pytestmark = pytest.mark.each_choice

@@ -26,12 +26,13 @@ from tests import sayings
 from tests.ports import free_port
 from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import collector, meters, session
+from tfx_perf.training import session
+from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import collector, meters
 from tfx_perf.training.monitoring import announcing
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 pytestmark = pytest.mark.one_case

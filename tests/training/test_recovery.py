@@ -12,7 +12,7 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import meters
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import attempts, checkpoint_store, logs_file, save_clock
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore

@@ -10,7 +10,7 @@ from model_cases import Snapshot, assert_same, assert_same_history
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import meters
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession

@@ -10,7 +10,7 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
-from tfx_perf.training import measuring
+from tfx_perf.training import recording
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
@@ -307,7 +307,7 @@ def test_of_several_fits_the_longest_counts(keras):
 
 def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     session = session_with(budget=0)
-    monkeypatch.setattr(measuring.meters, "count_flops", lambda *_: 1 / 0)
+    monkeypatch.setattr(recording.meters, "count_flops", lambda *_: 1 / 0)
     history = session.fit(captured(model_cases.dense(keras), model_cases.regression()))
     assert len(history.history["loss"]) == 2
     assert session.record is None

@@ -6,9 +6,9 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, captured
 from tensorflow.python.ops import control_flow_util
 
+from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.speed_watch import Promise
 
 STEPS = 60
 XLA = TrainingPlan(steps_per_call=1, xla=True)

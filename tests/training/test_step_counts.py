@@ -10,9 +10,9 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import meters
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from tfx_perf import interception
-from tfx_perf.training import meters
+from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials import turns
 
 pytestmark = pytest.mark.each_choice

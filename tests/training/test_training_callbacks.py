@@ -11,7 +11,7 @@ from model_cases import assert_same_history
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import meters
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice

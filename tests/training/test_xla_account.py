@@ -11,8 +11,9 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import meters, xla_reading
+from tfx_perf.training import xla_reading
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice

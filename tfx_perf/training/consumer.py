@@ -12,7 +12,8 @@ from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import eligibility, timer
+from tfx_perf.training import eligibility
+from tfx_perf.training.fit import timer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 

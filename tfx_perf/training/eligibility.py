@@ -5,9 +5,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training import strategies
-from tfx_perf.training.fit_arguments import callback_list, length_of
+from tfx_perf.training.fit.fit_arguments import callback_list, length_of
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import strategies
 
 _STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
 _BATCH_HOOKS = (

@@ -10,9 +10,11 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
-from tfx_perf.training.epochs import Epochs
-from tfx_perf.training.first_batch import FirstBatch
-from tfx_perf.training.fit_arguments import callback_list, in_given, is_container, length_of
+from tfx_perf.training.fit.epochs import Epochs
+from tfx_perf.training.fit.first_batch import FirstBatch
+from tfx_perf.training.fit.fit_arguments import callback_list, in_given, is_container, length_of
+from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
+from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.keras_api import keras_line
 from tfx_perf.training.keras_api.base_line import Function
@@ -20,10 +22,8 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import Examination
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
-from tfx_perf.training.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner
-from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.train_functions import TrainFunctions
 from tfx_perf.training.trials.turns import Schedule, Turn, Turns
 

@@ -12,10 +12,12 @@ from typing import Any
 from tfx_perf import config, errors, unmeasured
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import collector, measuring, memory_watch
+from tfx_perf.training import recording
 from tfx_perf.training.eligibility import recovery_obstacle
-from tfx_perf.training.held_memory import HeldMemory
+from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import collector, memory_watch
+from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
@@ -25,7 +27,6 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import Outcome, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.speed_watch import Promise
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
@@ -62,7 +63,7 @@ class TrainingSession:
         self._settings = settings
         self._given = given
         self._on_anew = on_anew
-        self._longest: measuring.EndedTraining | None = None
+        self._longest: recording.EndedTraining | None = None
         self._loop: Loop | None = None
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
@@ -198,7 +199,7 @@ class TrainingSession:
         if self._longest and self._longest.step_count > outcome.timer.step_count:
             return
         try:
-            self._longest = measuring.ended(
+            self._longest = recording.ended(
                 call,
                 result,
                 outcome,

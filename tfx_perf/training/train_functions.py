@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from tfx_perf import errors
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
+from tfx_perf.training.fit.takeover import Takeover
 from tfx_perf.training.keras_api.base_line import Function, KerasLine
 from tfx_perf.training.keras_api.keras_function import KerasFunction
 from tfx_perf.training.plan import TrainingPlan
@@ -17,7 +18,6 @@ from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.step.step_runner import StepRunner
 from tfx_perf.training.step.steps import MultiStep
 from tfx_perf.training.step.traced_steps import TracedSteps
-from tfx_perf.training.takeover import Takeover
 
 
 class Kept(Protocol):

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_perf import errors
 from tfx_perf.interception import FitCall
-from tfx_perf.training import strategies
+from tfx_perf.training.measuring import strategies
 
 _Fit = Callable[[FitCall], Any]
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, limit
-from tfx_perf.training import meters, precision, strategies
-from tfx_perf.training.collector import Pauses
+from tfx_perf.training import precision
+from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import meters, strategies
+from tfx_perf.training.measuring.collector import Pauses
 from tfx_perf.training.recovery.recovery import Recovery
-from tfx_perf.training.timer import StepTimer
 from tfx_perf.training.trials.choice import PlanChoice
 
 RECENT_CALLS = 200

@@ -13,7 +13,9 @@ from tfx_perf.interception import FitCall
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_data import independent
 from tfx_perf.training import eligibility
-from tfx_perf.training.fit_arguments import callback_list
+from tfx_perf.training.fit.fit_arguments import callback_list
+from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
@@ -26,8 +28,6 @@ from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.training_state import StateMismatchError
-from tfx_perf.training.speed_watch import Promise
-from tfx_perf.training.timer import StepTimer
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2

@@ -11,7 +11,7 @@ from tfx_perf import errors
 from tfx_perf.formatting import format_bytes
 from tfx_perf.memory import breakdown, peak
 from tfx_perf.tf_data.datasets import row_count
-from tfx_perf.training import meters
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.step.step_runner import Logs, Wrapper
 from tfx_perf.training.step.traced_steps import TracedSteps
 

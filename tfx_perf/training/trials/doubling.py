@@ -8,8 +8,8 @@ from tfx_perf import statistics
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import datasets
-from tfx_perf.training import meters
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import meters
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.turns import Schedule
 

@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from tfx_perf.memory import breakdown
 from tfx_perf.tf_data import datasets
+from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.variant import Precision, Variant

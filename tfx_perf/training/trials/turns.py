@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf.training.timer import wait_for
+from tfx_perf.training.fit.timer import wait_for
 
 BLOCK_SECONDS = 0.12
 # Calls in a block at the least, the first (not counted) included.

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tfx_perf import periodic
 from tfx_perf.hardware import host
-from tfx_perf.training import meters
+from tfx_perf.training.measuring import meters
 
 _SAMPLING_SECONDS = 0.1
 _MOST_SAMPLES = 2000

@@ -13,7 +13,7 @@ import gc
 import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
-from tfx_perf.training import meters
+from tfx_perf.training.measuring import meters
 
 _ALLOCATOR = "CPU:0"
 

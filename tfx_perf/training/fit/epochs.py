@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfx_perf.training.fit_arguments import length_of
+from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_line import KerasLine
 from tfx_perf.training.step.steps import Countdown, MultiStep
 from tfx_perf.training.step.traced_steps import TracedSteps

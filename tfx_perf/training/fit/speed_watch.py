@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from tfx_perf import formatting, statistics
+from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
-from tfx_perf.training.timer import wait_for
 
 _LOGGER = logging.getLogger(__name__)
 

@@ -12,22 +12,15 @@ from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
 from tfx_perf.tf_data import datasets
-from tfx_perf.training import (
-    advice,
-    alignment,
-    meters,
-    precision,
-    strategies,
-    typical_batch,
-    xla_reading,
-)
-from tfx_perf.training.held_memory import HeldMemory
+from tfx_perf.training import advice, precision, xla_reading
+from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.memory_watch import MemoryWatch
+from tfx_perf.training.measuring import alignment, meters, strategies, typical_batch
+from tfx_perf.training.measuring.held_memory import HeldMemory
+from tfx_perf.training.measuring.memory_watch import MemoryWatch
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import Misalignment, TrainingRecord, XlaAccount
 from tfx_perf.training.recovery.recovery import Outcome
-from tfx_perf.training.timer import StepTimer, percentile
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
 _PLOTTED_STEPS = 400

@@ -1,0 +1,1 @@
+"""What is measured along a training: memory, FLOPs, what the hardware would like."""
