@@ -14,11 +14,11 @@ from tfx_perf.components import (
     MemoryProfiler,
     OptimizedTrainer,
     PerfEvaluator,
+    code_digest,
     latest_ledger,
     latest_metrics,
     latest_plans,
 )
-from tfx_perf.components.training_job import code_digest
 from tfx_perf.config import PerfConfig
 
 

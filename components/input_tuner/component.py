@@ -10,10 +10,10 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf.components import types
+from tfx_perf.components import code_digest, types
 from tfx_perf.components.input_tuner import executor
-from tfx_perf.components.training_job import code_digest, trainer_args
 from tfx_perf.components.training_job import train_steps as steps
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 
 

@@ -14,9 +14,10 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import activity, errors, unmeasured
+from tfx_perf.components import code_digest
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import afterwards, previous, training
-from tfx_perf.components.training_job import code_digest, trainer_args
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import plan_key, record, tuner
 from tfx_perf.input import source as source_lib

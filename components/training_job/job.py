@@ -6,7 +6,7 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import records
-from tfx_perf.components.training_job import code_digest
+from tfx_perf.components import code_digest
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import precision
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan

@@ -162,7 +162,7 @@ def test_a_child_that_ends_by_itself_leaves_only_what_it_has_detached(run, tmp_p
 def test_nothing_that_the_child_has_started_survives(tmp_path, from_server, killed):
     pid_file = tmp_path / "pid"
     script = (
-        "from tfx_perf.components import child; import sys;"
+        "from tfx_perf.components.processes import child; import sys;"
         "child.run_in_child('child_cases:stay', {'pid_file': sys.argv[1]}, timeout_seconds=600,"
         " log_path=sys.argv[2], from_server=" + repr(from_server) + ")"
     )
@@ -222,7 +222,7 @@ def test_child_has_the_parents_keras_line(tmp_path, legacy, from_server):
 import os, tensorflow as tf
 line = tf.keras.Model.__module__
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as tensorflow_transform does
-from tfx_perf.components import child
+from tfx_perf.components.processes import child
 found = child.run_in_child(
     "child_cases:keras_line", {{}}, timeout_seconds=120, log_path={str(tmp_path / "log")!r},
     from_server={from_server})
@@ -290,7 +290,7 @@ def test_a_child_that_stands_for_its_parent(tmp_path):
     """Its output is its parent's, and so is SIGTERM."""
     pid_file = tmp_path / "pid"
     script = (
-        "from tfx_perf.components import child; import sys;"
+        "from tfx_perf.components.processes import child; import sys;"
         "call = lambda name, **arguments: child.run_in_child('child_cases:' + name, arguments,"
         " timeout_seconds=None, log_path=None);"
         "call('add', left=1, right=2); call('save_at_the_end', pid_file=sys.argv[1])"

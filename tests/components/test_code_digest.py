@@ -12,8 +12,7 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer
-from tfx_perf.components.training_job import code_digest
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
 from tfx_perf.mlmd import metadata_store
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]

@@ -18,10 +18,9 @@ from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, metrics
-from tfx_perf.components import types
+from tfx_perf.components import code_digest, types
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import component, executor, planning, previous
-from tfx_perf.components.training_job import code_digest
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters

@@ -14,8 +14,8 @@ from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
 from tfx_perf import errors
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer
-from tfx_perf.components.training_job import code_digest, trainer_args
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
+from tfx_perf.components.training_job import trainer_args
 
 pytestmark = pytest.mark.each_choice
 
