@@ -44,15 +44,15 @@ def plan_for(
         data=_schema_digest(input_dict),
         input_candidate=tuned.chosen if tuned else "",
     )
-    found = checkpoints.kept_choice(checkpoint_folder, key)
-    if found is not None:
-        return found
-    found = previous.find(input_dict.get("previous_metrics") or (), key)
-    if found is None:
-        found = onednn_trial.choose_plan(job, log_folder=log_folder)
-    found = found.model_copy(update={"key": key})
-    checkpoints.keep_choice(checkpoint_folder, found)
-    return found
+    choice = checkpoints.kept_choice(checkpoint_folder, key)
+    if choice is not None:
+        return choice
+    choice = previous.find(input_dict.get("previous_metrics") or (), key)
+    if choice is None:
+        choice = onednn_trial.choose_plan(job, log_folder=log_folder)
+    choice = choice.model_copy(update={"key": key})
+    checkpoints.keep_choice(checkpoint_folder, choice)
+    return choice
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:

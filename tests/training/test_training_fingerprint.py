@@ -268,7 +268,7 @@ def test_what_only_tf_keras_has_is_trained(make):
 
     words = tf.data.Dataset.from_tensor_slices(([["a"], ["b"]] * 4, [[[1.0]]] * 8)).batch(2)
     data = words if make is with_a_vocabulary else model_cases.regression()
-    session = TrainingSession(PerfConfig(), given=plain("a test"))
+    session = TrainingSession(PerfConfig(), choice=plain("a test"))
     with interception.intercepting_fit(session.fit):
         history = make(tf_keras).fit(data, epochs=2, verbose=0)
     assert np.all(np.isfinite(history.history["loss"]))

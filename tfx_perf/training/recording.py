@@ -37,7 +37,7 @@ class EndedTraining:
 
     Attributes:
         call: the `fit`.
-        result: the choice of the plan that was used in the end.
+        choice: of the plan that was used in the end.
         outcome: how the training ended.
         loop: the loop that ran it.
         is_traced: whether the trials were made in this process, so that `fit` did not trace.
@@ -46,7 +46,7 @@ class EndedTraining:
     """
 
     call: FitCall
-    result: PlanChoice
+    choice: PlanChoice
     outcome: Outcome
     loop: Loop
     is_traced: bool
@@ -63,7 +63,7 @@ class EndedTraining:
 
         The model's step is counted and compiled once more, which takes a second or more.
         """
-        call, result, outcome, loop = self.call, self.result, self.outcome, self.loop
+        call, choice, outcome, loop = self.call, self.choice, self.outcome, self.loop
         timer, known = outcome.timer, dict(self.known)
         steady = timer.steady_seconds()
         typical = typical_batch.of(call, known.pop("first_batch"))
@@ -82,7 +82,7 @@ class EndedTraining:
             gap = "the other workers' hosts are not counted"
             known |= {"energy_joules": None, "energy_gap": gap}
         record = TrainingRecord(
-            **dict(result),
+            **dict(choice),
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
             environment={
                 **devices.describe(),
@@ -110,7 +110,7 @@ class EndedTraining:
                 timer.first_call_end - self.started if timer.first_call_end else None
             ),
             compile_time_seconds=_compile_seconds(
-                result.trials if self.is_traced else (), result.plan, timer
+                choice.trials if self.is_traced else (), choice.plan, timer
             ),
             device_memory_bytes=limit.device_memory_bytes(),
             flops_per_step=flops.per_step,
@@ -135,7 +135,7 @@ class EndedTraining:
 
 def ended(
     call: FitCall,
-    result: PlanChoice,
+    choice: PlanChoice,
     outcome: Outcome,
     *,
     loop: Loop,
@@ -149,7 +149,7 @@ def ended(
 
     Args:
         call: see `EndedTraining`.
-        result: see `EndedTraining`.
+        choice: see `EndedTraining`.
         outcome: see `EndedTraining`.
         loop: see `EndedTraining`.
         memory: the watch over the training, ended.
@@ -167,7 +167,7 @@ def ended(
     }
     return EndedTraining(
         call,
-        result,
+        choice,
         outcome,
         loop,
         is_traced,
