@@ -13,7 +13,7 @@ from tfx_perf.components.processes import child
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed
 
-_TARGET = f"{trial_job.__name__}:choose_plan"
+_TARGET = f"{trial_job.__name__}:{trial_job.write_choice.__name__}"
 # A crash costs the plan that crashed; XLA has two to crash with.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
 # For imports and the user's code up to `fit`; the trials in it end themselves.
@@ -22,7 +22,7 @@ _START_SECONDS = 300
 _LOGGER = logging.getLogger(__name__)
 
 
-def choose_plan(
+def choose_plan_in_child(
     job: TrainingJob,
     *,
     budget_seconds: float,

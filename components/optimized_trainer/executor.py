@@ -58,7 +58,7 @@ class Executor(base_executor.BaseExecutor):
         if job.settings.training.trial_budget_seconds:
             # Before this process touches a device or reads data: the child has all of them.
             with storage.local_folder(target.uri) as log_folder:
-                choice = plans.plan_for(job, log_folder=log_folder, checkpoint_folder=folder)
+                choice = plans.choice_for(job, log_folder=log_folder, checkpoint_folder=folder)
         job = job.with_plan(choice.plan)
         if job.plan.is_for_another_process:
             training.train_in_child(

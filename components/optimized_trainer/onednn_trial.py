@@ -23,7 +23,7 @@ _PLAN = TrainingPlan(onednn=True)
 _SHARE, _START_SECONDS = 0.4, 300.0
 
 
-def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
+def choose_plan_and_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
     """Returns what trials find, in a process with oneDNN if plain `fit` is surely faster there.
 
     That comes first, because what else pays depends on it. It is left out where TensorFlow uses
@@ -40,7 +40,7 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
     began = time.perf_counter()
     settings = job.settings.training
     budget_seconds = settings.trial_budget_seconds
-    choice = attempts.choose_plan(
+    choice = attempts.choose_plan_in_child(
         job,
         budget_seconds=budget_seconds,
         log_folder=log_folder,
@@ -52,7 +52,7 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
         job, seconds=_SHARE * budget_seconds, log_folder=log_folder
     )
     is_faster = tried.status == "chosen"
-    choice = attempts.choose_plan(
+    choice = attempts.choose_plan_in_child(
         job,
         budget_seconds=budget_seconds - spent_seconds,
         log_folder=log_folder,

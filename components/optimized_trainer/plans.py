@@ -21,7 +21,7 @@ _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "str
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-def plan_for(
+def choice_for(
     job: TrainingJob, *, log_folder: pathlib.Path, checkpoint_folder: str | None
 ) -> PlanChoice:
     """Returns the choice, with its key.
@@ -49,7 +49,7 @@ def plan_for(
         return choice
     choice = previous.find(input_dict.get("previous_metrics") or (), key)
     if choice is None:
-        choice = onednn_trial.choose_plan(job, log_folder=log_folder)
+        choice = onednn_trial.choose_plan_and_onednn(job, log_folder=log_folder)
     choice = choice.model_copy(update={"key": key})
     checkpoints.keep_choice(checkpoint_folder, choice)
     return choice

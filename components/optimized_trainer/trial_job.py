@@ -45,7 +45,7 @@ def is_long(fit_seconds: float, *, start_seconds: float) -> bool:
     return _HOPED_SHARE * fit_seconds > _STARTS * start_seconds
 
 
-def choose_plan(
+def write_choice(
     *,
     job: dict[str, Any],
     folder: str,

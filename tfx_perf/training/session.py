@@ -255,7 +255,7 @@ class TrainingSession:
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if self._choice is None:
-            choice = trials_here.choose(call, loop, settings=self._settings)
+            choice = trials_here.choose_and_restore(call, loop, settings=self._settings)
         else:
             choice = choosing.as_given(call, loop, self._choice)
             # Spent once, before the first fit.

@@ -12,7 +12,7 @@ from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 
-def choose(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
+def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before.
 
     Args:
