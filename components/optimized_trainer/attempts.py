@@ -57,7 +57,7 @@ def choose_plan_in_child(
                     {
                         "job": job.model_dump(mode="json"),
                         "folder": folder,
-                        "known": [outcome.model_dump(mode="json") for outcome in known],
+                        "known": [trial.model_dump(mode="json") for trial in known],
                         "budget_seconds": budget_seconds,
                         "started": time.time(),
                         "may_put_off": may_put_off,
@@ -98,7 +98,7 @@ def _cause_of(error: errors.MeasurementError) -> str:
 
 
 def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialProgress | None]:
-    """Returns the outcomes of the plans that were running, and how far the trials had come."""
+    """Returns the records of the plans that were running, and how far the trials had come."""
     if not path.exists():
         return [], None
     progress = TrialProgress.read(path)

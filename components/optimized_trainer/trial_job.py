@@ -79,7 +79,7 @@ def write_choice(
     settings = settings.model_copy(update={"training": training})
     artifacts = asked.input_dict
     run_fn = trainer_args.load_run_fn(properties)
-    found_before = [TrialRecord.model_validate(outcome) for outcome in known]
+    found_before = [TrialRecord.model_validate(trial) for trial in known]
 
     def run(name: str) -> None:
         outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))

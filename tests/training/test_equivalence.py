@@ -21,7 +21,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.variant import Variant
-from tfx_perf.training.trials.yardstick import Outcome, Yardstick
+from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
 
 pytestmark = pytest.mark.one_case
 
@@ -215,29 +215,33 @@ def yardstick(reference, *others, metrics=()):
 
 
 def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
-    reference = Outcome(values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0))
+    reference = TrainedState(
+        values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0)
+    )
     rule = yardstick(reference, metrics=["total", "count"])
-    flipped = Outcome(values(weight=1.0, total=51, count=100), values(accuracy=0.51, loss=1.0))
+    flipped = TrainedState(values(weight=1.0, total=51, count=100), values(accuracy=0.51, loss=1.0))
     assert rule.exceeded(flipped, loss_tolerance=0.01) is None
-    many = Outcome(values(weight=1.0, total=60, count=100), values(accuracy=0.6, loss=1.0))
+    many = TrainedState(values(weight=1.0, total=60, count=100), values(accuracy=0.6, loss=1.0))
     assert rule.exceeded(many, loss_tolerance=0.01).name == "total"
-    unexplained = Outcome(reference.values, values(accuracy=0.51, loss=1.0))
+    unexplained = TrainedState(reference.values, values(accuracy=0.51, loss=1.0))
     assert rule.exceeded(unexplained, loss_tolerance=0.01).name == "logs['accuracy']"
-    lost = Outcome(flipped.values, values(accuracy=0.51, loss=1.01))
+    lost = TrainedState(flipped.values, values(accuracy=0.51, loss=1.01))
     assert rule.exceeded(lost, loss_tolerance=0.01).name == "logs['loss']"
 
 
 @pytest.mark.each_choice
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_differs_unless_plain_fits_is_not_either(bad):
-    reference, other = (Outcome(values(weight=[1.0, each]), {}) for each in (2.0, bad))
+    reference, other = (TrainedState(values(weight=[1.0, each]), {}) for each in (2.0, bad))
     assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "weight"
     assert yardstick(other).exceeded(other, loss_tolerance=0.01) is None
     assert yardstick(other).exceeded(reference, loss_tolerance=0.01)
 
 
 def test_whole_numbers_are_equal_or_not():
-    reference, other = (Outcome({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1))
+    reference, other = (
+        TrainedState({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1)
+    )
     assert yardstick(reference).exceeded(reference, loss_tolerance=0.01) is None
     assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "iteration"
 

@@ -25,7 +25,7 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.recovery.recovery import Outcome, Recovery
+from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -114,10 +114,10 @@ class TrainingSession:
         loop = self._loop_for(call)
         choice = plain("only observed")
         with memory_watch.watching() as memory:
-            outcome = Outcome(*loop.observe(), plan=choice.plan)
+            result = FitResult(*loop.observe(), plan=choice.plan)
         seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
-        self._keep(call, choice, outcome, loop=loop, memory=memory, **seconds)
-        return outcome.history
+        self._keep(call, choice, result, loop=loop, memory=memory, **seconds)
+        return result.history
 
     def fit(self, call: FitCall) -> Any:
         """Carries out `call` and measures it; returns Keras' History.
@@ -155,16 +155,16 @@ class TrainingSession:
                 memory_watch.watching() as memory,
                 announcing(live, step_count=loop.total_length),
             ):
-                outcome = self._train(loop, choice, recovery=recovery, notes=notes)
+                result = self._train(loop, choice, recovery=recovery, notes=notes)
             fit_seconds = time.perf_counter() - started  # without the end of the server
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
-            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
+            result = dataclasses.replace(result, notes=(*result.notes, left))
             choice = choice.model_copy(update={"is_settled": False})
         self._keep(
             call,
-            choice.model_copy(update={"plan": outcome.plan}),
-            outcome,
+            choice.model_copy(update={"plan": result.plan}),
+            result,
             loop=loop,
             memory=memory,
             started=started,
@@ -174,7 +174,7 @@ class TrainingSession:
             energy_joules=used.joules,
             energy_gap=used.reason,
         )
-        return outcome.history
+        return result.history
 
     def _train(
         self,
@@ -183,26 +183,26 @@ class TrainingSession:
         *,
         recovery: Recovery | None,
         notes: tuple[str, ...],
-    ) -> Outcome:
+    ) -> FitResult:
         promise = self._promise(choice)
         if recovery is not None:
             return recovery.fit(choice.plan, promise=promise)
         if choice.plan.is_plain_fit and not choice.trials:
-            return Outcome(*loop.observe(), plan=choice.plan, notes=notes)
-        return Outcome(*loop.fit(choice.plan, promise=promise), plan=choice.plan, notes=notes)
+            return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
+        return FitResult(*loop.fit(choice.plan, promise=promise), plan=choice.plan, notes=notes)
 
     def _keep(
-        self, call: FitCall, choice: PlanChoice, outcome: Outcome, **measured: Any
+        self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any
     ) -> None:
         """Keeps a training for the record if it is the longest so far."""
         self.__dict__.pop("record", None)
-        if self._longest and self._longest.step_count > outcome.timer.step_count:
+        if self._longest and self._longest.step_count > result.timer.step_count:
             return
         try:
             self._longest = recording.ended(
                 call,
                 choice,
-                outcome,
+                result,
                 held=self._held,
                 is_traced=self._choice is None,
                 **measured,

@@ -53,7 +53,7 @@ class Trials:
                 there, and the loop, which keeps what is compiled, is what will use the plan.
             settings: the sections `training` and `compilation`.
             watch: told before anything is tried that may end the process.
-            known: outcomes of trials that were cut off. What shares a traced function with one
+            known: records of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
             stop_when: asked when nothing but the reference has been run, with its seconds per
                 step, whether to leave it at that.
