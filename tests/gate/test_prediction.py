@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gate_runs import ledger_of, only, run
 
-from tfx_perf.gate import holm
+from tfx_perf.gate import holm_bonferroni
 from tfx_perf.gate.prediction import PRIOR_DEGREES, PredictiveDistribution, host_factor, predict
 from tfx_perf.gate.verdict import evaluate
 
@@ -88,5 +88,5 @@ def test_one_noisy_metric_is_not_the_host_and_a_quiet_host_is_as_expected():
     ],
 )
 def test_holm_steps_down_and_stops_at_the_first_that_does_not_reject(p_values, rejected):
-    levels = holm.levels(p_values, rate=0.05)
+    levels = holm_bonferroni.levels(p_values, rate=0.05)
     assert [p <= level for p, level in zip(p_values, levels, strict=True)] == rejected
