@@ -23,7 +23,7 @@ from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialReco
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.turns import Schedule, Turn, elsewhere
+from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import Precision, Variant
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
@@ -133,7 +133,7 @@ class Trials:
 
     def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
-        return turn if plan.precision is None else elsewhere(turn)
+        return turn if plan.precision is None else in_own_thread(turn)
 
     def _check_limit(self) -> float:
         now = time.perf_counter()

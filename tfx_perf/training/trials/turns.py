@@ -28,7 +28,7 @@ class Turn:
     steps_per_call: int
 
 
-def elsewhere(turn: Turn) -> Turn:
+def in_own_thread(turn: Turn) -> Turn:
     """Returns the turn, run by a thread of its own.
 
     There the scope that the running `fit` has entered does not hold, so that the model may have
