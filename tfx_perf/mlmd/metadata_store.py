@@ -17,7 +17,7 @@ def is_url(source: str) -> bool:
     return source.startswith(("mysql://", "postgresql://"))
 
 
-def shown(source: str) -> str:
+def without_password(source: str) -> str:
     """Returns a database as an error names it, without the password."""
     if not is_url(source):
         return f"path={source}"
