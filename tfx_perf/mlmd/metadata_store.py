@@ -47,7 +47,7 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
         return metadata_store.MetadataStore(connection)
     except (RuntimeError, mlmd_errors.StatusError) as error:
         reason = " ".join(str(error).split())[:_REASON_LENGTH]
-        raise errors.UserError(f"{expected}. Received: {shown(source)} ({reason}).") from error
+        raise errors.UserError(f"{expected}. Received: {without_password(source)} ({reason}).") from error
 
 
 def located(uri: str, source: str) -> str:
@@ -93,7 +93,7 @@ def _server(source: str) -> mlmd.ConnectionConfig:
     if not (url.hostname and database):
         raise errors.UserError(
             f"Expected {url.scheme}://user:password@host:port/database. "
-            f"Received: {shown(source)}."
+            f"Received: {without_password(source)}."
         )
     connection = mlmd.ConnectionConfig()
     if url.scheme == "mysql":
