@@ -47,7 +47,8 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
         return metadata_store.MetadataStore(connection)
     except (RuntimeError, mlmd_errors.StatusError) as error:
         reason = " ".join(str(error).split())[:_REASON_LENGTH]
-        raise errors.UserError(f"{expected}. Received: {without_password(source)} ({reason}).") from error
+        received = without_password(source)
+        raise errors.UserError(f"{expected}. Received: {received} ({reason}).") from error
 
 
 def located(uri: str, source: str) -> str:
