@@ -19,7 +19,7 @@ from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
 from tfx_perf.training import precision, record, session
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.xla import aot_export
 
@@ -91,7 +91,7 @@ def run(
     updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
     settings = settings.model_copy(update={"training": updated})
     if settings.training.seed is not None:
-        keras_line.set_random_seed(settings.training.seed)
+        either_keras.set_random_seed(settings.training.seed)
     model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
     training = session.TrainingSession(settings, choice=choice, on_anew=model_run.begin_anew)
     training.reserve()

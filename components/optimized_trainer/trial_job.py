@@ -12,7 +12,7 @@ from tfx_perf import errors, interception
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training import precision
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
 from tfx_perf.training.optimizations.precision import DtypePolicy
@@ -85,7 +85,7 @@ def write_choice(
         outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))
         arguments = trainer_args.fn_args(artifacts, outputs, properties)
         if training.seed is not None:
-            keras_line.set_random_seed(training.seed)
+            either_keras.set_random_seed(training.seed)
         run_fn(arguments)
 
     others: dict[DtypePolicy, interception.FitCall] = {}

@@ -11,7 +11,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import fused_update
@@ -34,7 +34,7 @@ XLA_CALL = TrainingPlan(steps_per_call=7, xla_call=True)
 @pytest.fixture(autouse=True)
 def same_weights():
     """What is planted shows more or less, as the weights are; so they are always the same."""
-    keras_line.set_random_seed(3)
+    either_keras.set_random_seed(3)
 
 
 @contextlib.contextmanager
@@ -96,14 +96,15 @@ def test_metrics_alone(keras):
     """A metric that sees one batch in twenty twice."""
     model, data = numeric_models.dense(keras)
     with checking(model, data) as check:
-        own, line = type(check._variants[None].loop.line).metrics, check._variants[None].loop.line
+        keras_api = check._variants[None].loop.keras_api
+        own = type(keras_api).metrics
         assert isinstance(check.check(FUSED), Contender)
 
         def metrics(model, x, y, y_pred, weight):
-            own(line, model, x[:4], y[:4], y_pred[:4], weight)
-            return own(line, model, x, y, y_pred, weight)
+            own(keras_api, model, x[:4], y[:4], y_pred[:4], weight)
+            return own(keras_api, model, x, y, y_pred, weight)
 
-        line.metrics = metrics
+        keras_api.metrics = metrics
         found = check.check(XLA)
     assert found.status == "different"
 
@@ -112,15 +113,15 @@ def test_moving_averages_alone(keras):
     model, data = numeric_models.batch_norm(keras)
     plan = TrainingPlan(steps_per_call=7, xla=True)
     with checking(model, data) as check:
-        line = check._variants[None].loop.line
-        own = type(line).forward
+        keras_api = check._variants[None].loop.keras_api
+        own = type(keras_api).forward
 
         def forward(model, x):
             average = model.layers[1].moving_mean
             average.assign(average * 1.001)
-            return own(line, model, x)
+            return own(keras_api, model, x)
 
-        line.forward = forward
+        keras_api.forward = forward
         found = check.check(plan)
     assert found.status == "different"
     assert "moving_mean" in found.reason

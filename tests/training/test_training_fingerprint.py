@@ -308,11 +308,11 @@ def test_another_process_finds_the_same_training(keras):
 
 
 def test_keras_keeps_what_compile_was_given():
-    """What `KerasLine.compiled_with` relies on."""
+    """What `KerasApi.compiled_with` relies on."""
     for package in "keras", "tf_keras":
         keras = importlib.import_module(package)
         model = names_of(keras)["model"]()
         call = interception.capture_fit(lambda model=model: model.fit(model_cases.regression()))
-        compiled = Loop(call).line.compiled_with(model)
+        compiled = Loop(call).keras_api.compiled_with(model)
         assert compiled["loss"].__name__ == "loss"
         assert compiled["loss_weights"] == [1.0]

@@ -130,7 +130,7 @@ class LiveTraining:
             "precision": precision.of(model),
             "model": model.name,
             "strategy": strategies.name(model.distribute_strategy),
-            "keras": self._loop.line.package,
+            "keras": self._loop.keras_api.package,
         }
 
     def _count(self, timer: StepTimer | None) -> int:

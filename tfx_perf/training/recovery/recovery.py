@@ -103,7 +103,7 @@ class Recovery:
         name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
         self._store = None if folder is None else CheckpointStore(folder / name)
         self._point: ResumePoint | None = self._find()
-        module = loop.line.callbacks
+        module = loop.keras_api.callbacks
         callbacks = callback_list(call.arguments["callbacks"])
         self._callbacks = CallbackState(callbacks, module)
         self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
@@ -292,7 +292,7 @@ class Recovery:
         arguments, loop = self._call.arguments, self._loop
         task = Task(
             model=self._call.model,
-            line=loop.line,
+            keras_api=loop.keras_api,
             epochs=arguments["epochs"],
             initial_epoch=arguments["initial_epoch"],
             epoch_length=loop.train_length,
@@ -349,7 +349,7 @@ class Recovery:
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
         again = self._guard(plan.plain)
         examination = Examination(
-            self._call.model, self._loop.line, blow_up=blow_up, steps_done=lambda: again.step
+            self._call.model, self._loop.keras_api, blow_up=blow_up, steps_done=lambda: again.step
         )
         try:
             history, timer = self._loop.fit(

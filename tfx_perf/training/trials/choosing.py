@@ -120,7 +120,7 @@ def with_recompute(
     reason = obstacle(call, loop)
     plan = PLAIN_FIT if reason else families.reference(call.model, loop, settings=settings)
     if plan.is_plain_fit:
-        why = reason or loop.line.splitting_obstacle(call.model)
+        why = reason or loop.keras_api.splitting_obstacle(call.model)
         _LOGGER.warning("training.recompute is not used: %s.", why)
     return choice.model_copy(update={"plan": plan})
 

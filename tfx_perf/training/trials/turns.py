@@ -64,7 +64,7 @@ class Turns:
         self._begin(next(schedule))
 
     def callback(self, callbacks: Any) -> Any:
-        """Returns the callback to give to `fit`; `callbacks` is the Keras line's module."""
+        """Returns the callback to give to `fit`; `callbacks` is the Keras API's module."""
         callback = callbacks.LambdaCallback(on_train_batch_end=self._on_batch_end)
         callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
         return callback
