@@ -37,7 +37,7 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
         json.loads(arguments.json_serialized_invocation_args), inputs_spec, staging
     )
     # Imported here: they take most of the time that the process needs to start.
-    from tfx_perf.kubeflow import shown, task_run
+    from tfx_perf.kubeflow import task_run, ui_writer
 
     with tempfile.TemporaryDirectory(prefix="tfx-task-") as folder:
         task = task_run.TaskRun(
@@ -47,10 +47,10 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
             beam_arguments=beam_arguments,
         )
         outputs, described = task.run(invocation.run_id(arguments.pipeline_name))
-    for name, target in invocation.shown.items():
+    for name, target in invocation.ui_outputs.items():
         source = outputs.get(ui_outputs.shown_by(name))
         if source:  # else it is the launcher's own, e.g. executor-logs
-            shown.write(target["type"]["schemaTitle"], source[0], target)
+            ui_writer.write(target["type"]["schemaTitle"], source[0], target)
             kept = {key: target[key] for key in ("name", "uri", "metadata") if key in target}
             described["artifacts"][name] = {"artifacts": [kept]}
     path = pathlib.Path(invocation.output_file)

@@ -28,14 +28,14 @@ class Invocation:
 
     Attributes:
         output_file: where the launcher expects the `ExecutorOutput`.
-        shown: outputs for the UI, name to artifact, that TFX must not see.
+        ui_outputs: outputs for the UI, name to artifact, that TFX must not see.
     """
 
     def __init__(self, executor_input: _Json, inputs_spec: _Json, staging: Staging) -> None:
         given = copy.deepcopy(executor_input)
         self._uris = _artifact_uris(given.get("outputs", {}))
         self.output_file: str = given.get("outputs", {}).get("outputFile", "")
-        self.shown: dict[str, _Json] = {}
+        self.ui_outputs: dict[str, _Json] = {}
         self._inputs = _typed_inputs(given.get("inputs", {}), inputs_spec, staging)
         self._outputs = given.get("outputs", {})
         outputs = self._outputs.get("artifacts", {})
@@ -43,7 +43,7 @@ class Invocation:
             artifact = _single(outputs[name], staging)
             if _title(artifact).startswith(ui_outputs.PREFIX):
                 del outputs[name]
-                self.shown[name] = artifact
+                self.ui_outputs[name] = artifact
             else:
                 outputs[name] = {"artifacts": [artifact]}
 

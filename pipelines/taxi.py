@@ -22,7 +22,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1
@@ -71,7 +71,7 @@ class StockTrainerExecutor(trainer_executor.GenericExecutor):
         exec_properties: dict[str, object],
     ) -> None:
         """Trains as TFX does and writes the figures into the folder of `model_run`."""
-        keras_line.set_random_seed(SEED)
+        either_keras.set_random_seed(SEED)
         observer = session.TrainingSession(PerfConfig())
         with interception.intercepting_fit(observer.observe):
             super().Do(input_dict, output_dict, exec_properties)

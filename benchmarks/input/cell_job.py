@@ -140,7 +140,7 @@ def _measured(
     datasets: dict[str, tf.data.Dataset], code: user_code.UserCode, *, rounds: int
 ) -> dict[str, tuple[float, ...]]:
     samples = measure.measure(
-        {name: measure.Contender(dataset, code.consume) for name, dataset in datasets.items()},
+        {name: measure.TimedDataset(dataset, code.consume) for name, dataset in datasets.items()},
         batch_size=code.batch_size,
         deadline_seconds=math.inf,
         decided=lambda taken: len(taken[results.DEFAULT]) >= rounds,

@@ -17,7 +17,7 @@ from tfx_perf import formatting, interception, statistics
 from tfx_perf.hardware import energy
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.keras_api.base_line import Function
+from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector
 from tfx_perf.training.plan import TrainingPlan

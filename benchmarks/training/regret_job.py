@@ -99,12 +99,13 @@ def _regret(
 def _fixed_plans(
     call: interception.FitCall, loop: Loop, step_seconds: float
 ) -> list[TrainingPlan]:
-    fused = (False, True) if fused_update.is_possible(call.model.optimizer, loop.line) else (False,)
+    may_fuse = fused_update.is_possible(call.model.optimizer, loop.keras_api)
+    fused = (False, True) if may_fuse else (False,)
     options = [
         {"xla": xla, "fused_update": one_kernel}
         for xla, one_kernel in itertools.product((False, True), fused)
     ]
-    if not compiled_call.obstacle(call.model, loop.line, loop.element_spec):
+    if not compiled_call.obstacle(call.model, loop.keras_api, loop.element_spec):
         options.append({"xla_call": True})
     return [
         TrainingPlan(steps_per_call=steps, **option)

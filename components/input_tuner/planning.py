@@ -16,7 +16,7 @@ from tfx.utils import json_utils
 from tfx_perf import activity, errors, unmeasured
 from tfx_perf.components import code_digest
 from tfx_perf.components.examples import sources
-from tfx_perf.components.input_tuner import afterwards, previous, training
+from tfx_perf.components.input_tuner import plan_additions, previous, training
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import plan_key, record, tuner
@@ -97,7 +97,7 @@ class _Planning:
             source, settings=self._settings, train=captured, example_count=example_count
         )
         plan = plan.model_copy(update={"training_note": note})
-        plan = afterwards.with_statistics(
+        plan = plan_additions.with_statistics(
             plan,
             source,
             examples=self._inputs["examples"],
@@ -105,7 +105,7 @@ class _Planning:
             seconds=_STATISTICS_SHARE * self._settings.time_budget_seconds,
         )
         if self._settings.materialize:
-            plan = afterwards.with_copy(
+            plan = plan_additions.with_copy(
                 plan,
                 source,
                 epochs=self._epochs(plan),

@@ -11,10 +11,9 @@ from tfx_perf import activity, errors
 from tfx_perf.components.optimized_trainer import trial_job
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training.trials import choice
-from tfx_perf.training.trials.choice import TrialProgress, TrialRecord
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed
 
-_TARGET = f"{trial_job.__name__}:choose_plan"
+_TARGET = f"{trial_job.__name__}:{trial_job.write_choice.__name__}"
 # A crash costs the plan that crashed; XLA has two to crash with.
 _LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
 # For imports and the user's code up to `fit`; the trials in it end themselves.
@@ -23,14 +22,14 @@ _START_SECONDS = 300
 _LOGGER = logging.getLogger(__name__)
 
 
-def choose_plan(
+def choose_plan_in_child(
     job: TrainingJob,
     *,
     budget_seconds: float,
     log_folder: pathlib.Path,
     environment: Mapping[str, str] = types.MappingProxyType({}),
     may_put_off: bool = False,
-) -> choice.PlanChoice | None:
+) -> PlanChoice | None:
     """Returns what the trials find; plain `fit`, with the cause, if they cannot be made.
 
     A plan that crashes its process is marked as failed, and the others are tried again.
@@ -58,7 +57,7 @@ def choose_plan(
                     {
                         "job": job.model_dump(mode="json"),
                         "folder": folder,
-                        "known": [outcome.model_dump(mode="json") for outcome in known],
+                        "known": [trial.model_dump(mode="json") for trial in known],
                         "budget_seconds": budget_seconds,
                         "started": time.time(),
                         "may_put_off": may_put_off,
@@ -71,26 +70,26 @@ def choose_plan(
                 )
                 if is_put_off:
                     return None
-                found = _chosen(folder)
+                choice = _read_choice(folder)
                 break
             except errors.MeasurementError as error:
                 if pathlib.Path(folder, trial_job.CHOICE_FILE).exists():
-                    found = _chosen(folder)  # the trials were over
+                    choice = _read_choice(folder)  # the trials were over
                     break
                 _LOGGER.warning("The trials were cut off. %s", error)
                 cause = _cause_of(error)
             culprits, progress = _crashed(pathlib.Path(folder, trial_job.PROGRESS_FILE), cause)
         known = (*(progress.finished if progress else known), *culprits)
-        found = choice.failed(f"their process {cause}").model_copy(update={"trials": known})
+        choice = failed(f"their process {cause}").model_copy(update={"trials": known})
         budget_seconds -= time.time() - progress.began if progress else 0.0
         if not culprits or budget_seconds <= 0:
             break
     child.release_server()  # the training has better uses for its memory
-    return found.model_copy(update={"trial_time_seconds": time.perf_counter() - began})
+    return choice.model_copy(update={"trial_time_seconds": time.perf_counter() - began})
 
 
-def _chosen(folder: str) -> choice.PlanChoice:
-    return choice.PlanChoice.read(pathlib.Path(folder, trial_job.CHOICE_FILE))
+def _read_choice(folder: str) -> PlanChoice:
+    return PlanChoice.read(pathlib.Path(folder, trial_job.CHOICE_FILE))
 
 
 def _cause_of(error: errors.MeasurementError) -> str:
@@ -99,7 +98,7 @@ def _cause_of(error: errors.MeasurementError) -> str:
 
 
 def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialProgress | None]:
-    """Returns the outcomes of the plans that were running, and how far the trials had come."""
+    """Returns the records of the plans that were running, and how far the trials had come."""
     if not path.exists():
         return [], None
     progress = TrialProgress.read(path)

@@ -65,18 +65,18 @@ def folder_for(
     return str(pathlib.Path(working).parents[1] / _FOLDER / name)
 
 
-def keep_choice(folder: str | None, found: PlanChoice) -> None:
+def keep_choice(folder: str | None, choice: PlanChoice) -> None:
     """Leaves a choice beside the checkpoints, so that a training that is interrupted has no trials.
 
     Args:
         folder: where the checkpoints go; None if there are none.
-        found: with its key.
+        choice: with its key.
     """
     if folder is None:
         return
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        found.replace(pathlib.Path(folder, _CHOICE))
+        choice.replace(pathlib.Path(folder, _CHOICE))
     except OSError as error:  # it costs trials, not the training
         _LOGGER.warning("The plan could not be kept in %s: %s", folder, error)
 
@@ -86,13 +86,13 @@ def kept_choice(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None
     if folder is None:
         return None
     try:
-        found = PlanChoice.read(pathlib.Path(folder, _CHOICE))
+        choice = PlanChoice.read(pathlib.Path(folder, _CHOICE))
     except errors.UserError:  # none, or one of another version
         return None
-    if found.key != key:
+    if choice.key != key:
         return None
-    _LOGGER.info("The plan of a training that was interrupted is used again: %s.", found.plan)
-    return found.model_copy(update={"trial_time_seconds": 0.0})
+    _LOGGER.info("The plan of a training that was interrupted is used again: %s.", choice.plan)
+    return choice.model_copy(update={"trial_time_seconds": 0.0})
 
 
 def forget_choice(folder: str | None) -> None:

@@ -11,7 +11,7 @@ from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training.trials import choice
+from tfx_perf.training.trials.choice import plain
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -54,15 +54,15 @@ class Executor(base_executor.BaseExecutor):
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
-        given = choice.plain("trials are off")
+        choice = plain("trials are off")
         if job.settings.training.trial_budget_seconds:
             # Before this process touches a device or reads data: the child has all of them.
             with storage.local_folder(target.uri) as log_folder:
-                given = plans.plan_for(job, log_folder=log_folder, checkpoint_folder=folder)
-        job = job.with_plan(given.plan)
+                choice = plans.choice_for(job, log_folder=log_folder, checkpoint_folder=folder)
+        job = job.with_plan(choice.plan)
         if job.plan.is_for_another_process:
             training.train_in_child(
-                job, output_dict, given=given, checkpoint_folder=folder, origin=origin
+                job, output_dict, choice=choice, checkpoint_folder=folder, origin=origin
             )
         else:
             training.train(
@@ -70,7 +70,7 @@ class Executor(base_executor.BaseExecutor):
                 run_fn=run_fn,
                 arguments=arguments,
                 target=target,
-                given=given,
+                choice=choice,
                 checkpoint_folder=folder,
                 origin=origin,
             )

@@ -23,7 +23,7 @@ _PLAN = TrainingPlan(onednn=True)
 _SHARE, _START_SECONDS = 0.4, 300.0
 
 
-def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
+def choose_plan_and_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
     """Returns what trials find, in a process with oneDNN if plain `fit` is surely faster there.
 
     That comes first, because what else pays depends on it. It is left out where TensorFlow uses
@@ -40,33 +40,33 @@ def choose_plan(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
     began = time.perf_counter()
     settings = job.settings.training
     budget_seconds = settings.trial_budget_seconds
-    found = attempts.choose_plan(
+    choice = attempts.choose_plan_in_child(
         job,
         budget_seconds=budget_seconds,
         log_folder=log_folder,
         may_put_off=onednn.is_open() and not settings.recompute,
     )
-    if found is not None:
-        return found
+    if choice is not None:
+        return choice
     without, tried, spent_seconds = _in_turns(
         job, seconds=_SHARE * budget_seconds, log_folder=log_folder
     )
     is_faster = tried.status == "chosen"
-    found = attempts.choose_plan(
+    choice = attempts.choose_plan_in_child(
         job,
         budget_seconds=budget_seconds - spent_seconds,
         log_folder=log_folder,
         environment=_PLAN.environment if is_faster else {},
     )
-    assert found is not None  # only what may be put off is
+    assert choice is not None  # only what may be put off is
     if is_faster and without is not None:
-        found = _with_onednn(found, without, tried)
+        choice = _with_onednn(choice, without, tried)
     else:
-        found = found.model_copy(update={"trials": (*found.trials, tried)})
-    return found.model_copy(
+        choice = choice.model_copy(update={"trials": (*choice.trials, tried)})
+    return choice.model_copy(
         update={
             "trial_time_seconds": time.perf_counter() - began,
-            "is_settled": found.is_settled and tried.status != "failed",
+            "is_settled": choice.is_settled and tried.status != "failed",
         }
     )
 
@@ -132,9 +132,9 @@ def _judged(
     return without, tried
 
 
-def _with_onednn(found: PlanChoice, without: TrialRecord, tried: TrialRecord) -> PlanChoice:
+def _with_onednn(choice: PlanChoice, without: TrialRecord, tried: TrialRecord) -> PlanChoice:
     """Returns what was found with oneDNN, held against plain `fit` without it."""
-    reference = next((each for each in found.trials if each.plan.is_plain_fit), None)
+    reference = next((each for each in choice.trials if each.plan.is_plain_fit), None)
     if reference is not None:
         tried = tried.model_copy(
             update={
@@ -142,14 +142,14 @@ def _with_onednn(found: PlanChoice, without: TrialRecord, tried: TrialRecord) ->
                 "compile_time_seconds": reference.compile_time_seconds,
             }
         )
-    if not found.plan.is_plain_fit:
+    if not choice.plan.is_plain_fit:
         tried = tried.model_copy(update={"status": "slower"})
     others = [
-        _against(tried, each) for each in found.trials if not each.plan.is_plain_fit
+        _against(tried, each) for each in choice.trials if not each.plan.is_plain_fit
     ]
     trials = (without, tried, *others)
     chosen = next(each for each in trials if each.status == "chosen")
-    return found.model_copy(
+    return choice.model_copy(
         update={"plan": chosen.plan, "plan_reason": chosen.reason, "trials": trials}
     )
 

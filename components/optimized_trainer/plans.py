@@ -21,7 +21,7 @@ _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "str
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-def plan_for(
+def choice_for(
     job: TrainingJob, *, log_folder: pathlib.Path, checkpoint_folder: str | None
 ) -> PlanChoice:
     """Returns the choice, with its key.
@@ -44,15 +44,15 @@ def plan_for(
         data=_schema_digest(input_dict),
         input_candidate=tuned.chosen if tuned else "",
     )
-    found = checkpoints.kept_choice(checkpoint_folder, key)
-    if found is not None:
-        return found
-    found = previous.find(input_dict.get("previous_metrics") or (), key)
-    if found is None:
-        found = onednn_trial.choose_plan(job, log_folder=log_folder)
-    found = found.model_copy(update={"key": key})
-    checkpoints.keep_choice(checkpoint_folder, found)
-    return found
+    choice = checkpoints.kept_choice(checkpoint_folder, key)
+    if choice is not None:
+        return choice
+    choice = previous.find(input_dict.get("previous_metrics") or (), key)
+    if choice is None:
+        choice = onednn_trial.choose_plan_and_onednn(job, log_folder=log_folder)
+    choice = choice.model_copy(update={"key": key})
+    checkpoints.keep_choice(checkpoint_folder, choice)
+    return choice
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:

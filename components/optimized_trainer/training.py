@@ -19,7 +19,7 @@ from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
 from tfx_perf.training import precision, record, session
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.xla import aot_export
 
@@ -35,7 +35,7 @@ def train(
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
     target: artifact.Artifact,
-    given: PlanChoice,
+    choice: PlanChoice,
     checkpoint_folder: str | None,
     origin: origins.Origin,
 ) -> None:
@@ -46,7 +46,7 @@ def train(
         run_fn: the user's.
         arguments: for it.
         target: the artifact `perf_metrics`.
-        given: the choice that the plan is of.
+        choice: of the job's plan.
         checkpoint_folder: see `TrainingSettings`.
         origin: for the report's header.
 
@@ -57,7 +57,7 @@ def train(
         job,
         run_fn=run_fn,
         arguments=arguments,
-        given=given,
+        choice=choice,
         checkpoint_folder=checkpoint_folder,
     )
     publish(
@@ -70,7 +70,7 @@ def run(
     *,
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
-    given: PlanChoice,
+    choice: PlanChoice,
     checkpoint_folder: str | None,
     around: Callable[[_Fit], _Fit] = lambda fit: fit,
 ) -> record.TrainingRecord | unmeasured.Unmeasured:
@@ -80,7 +80,7 @@ def run(
         job: see `train`.
         run_fn: see `train`.
         arguments: see `train`.
-        given: see `train`.
+        choice: see `train`.
         checkpoint_folder: see `train`.
         around: makes of the measured `fit` what is called in the place of Keras'.
 
@@ -91,9 +91,9 @@ def run(
     updated = settings.training.model_copy(update={"checkpoint_folder": checkpoint_folder})
     settings = settings.model_copy(update={"training": updated})
     if settings.training.seed is not None:
-        keras_line.set_random_seed(settings.training.seed)
+        either_keras.set_random_seed(settings.training.seed)
     model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
-    training = session.TrainingSession(settings, given=given, on_anew=model_run.begin_anew)
+    training = session.TrainingSession(settings, choice=choice, on_anew=model_run.begin_anew)
     training.reserve()
     with precision.policy(job.precision), interception.intercepting_fit(around(training.fit)):
         run_fn(model_run.begin())
@@ -154,7 +154,7 @@ def train_in_child(
     job: jobs.TrainingJob,
     output_dict: _Artifacts,
     *,
-    given: PlanChoice,
+    choice: PlanChoice,
     checkpoint_folder: str | None,
     origin: origins.Origin = origins.UNKNOWN,
 ) -> None:
@@ -163,7 +163,7 @@ def train_in_child(
     Args:
         job: see `train`.
         output_dict: OptimizedTrainer's; their properties are set.
-        given: see `train`.
+        choice: see `train`.
         checkpoint_folder: see `train`.
         origin: see `train`.
 
@@ -176,7 +176,7 @@ def train_in_child(
         {
             "job": job.model_dump(mode="json"),
             "outputs": json_utils.dumps(output_dict),
-            "given": given.model_dump(mode="json"),
+            "choice": choice.model_dump(mode="json"),
             "checkpoint_folder": checkpoint_folder,
             "origin": origin.model_dump(mode="json"),
         },
@@ -193,7 +193,7 @@ def carry_out(
     *,
     job: dict[str, Any],
     outputs: str,
-    given: dict[str, Any],
+    choice: dict[str, Any],
     checkpoint_folder: str | None,
     origin: dict[str, Any],
 ) -> str:
@@ -206,7 +206,7 @@ def carry_out(
         run_fn=trainer_args.load_run_fn(properties),
         arguments=trainer_args.fn_args(training.input_dict, output_dict, properties),
         target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
-        given=PlanChoice.model_validate(given),
+        choice=PlanChoice.model_validate(choice),
         checkpoint_folder=checkpoint_folder,
         origin=origins.Origin.model_validate(origin),
     )

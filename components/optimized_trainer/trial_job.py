@@ -12,13 +12,13 @@ from tfx_perf import errors, interception
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training import precision
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials import choice, choosing, doubling
-from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.trials import choosing, doubling
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 
 CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
 
@@ -45,7 +45,7 @@ def is_long(fit_seconds: float, *, start_seconds: float) -> bool:
     return _HOPED_SHARE * fit_seconds > _STARTS * start_seconds
 
 
-def choose_plan(
+def write_choice(
     *,
     job: dict[str, Any],
     folder: str,
@@ -79,13 +79,13 @@ def choose_plan(
     settings = settings.model_copy(update={"training": training})
     artifacts = asked.input_dict
     run_fn = trainer_args.load_run_fn(properties)
-    found_before = [TrialRecord.model_validate(outcome) for outcome in known]
+    found_before = [TrialRecord.model_validate(trial) for trial in known]
 
     def run(name: str) -> None:
         outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))
         arguments = trainer_args.fn_args(artifacts, outputs, properties)
         if training.seed is not None:
-            keras_line.set_random_seed(training.seed)
+            either_keras.set_random_seed(training.seed)
         run_fn(arguments)
 
     others: dict[DtypePolicy, interception.FitCall] = {}
@@ -99,7 +99,7 @@ def choose_plan(
             reason = errors.in_one_line(error)
             found_before.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
-    def choose(call: interception.FitCall) -> choice.PlanChoice | None:
+    def choose(call: interception.FitCall) -> PlanChoice | None:
         setup_seconds = time.time() - began
         _end_after(limit_seconds(budget_seconds))
         loop = Loop(call)
@@ -116,7 +116,7 @@ def choose_plan(
             )
             return is_put_off
 
-        found = choosing.by_trials(
+        choice = choosing.by_trials(
             call,
             loop,
             settings=settings,
@@ -127,25 +127,25 @@ def choose_plan(
         )
         if is_put_off:
             return None
-        found = found.model_copy(
+        choice = choice.model_copy(
             update={
                 "trial_import_seconds": began - started,
                 "trial_setup_seconds": setup_seconds,
             }
         )
         # It stands, even if what comes now takes more memory than there is.
-        found.replace(pathlib.Path(folder, CHOICE_FILE))
-        ratio = doubling.double_batch_time_ratio(call, found)
-        return found.model_copy(update={"double_batch_time_ratio": ratio})
+        choice.replace(pathlib.Path(folder, CHOICE_FILE))
+        ratio = doubling.double_batch_time_ratio(call, choice)
+        return choice.model_copy(update={"double_batch_time_ratio": ratio})
 
     try:
         with precision.policy(asked.precision):
-            found = interception.capture_fit(functools.partial(run, "own"), choose)
+            choice = interception.capture_fit(functools.partial(run, "own"), choose)
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
-        found = choice.plain(str(error))
-    if found is None:
+        choice = plain(str(error))
+    if choice is None:
         return True
-    found.replace(pathlib.Path(folder, CHOICE_FILE))
+    choice.replace(pathlib.Path(folder, CHOICE_FILE))
     return False
 
 

@@ -88,7 +88,7 @@ class _Start:
 
     def __init__(self, call: interception.FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
         loop.prepare()
-        self._variables = loop.line.state(call.model)
+        self._variables = loop.keras_api.state(call.model)
         self._loop = loop
         self._weights, self._data = folder / "weights.npz", str(folder / "batches")
 

@@ -10,7 +10,7 @@ from tfx_perf.cli import main
 from tfx_perf.gate import comparison
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
-from tfx_perf.mlmd.recorded_runs import Run as KnownRun
+from tfx_perf.mlmd.recorded_runs import RecordedRun
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 
@@ -20,7 +20,7 @@ _TIMES = {"setup_time_seconds": 1.0, "time_to_first_step_seconds": 30.0,
 
 
 def known(**figures):
-    return KnownRun(
+    return RecordedRun(
         run_id="a", pipeline="", created=_NOW, state="complete", metrics=figures, blessed=None,
         pushed=None, folders={},
     )  # fmt: skip

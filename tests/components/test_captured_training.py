@@ -66,11 +66,11 @@ def test_learns_the_options_and_trains_on_what_the_code_makes_of_a_factory(captu
     numbers = np.concatenate([x["number"].numpy().ravel() for x, _ in batches])
     assert sorted(numbers) == sorted([*range(tuning_cases.COUNT)] * 4)
 
-    contenders = {
-        "default": measure.Contender(data, captured.consume),
-        "repeated": measure.Contender(captured.repeated_batch(), captured.consume),
+    timed_datasets = {
+        "default": measure.TimedDataset(data, captured.consume),
+        "repeated": measure.TimedDataset(captured.repeated_batch(), captured.consume),
     }
-    samples = measure.measure(contenders, batch_size=16, deadline_seconds=0)
+    samples = measure.measure(timed_datasets, batch_size=16, deadline_seconds=0)
     assert all(taken[0].examples_per_second > 0 for taken in samples.values())
 
 

@@ -13,7 +13,7 @@ from tfx.types import standard_artifacts
 from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import worker
-from tfx_perf.components.optimized_trainer.cluster import division, names, tf_config
+from tfx_perf.components.optimized_trainer.cluster import auto_sharding, names, tf_config
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
@@ -190,7 +190,7 @@ def test_rows_are_divided_where_there_are_too_few_files(worker_count, policy, tm
     def factory(files, options, schema=None):
         return tf.data.Dataset.range(6).batch(2)
 
-    accessor = division.by_rows_if_few_files(Accessor(factory), worker_count=worker_count)
+    accessor = auto_sharding.by_rows_if_few_files(Accessor(factory), worker_count=worker_count)
     for pattern in (str(tmp_path / "part-*"), [str(tmp_path / "part-*")]):
         data = accessor.tf_dataset_factory(pattern, None, schema=None)
         assert data.options().experimental_distribute.auto_shard_policy.name == policy

@@ -20,8 +20,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials import choice
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 
 pytestmark = pytest.mark.each_choice
 
@@ -209,10 +208,10 @@ from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice
 
-job, outputs, given, folder = json.loads(sys.argv[1])
+job, outputs, choice, folder = json.loads(sys.argv[1])
 training.train_in_child(
     TrainingJob.model_validate(job), json_utils.loads(outputs),
-    given=given and PlanChoice.model_validate(given), checkpoint_folder=folder,
+    choice=choice and PlanChoice.model_validate(choice), checkpoint_folder=folder,
 )
 """
 
@@ -237,9 +236,10 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
         "model": [trainer.model], "model_run": [trainer.model_run],
         "perf_metrics": [trainer.perf_metrics],
     }  # fmt: skip
-    given, checkpoints = PlanChoice(plan=WITH, plan_reason="for the test"), tmp_path / "checkpoints"
+    choice = PlanChoice(plan=WITH, plan_reason="for the test")
+    checkpoints = tmp_path / "checkpoints"
     arguments = [
-        job.model_dump(mode="json"), json_utils.dumps(outputs), given.model_dump(mode="json"),
+        job.model_dump(mode="json"), json_utils.dumps(outputs), choice.model_dump(mode="json"),
         str(checkpoints),
     ]  # fmt: skip
     process = subprocess.Popen(
@@ -253,8 +253,8 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
-    given = choice.plain("planted")
-    training.train_in_child(job, outputs, given=given, checkpoint_folder=str(checkpoints))
+    choice = plain("planted")
+    training.train_in_child(job, outputs, choice=choice, checkpoint_folder=str(checkpoints))
     record = trainer.record
     assert 0 < record.resumed_step < 500
     assert record.plan == WITH

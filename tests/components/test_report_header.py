@@ -19,7 +19,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.report.origin import Origin
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials import choice
+from tfx_perf.training.trials.choice import plain
 
 pytestmark = pytest.mark.each_choice
 
@@ -124,7 +124,7 @@ def test_a_training_in_another_process_knows_where_it_comes_from(monkeypatch):
     training.train_in_child(
         job_of(TrainingPlan(onednn=True)),
         {},
-        given=choice.plain("for the test"),
+        choice=plain("for the test"),
         checkpoint_folder=None,
         origin=origin,
     )

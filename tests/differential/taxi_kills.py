@@ -30,12 +30,12 @@ _LIMIT_SECONDS = 60  # of a training that takes less than ten
 def _train(package: str, folder: pathlib.Path, run: pathlib.Path, *, kind: str) -> None:
     """Trains and writes the weights down; the export is left out."""
     from tfx_perf import interception
-    from tfx_perf.training.keras_api import keras_line
+    from tfx_perf.training.keras_api import either_keras
 
     from . import taxi_module, training
     from .cases import Case
 
-    keras_line.set_random_seed(1)  # the setting `seed`
+    either_keras.set_random_seed(1)  # the setting `seed`
 
     def ended(model: Any, history: Any) -> None:
         weights = [np.array(weight) for weight in model.get_weights()]

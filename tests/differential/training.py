@@ -79,12 +79,12 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
         reason = eligibility.obstacle(call, loop)
         if reason or plan.is_plain_fit:
             return choice.plain(reason or "given", is_settled=True)
-        model, line = call.model, loop.line
+        model, keras_api = call.model, loop.keras_api
         if plan.xla_call:
-            reason = compiled_call.obstacle(model, line, loop.element_spec)
+            reason = compiled_call.obstacle(model, keras_api, loop.element_spec)
         fields = plan.model_dump()
-        splits = not line.splitting_obstacle(model)
-        fused = splits and fused_update.is_possible(model.optimizer, line)
+        splits = not keras_api.splitting_obstacle(model)
+        fused = splits and fused_update.is_possible(model.optimizer, keras_api)
         fields["fused_update"] = fields["fused_update"] and fused
         fields["xla"] = fields["xla"] and splits
         if not splits or loop.functions.slicing_obstacle:

@@ -93,7 +93,7 @@ def pipeline_runs(monkeypatch, tmp_path):
         history,
         "read",
         lambda source, pipeline: [
-            recorded_runs.Run(
+            recorded_runs.RecordedRun(
                 run_id=name, pipeline="p", created=None, state="complete", metrics={},
                 blessed=blessed, pushed=None, folders=folders,
             )

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 from gate_runs import ledger_of, only, run
 
-from tfx_perf.gate import holm
-from tfx_perf.gate.prediction import PRIOR_DEGREES, Prediction, host_factor, predict
+from tfx_perf.gate import holm_bonferroni
+from tfx_perf.gate.prediction import PRIOR_DEGREES, PredictiveDistribution, host_factor, predict
 from tfx_perf.gate.verdict import evaluate
 
 
 def test_without_a_prior_it_is_the_textbook_interval():
     # n = 5, mean 10, sd 1.5811; t(.95, 4) = 2.1318: 2.1318 * sqrt(1.2) * 1.5811
-    found = Prediction(centre=10, spread=1.5811, degrees=4, count=5)
+    found = PredictiveDistribution(centre=10, spread=1.5811, degrees=4, count=5)
     assert found.half_width(0.05) == pytest.approx(3.6925, abs=1e-3)
     assert found.p_value(3.6925) == pytest.approx(0.05, abs=1e-4)
 
@@ -42,7 +42,7 @@ def test_without_any_spread_only_equal_is_expected():
 
 
 def test_what_is_detectable_is_detected_four_times_of_five():
-    found = Prediction(centre=100, spread=1.0, degrees=40, count=8)
+    found = PredictiveDistribution(centre=100, spread=1.0, degrees=40, count=8)
     threshold = found.half_width(0.01)
     draws = np.random.default_rng(0).normal(found.detectable(threshold), found.error(), size=20000)
     assert np.mean(draws > threshold) == pytest.approx(0.8, abs=0.01)
@@ -88,5 +88,5 @@ def test_one_noisy_metric_is_not_the_host_and_a_quiet_host_is_as_expected():
     ],
 )
 def test_holm_steps_down_and_stops_at_the_first_that_does_not_reject(p_values, rejected):
-    levels = holm.levels(p_values, rate=0.05)
+    levels = holm_bonferroni.levels(p_values, rate=0.05)
     assert [p <= level for p, level in zip(p_values, levels, strict=True)] == rejected

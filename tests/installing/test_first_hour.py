@@ -75,7 +75,7 @@ def airflow() -> str:
     return str(airflow_environment.environment(kind))
 
 
-def _runs(project: pathlib.Path) -> list[recorded_runs.Run]:
+def _runs(project: pathlib.Path) -> list[recorded_runs.RecordedRun]:
     (database,) = [*project.rglob("metadata.db"), *project.rglob("metadata.sqlite")]
     return recorded_runs.read_runs(database)[::-1]
 

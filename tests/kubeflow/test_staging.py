@@ -103,7 +103,7 @@ def test_outputs_for_the_ui_are_kept_from_tfx(invocation):
     given = invocation.executor_input(pathlib.Path("here.json"))["outputs"]
     assert set(given["artifacts"]) == {"pushed"}
     assert given["outputFile"] == "here.json"
-    assert set(invocation.shown) == {"report", "executor-logs"}
+    assert set(invocation.ui_outputs) == {"report", "executor-logs"}
     assert invocation.output_file == "/tmp/outputs.json"
 
 

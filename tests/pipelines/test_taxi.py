@@ -12,6 +12,7 @@ from tfx_perf.components.processes import child
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.mlmd import recorded_runs
+from tfx_perf.mlmd.recorded_runs import RecordedRun
 from tfx_perf.pipelines import taxi
 from tfx_perf.training.record import TrainingRecord
 
@@ -32,7 +33,7 @@ _BATCH_SIZE = 40
 _ROWS = 4000  # of 15,002
 
 
-def _run(folder: pathlib.Path, *, label: str, settings: dict) -> recorded_runs.Run:
+def _run(folder: pathlib.Path, *, label: str, settings: dict) -> RecordedRun:
     child.run_in_child(
         "tfx_perf.pipelines.taxi:run_in_process",
         {
@@ -61,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="module")
-def first(folder: pathlib.Path) -> recorded_runs.Run:
+def first(folder: pathlib.Path) -> RecordedRun:
     """The first run, which has no baseline.
 
     Before it, one fails at OptimizedTrainer, whose output folder cannot be made; it goes on from
@@ -77,7 +78,7 @@ def first(folder: pathlib.Path) -> recorded_runs.Run:
 
 
 @pytest.fixture(scope="module")
-def runs(folder: pathlib.Path, first: recorded_runs.Run) -> dict[str, recorded_runs.Run]:
+def runs(folder: pathlib.Path, first: RecordedRun) -> dict[str, RecordedRun]:
     """The first run, and one that is compared with it and has a limit that nothing keeps."""
     rules = {**_GATE["rules"], "examples_per_second": {"min": 1e12}}
     impossible = {**_GATE, "rules": rules}
@@ -93,7 +94,7 @@ def _store(folder: pathlib.Path) -> metadata_store.MetadataStore:
     return metadata_store.MetadataStore(connection)
 
 
-def _evaluation(run: recorded_runs.Run) -> dict:
+def _evaluation(run: RecordedRun) -> dict:
     return json.loads(pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json").read_text())
 
 
@@ -111,7 +112,7 @@ def _stock_records(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted(folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json"))
 
 
-def test_the_first_run_is_complete_judged_and_pushed(first: recorded_runs.Run) -> None:
+def test_the_first_run_is_complete_judged_and_pushed(first: RecordedRun) -> None:
     assert (first.state, first.blessed, first.pushed) == ("complete", True, True)
     found = _evaluation(first)
     assert found["baseline_runs"] == []
@@ -121,19 +122,19 @@ def test_the_first_run_is_complete_judged_and_pushed(first: recorded_runs.Run) -
 
 
 @pytest.mark.slow
-def test_every_run_is_complete(runs: dict[str, recorded_runs.Run], folder: pathlib.Path) -> None:
+def test_every_run_is_complete(runs: dict[str, RecordedRun], folder: pathlib.Path) -> None:
     assert {name: run.state for name, run in runs.items()} == dict.fromkeys(runs, "complete")
     assert len(_stock_records(folder)) == len(runs)  # that of the failed run came from cache
 
 
 @pytest.mark.slow
-def test_pusher_follows_the_gate(runs: dict[str, recorded_runs.Run]) -> None:
+def test_pusher_follows_the_gate(runs: dict[str, RecordedRun]) -> None:
     assert (runs["first"].blessed, runs["first"].pushed) == (True, True)
     assert (runs["refused"].blessed, runs["refused"].pushed) == (False, False)
 
 
 @pytest.mark.slow
-def test_second_run_compares_with_the_first(runs: dict[str, recorded_runs.Run]) -> None:
+def test_second_run_compares_with_the_first(runs: dict[str, RecordedRun]) -> None:
     assert _evaluation(runs["first"])["baseline_runs"] == []
     second = _evaluation(runs["refused"])
     assert [run["run_id"] for run in second["baseline_runs"]] == [runs["first"].run_id]
@@ -146,7 +147,7 @@ def test_second_run_compares_with_the_first(runs: dict[str, recorded_runs.Run]) 
 
 @pytest.mark.slow
 def test_the_gate_sees_evaluators_metrics_with_and_without_a_baseline_model(
-    runs: dict[str, recorded_runs.Run],
+    runs: dict[str, RecordedRun],
 ) -> None:
     for run in runs.values():
         found = _evaluation(run)["candidate"]["evaluation"]
@@ -156,14 +157,14 @@ def test_the_gate_sees_evaluators_metrics_with_and_without_a_baseline_model(
 
 @pytest.mark.slow
 def test_refused_run_passes_the_ledger_on(
-    runs: dict[str, recorded_runs.Run], folder: pathlib.Path
+    runs: dict[str, RecordedRun], folder: pathlib.Path
 ) -> None:
     assert not runs["refused"].blessed
     assert _ledger_sizes(folder) == [1, 1]
 
 
 @pytest.mark.slow
-def test_second_run_trains_with_the_plan_of_the_first(runs: dict[str, recorded_runs.Run]) -> None:
+def test_second_run_trains_with_the_plan_of_the_first(runs: dict[str, RecordedRun]) -> None:
     first, second = (
         TrainingRecord.read(pathlib.Path(run.folders["PerfMetrics"], "metrics.json"))
         for run in runs.values()
@@ -210,7 +211,7 @@ def test_every_label_trains_anew(folder: pathlib.Path) -> None:
 
 @pytest.mark.slow
 def test_figures_are_custom_properties(
-    runs: dict[str, recorded_runs.Run], folder: pathlib.Path
+    runs: dict[str, RecordedRun], folder: pathlib.Path
 ) -> None:
     store = _store(folder)
     recorded = set()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawn import dots, texts, ticks
 
-from tfx_perf.mlmd.recorded_runs import Run
+from tfx_perf.mlmd.recorded_runs import RecordedRun
 from tfx_perf.report import history_report, plots
 
 ROWS = {
@@ -94,7 +94,7 @@ def test_many_runs_do_not_write_over_each_other():
 def test_the_history_page_draws_each_metric_and_lists_the_runs():
     begun = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
     runs = [
-        Run(
+        RecordedRun(
             run_id=f"run-{index}", pipeline="taxi", created=begun, state="complete",
             metrics={"step_time_seconds": 0.01}, blessed=blessed, pushed=None, folders={},
         )

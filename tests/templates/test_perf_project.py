@@ -62,17 +62,17 @@ def test_its_own_tests_pass(project):
     assert re.search(r"\b\d+ passed", _call(project, "-m", "pytest", "-q"))
 
 
-def _newest(project: pathlib.Path) -> recorded_runs.Run:
+def _newest(project: pathlib.Path) -> recorded_runs.RecordedRun:
     return recorded_runs.read_runs(project / "output" / "metadata.sqlite", limit=1)[0]
 
 
-def _baseline(run: recorded_runs.Run) -> list[str]:
+def _baseline(run: recorded_runs.RecordedRun) -> list[str]:
     path = pathlib.Path(run.folders["PerfEvaluation"], "evaluation.json")
     return [item["run_id"] for item in json.loads(path.read_text())["baseline_runs"]]
 
 
 @pytest.fixture(scope="module")
-def first_run(project: pathlib.Path) -> tuple[recorded_runs.Run, str]:
+def first_run(project: pathlib.Path) -> tuple[recorded_runs.RecordedRun, str]:
     """The first run, and what the terminal showed."""
     shown = _call(project, "local_runner.py", "--set", "train_steps=300")
     assert (project / "output" / "run.log").read_text().count(" is finished.") > 10  # noqa: PLR2004

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.interception import FitCall
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 
 BATCHES, BATCH_SIZE = 10, 8
@@ -205,7 +205,7 @@ class Snapshot:
     """Every variable that training changes, to be put back and compared."""
 
     def __init__(self, model: Any) -> None:
-        self._variables = keras_line.line_of(model).state(model)
+        self._variables = either_keras.api_of(model).state(model)
         self.values = [np.array(variable.numpy()) for variable in self._variables]
 
     def restore(self) -> None:
@@ -215,7 +215,7 @@ class Snapshot:
 
 def copy_weights(source: Snapshot, model: Any) -> None:
     """Gives a model of the same code the state of a snapshot."""
-    state = keras_line.line_of(model).state(model)
+    state = either_keras.api_of(model).state(model)
     for variable, value in zip(state, source.values, strict=True):
         variable.assign(value)
 

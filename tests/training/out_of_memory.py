@@ -80,8 +80,8 @@ def main(package: str, steps: int, scenario: str) -> None:
             recovery = Recovery(
                 call, loop, settings=TrainingSettings(), folder=None, clock=SaveClock()
             )
-            outcome = recovery.fit(PLAIN_FIT)
-            history, timer, found["notes"] = outcome.history, outcome.timer, outcome.notes
+            result = recovery.fit(PLAIN_FIT)
+            history, timer, found["notes"] = result.history, result.timer, result.notes
         else:
             plan = TrainingPlan(steps_per_call=steps, xla_call=scenario == "compiled")
             history, timer = loop.fit(plan)

@@ -46,12 +46,12 @@ def choice_for(call):
 
 def test_a_given_plan_trains_its_own_fit_without_trials(keras):
     call = small(keras)
-    given = choice_for(call)
-    session = TrainingSession(settings_with(), given=given)
+    choice = choice_for(call)
+    session = TrainingSession(settings_with(), choice=choice)
     session.fit(call)
     record = session.record
     assert record.train_step_count == 80
-    assert PlanChoice(**{name: getattr(record, name) for name in PlanChoice.model_fields}) == given
+    assert PlanChoice(**{name: getattr(record, name) for name in PlanChoice.model_fields}) == choice
     # What preceded fit counts, and the train function was compiled here.
     assert 30.0 < record.time_to_first_step_seconds < record.fit_time_seconds
     assert 0 < record.compile_time_seconds < record.fit_time_seconds - 30.0
@@ -59,7 +59,7 @@ def test_a_given_plan_trains_its_own_fit_without_trials(keras):
 
 def test_another_fit_is_not_trained_with_a_given_plan(keras):
     call = small(keras)
-    session = TrainingSession(settings_with(), given=choice_for(call))
+    session = TrainingSession(settings_with(), choice=choice_for(call))
     session.fit(call)
     assert session.record.plan == FIVE
     session.fit(small(keras, model=call.model, batch_size=16, steps=60))
@@ -77,11 +77,11 @@ def test_a_model_that_has_grown_is_trained_with_the_plan_until_trials_are_made_a
     keras, share, is_used, is_settled
 ):
     call = small(keras)
-    given = choice_for(call)
-    count = int(given.fit["parameter_count"])
-    before = {**given.fit, "parameter_count": str(int(share * count))}
-    given = given.model_copy(update={"fit": before, "is_settled": True})
-    session = TrainingSession(settings_with(), given=given)
+    choice = choice_for(call)
+    count = int(choice.fit["parameter_count"])
+    before = {**choice.fit, "parameter_count": str(int(share * count))}
+    choice = choice.model_copy(update={"fit": before, "is_settled": True})
+    session = TrainingSession(settings_with(), choice=choice)
     session.fit(call)
     assert (session.record.plan == FIVE) == is_used
     assert ("parameter_count was" in session.record.plan_reason) != is_used
@@ -90,16 +90,16 @@ def test_a_model_that_has_grown_is_trained_with_the_plan_until_trials_are_made_a
 
 def test_a_given_plan_yields_to_what_forbids_plans(keras):
     call = small(keras, steps=2)
-    given = choice_for(call)
+    choice = choice_for(call)
     call.model.run_eagerly = True
-    session = TrainingSession(settings_with(), given=given)
+    session = TrainingSession(settings_with(), choice=choice)
     session.fit(call)
     assert session.record.plan_reason == "the model runs eagerly"
     assert session.record.trial_time_seconds == 30.0
 
 
 def test_where_no_plan_could_be_tried_plain_fit_trains(keras):
-    session = TrainingSession(settings_with(), given=plain("the trials failed: planted"))
+    session = TrainingSession(settings_with(), choice=plain("the trials failed: planted"))
     session.fit(small(keras))
     assert session.record.plan == PLAIN_FIT
     assert session.record.plan_reason == "the trials failed: planted"

@@ -73,11 +73,11 @@ def test_the_data_end_early(keras):
 
 def test_what_cannot_be_compiled(keras):
     model, data = numeric_models.dense(keras)
-    line = Loop(captured(model, data)).line
+    keras_api = Loop(captured(model, data)).keras_api
     spec = data.element_spec
-    assert compiled_call.obstacle(model, line, spec) is None
+    assert compiled_call.obstacle(model, keras_api, spec) is None
     sparse = (tf.SparseTensorSpec([None, 4]), spec[1])
-    assert "dense" in compiled_call.obstacle(model, line, sparse)
+    assert "dense" in compiled_call.obstacle(model, keras_api, sparse)
 
     class Own(keras.Model):
         def train_step(self, data):
@@ -86,13 +86,13 @@ def test_what_cannot_be_compiled(keras):
     inputs = keras.Input((4,))
     own = Own(inputs, keras.layers.Dense(1)(inputs))
     own.compile("sgd", "mse")
-    assert "train_step" in compiled_call.obstacle(own, line, spec)
+    assert "train_step" in compiled_call.obstacle(own, keras_api, spec)
 
 
 def test_the_split(keras):
     model, data = numeric_models.prepared(keras)
-    line = Loop(captured(model, data)).line
-    preparation = Preparation(model, line)
+    keras_api = Loop(captured(model, data)).keras_api
+    preparation = Preparation(model, keras_api)
     stacked = next(iter(data.batch(5)))[0]
     prepared = preparation.prepare(stacked)
     # The numbers; scaled and as they are; of hour and word one column for each value.
@@ -117,8 +117,8 @@ def test_nothing_to_split(keras):
     noisy = keras.Model(inputs, layers.Dense(1)(layers.GaussianNoise(1.0)(inputs)))
     noisy.compile("sgd", "mse")
     for model in (sees_inputs, noisy):
-        line = Loop(captured(model, numeric_models.dense(keras)[1])).line
-        preparation = Preparation(model, line)
+        keras_api = Loop(captured(model, numeric_models.dense(keras)[1])).keras_api
+        preparation = Preparation(model, keras_api)
         x = tf.zeros([3, 2, 4])
         assert preparation.prepare(x) is x
         assert not preparation.row_bytes

@@ -131,7 +131,7 @@ def test_data_that_end_before_the_training(keras, steps_per_epoch, epochs, initi
     )
     loop = Loop(call)
     if run_out is None:  # at the end of an epoch, where only Keras 3 begins them anew
-        run_out = not loop.line.overcounts
+        run_out = not loop.keras_api.overcounts
     expected = "the data end before the training does" if run_out else None
     assert obstacle(call, loop) == expected
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import fused_update
@@ -21,7 +21,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.variant import Variant
-from tfx_perf.training.trials.yardstick import Outcome, Yardstick
+from tfx_perf.training.trials.yardstick import TrainedState, Yardstick
 
 pytestmark = pytest.mark.one_case
 
@@ -34,7 +34,7 @@ XLA_CALL = TrainingPlan(steps_per_call=7, xla_call=True)
 @pytest.fixture(autouse=True)
 def same_weights():
     """What is planted shows more or less, as the weights are; so they are always the same."""
-    keras_line.set_random_seed(3)
+    either_keras.set_random_seed(3)
 
 
 @contextlib.contextmanager
@@ -96,14 +96,15 @@ def test_metrics_alone(keras):
     """A metric that sees one batch in twenty twice."""
     model, data = numeric_models.dense(keras)
     with checking(model, data) as check:
-        own, line = type(check._variants[None].loop.line).metrics, check._variants[None].loop.line
+        keras_api = check._variants[None].loop.keras_api
+        own = type(keras_api).metrics
         assert isinstance(check.check(FUSED), Contender)
 
         def metrics(model, x, y, y_pred, weight):
-            own(line, model, x[:4], y[:4], y_pred[:4], weight)
-            return own(line, model, x, y, y_pred, weight)
+            own(keras_api, model, x[:4], y[:4], y_pred[:4], weight)
+            return own(keras_api, model, x, y, y_pred, weight)
 
-        line.metrics = metrics
+        keras_api.metrics = metrics
         found = check.check(XLA)
     assert found.status == "different"
 
@@ -112,15 +113,15 @@ def test_moving_averages_alone(keras):
     model, data = numeric_models.batch_norm(keras)
     plan = TrainingPlan(steps_per_call=7, xla=True)
     with checking(model, data) as check:
-        line = check._variants[None].loop.line
-        own = type(line).forward
+        keras_api = check._variants[None].loop.keras_api
+        own = type(keras_api).forward
 
         def forward(model, x):
             average = model.layers[1].moving_mean
             average.assign(average * 1.001)
-            return own(line, model, x)
+            return own(keras_api, model, x)
 
-        line.forward = forward
+        keras_api.forward = forward
         found = check.check(plan)
     assert found.status == "different"
     assert "moving_mean" in found.reason
@@ -215,29 +216,33 @@ def yardstick(reference, *others, metrics=()):
 
 
 def test_an_example_on_the_other_side_of_a_threshold_is_no_difference():
-    reference = Outcome(values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0))
+    reference = TrainedState(
+        values(weight=1.0, total=50, count=100), values(accuracy=0.5, loss=1.0)
+    )
     rule = yardstick(reference, metrics=["total", "count"])
-    flipped = Outcome(values(weight=1.0, total=51, count=100), values(accuracy=0.51, loss=1.0))
+    flipped = TrainedState(values(weight=1.0, total=51, count=100), values(accuracy=0.51, loss=1.0))
     assert rule.exceeded(flipped, loss_tolerance=0.01) is None
-    many = Outcome(values(weight=1.0, total=60, count=100), values(accuracy=0.6, loss=1.0))
+    many = TrainedState(values(weight=1.0, total=60, count=100), values(accuracy=0.6, loss=1.0))
     assert rule.exceeded(many, loss_tolerance=0.01).name == "total"
-    unexplained = Outcome(reference.values, values(accuracy=0.51, loss=1.0))
+    unexplained = TrainedState(reference.values, values(accuracy=0.51, loss=1.0))
     assert rule.exceeded(unexplained, loss_tolerance=0.01).name == "logs['accuracy']"
-    lost = Outcome(flipped.values, values(accuracy=0.51, loss=1.01))
+    lost = TrainedState(flipped.values, values(accuracy=0.51, loss=1.01))
     assert rule.exceeded(lost, loss_tolerance=0.01).name == "logs['loss']"
 
 
 @pytest.mark.each_choice
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_what_is_not_finite_differs_unless_plain_fits_is_not_either(bad):
-    reference, other = (Outcome(values(weight=[1.0, each]), {}) for each in (2.0, bad))
+    reference, other = (TrainedState(values(weight=[1.0, each]), {}) for each in (2.0, bad))
     assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "weight"
     assert yardstick(other).exceeded(other, loss_tolerance=0.01) is None
     assert yardstick(other).exceeded(reference, loss_tolerance=0.01)
 
 
 def test_whole_numbers_are_equal_or_not():
-    reference, other = (Outcome({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1))
+    reference, other = (
+        TrainedState({"iteration": np.int64(each)}, {}) for each in (2**60, 2**60 + 1)
+    )
     assert yardstick(reference).exceeded(reference, loss_tolerance=0.01) is None
     assert yardstick(reference).exceeded(other, loss_tolerance=0.01).name == "iteration"
 

@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 from test_numerics import assert_equal_to_plain_fit
 
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
@@ -115,8 +115,8 @@ def test_the_learning_rate_is_keras_own_at_any_step(keras, steps_done):
     optimizer = keras.optimizers.Adam(1e-3, epsilon=1e-12)
     gradient, weight = tf.ones([1]), tf.Variable([0.0])
     optimizer.build([weight])
-    line, moved = keras_line.line_of(keras.Sequential()), []
-    for context in (contextlib.nullcontext(), fused_update.fused(optimizer, line)):
+    keras_api, moved = either_keras.api_of(keras.Sequential()), []
+    for context in (contextlib.nullcontext(), fused_update.fused(optimizer, keras_api)):
         weight.assign([0.0])
         optimizer.iterations.assign(steps_done)
         # Where gradients of 1 have brought the moments.
@@ -131,10 +131,10 @@ def test_the_learning_rate_is_keras_own_at_any_step(keras, steps_done):
 
 def kernels(keras, model, data):
     """Returns the names of the kernels in a step of the model, traced with a fused update."""
-    line = keras_line.line_of(model)
+    keras_api = either_keras.api_of(model)
     batch = next(iter(data))
     model_cases.captured(model, data)
-    step = SplitStep(model, line, xla=False, fused_update=True)
+    step = SplitStep(model, keras_api, xla=False, fused_update=True)
     graph = tf.function(step.run, autograph=False).get_concrete_function(batch).graph
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(n for f in definition.library.function for n in f.node_def)]
@@ -167,7 +167,7 @@ def test_sparse_gradients_take_keras_own_way(keras):
 @pytest.mark.parametrize("name", NOT_FUSED)
 def test_what_has_no_kernel_is_left_alone(keras, name):
     model, _ = with_optimizer(NOT_FUSED[name])(keras)
-    assert not fused_update.is_possible(model.optimizer, keras_line.line_of(model))
+    assert not fused_update.is_possible(model.optimizer, either_keras.api_of(model))
 
 
 def test_the_optimizer_is_as_before(keras):

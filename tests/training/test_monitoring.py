@@ -217,7 +217,7 @@ def test_the_size_of_a_batch_is_known_without_reading_data(keras):
     def seen(data, **arguments):
         call = captured(model_cases.dense(keras), data, **arguments)
         training = LiveTraining(
-            call, Loop(call), chosen=plain("a test"), recovery=None, started=0.0
+            call, Loop(call), choice=plain("a test"), recovery=None, started=0.0
         )
         return training.figures()["global_batch_size"]
 
@@ -333,7 +333,7 @@ def live():
     call = captured(model_cases.dense(keras), model_cases.regression())
     loop = Loop(call)
     loop.timer = StepTimer(steps_in_call=lambda: 3)
-    return LiveTraining(call, loop, chosen=plain("a test"), recovery=None, started=0.0)
+    return LiveTraining(call, loop, choice=plain("a test"), recovery=None, started=0.0)
 
 
 def test_before_the_first_step_it_is_known_that_there_was_none(live):

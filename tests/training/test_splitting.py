@@ -11,7 +11,7 @@ import tf_keras
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import compiled_call, fused_update
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.one_case
 SEVERAL = TrainingPlan(steps_per_call=5)
 
 
-def line_and_model(keras):
+def api_and_model(keras):
     model = model_cases.dense(keras)
-    return keras_line.line_of(model), model
+    return either_keras.api_of(model), model
 
 
 def own_step(model):
@@ -103,7 +103,7 @@ def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
     model = model_cases.dense(tf_keras)
     model.compile(OWN_GRADIENTS[name](), "mse")
     loop = trained_as_plain_fit_does(model)
-    assert "computes gradients in its own way" in loop.line.splitting_obstacle(model)
+    assert "computes gradients in its own way" in loop.keras_api.splitting_obstacle(model)
     found, refused = tried(loop, model)
     assert [str(plan) for plans in found for plan in plans] == ["10 steps per call"]
     assert len(refused) == 2
@@ -114,28 +114,28 @@ def test_an_own_train_step_of_the_instance(keras):
     model.compile("sgd", "mse")
     model.train_step = own_step(model)
     loop = trained_as_plain_fit_does(model)
-    assert "its own train_step" in loop.line.splitting_obstacle(model)
-    assert slicing_obstacle(model, loop.line)
-    assert compiled_call.obstacle(model, loop.line, loop.element_spec)
+    assert "its own train_step" in loop.keras_api.splitting_obstacle(model)
+    assert slicing_obstacle(model, loop.keras_api)
+    assert compiled_call.obstacle(model, loop.keras_api, loop.element_spec)
 
 
 def test_what_keras_has_of_its_own_can_be_split(keras):
-    line, model = line_and_model(keras)
-    assert line.splitting_obstacle(model) is None
+    keras_api, model = api_and_model(keras)
+    assert keras_api.splitting_obstacle(model) is None
     for optimizer in (
         "adam",
         numeric_models.scaled(keras, keras.optimizers.SGD()),
         *([tf_keras.optimizers.legacy.Adam()] if keras is tf_keras else []),
     ):
         model.compile(optimizer, "mse")
-        assert line.splitting_obstacle(model) is None
+        assert keras_api.splitting_obstacle(model) is None
 
 
 def test_a_model_with_nothing_to_train_cannot_be_split(keras):
-    line, model = line_and_model(keras)
+    keras_api, model = api_and_model(keras)
     model.trainable = False
     model.compile("adam", "mse")
-    assert line.splitting_obstacle(model) == "the model has nothing to train"
+    assert keras_api.splitting_obstacle(model) == "the model has nothing to train"
 
 
 def test_an_own_update_step_of_the_instance_is_not_fused(keras):
@@ -145,7 +145,7 @@ def test_an_own_update_step_of_the_instance_is_not_fused(keras):
         variable.assign_sub(0.01 * tf.sign(gradient))
 
     model.optimizer.update_step = update_step
-    assert not fused_update.is_possible(model.optimizer, keras_line.line_of(model))
+    assert not fused_update.is_possible(model.optimizer, either_keras.api_of(model))
     trained_as_plain_fit_does(model)
 
 
@@ -161,7 +161,7 @@ def test_an_own_compute_metrics_sees_the_weights_that_plain_fit_shows_it(keras):
     for plan in (SEVERAL, TrainingPlan(steps_per_call=5, fused_update=True)):
         trained_as_plain_fit_does(model, plan)
     trained_as_plain_fit_does(model, TrainingPlan(steps_per_call=5, xla_call=True))
-    assert slicing_obstacle(model, keras_line.line_of(model)) == (
+    assert slicing_obstacle(model, either_keras.api_of(model)) == (
         "the model has its own compute_metrics"
     )
 
@@ -175,7 +175,7 @@ def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
     model.compile(Own(0.01), "mse")
     trained_as_plain_fit_does(model)
     assert "scales the loss in its own way" in slicing_obstacle(
-        model, keras_line.line_of(model)
+        model, either_keras.api_of(model)
     )
 
 
@@ -184,10 +184,10 @@ def test_inputs_that_an_own_method_of_the_instance_sees_are_not_prepared(keras, 
     inputs = keras.Input((4,))
     model = keras.Model(inputs, keras.layers.Dense(1)(keras.layers.Rescaling(2.0)(inputs)))
     model.compile("sgd", "mse")
-    line = keras_line.line_of(model)
-    assert Preparation(model, line).row_bytes
+    keras_api = either_keras.api_of(model)
+    assert Preparation(model, keras_api).row_bytes
     own = getattr(model, name)
     setattr(model, name, functools.partial(own))
-    assert not Preparation(model, line).row_bytes
+    assert not Preparation(model, keras_api).row_bytes
 
 

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
@@ -79,7 +79,7 @@ def test_a_metric_that_reads_the_weights(keras):
 
     model, data = numeric_models.dense(keras)
     model.compile(keras.optimizers.SGD(0.2), "mse", metrics=[Size(model.layers[0])])
-    assert not slicing_obstacle(model, keras_line.line_of(model))  # the step keeps a journal
+    assert not slicing_obstacle(model, either_keras.api_of(model))  # the step keeps a journal
     assert_trains_as_plain_fit_does(model, data)
 
 

@@ -268,7 +268,7 @@ def test_what_only_tf_keras_has_is_trained(make):
 
     words = tf.data.Dataset.from_tensor_slices(([["a"], ["b"]] * 4, [[[1.0]]] * 8)).batch(2)
     data = words if make is with_a_vocabulary else model_cases.regression()
-    session = TrainingSession(PerfConfig(), given=plain("a test"))
+    session = TrainingSession(PerfConfig(), choice=plain("a test"))
     with interception.intercepting_fit(session.fit):
         history = make(tf_keras).fit(data, epochs=2, verbose=0)
     assert np.all(np.isfinite(history.history["loss"]))
@@ -308,11 +308,11 @@ def test_another_process_finds_the_same_training(keras):
 
 
 def test_keras_keeps_what_compile_was_given():
-    """What `KerasLine.compiled_with` relies on."""
+    """What `KerasApi.compiled_with` relies on."""
     for package in "keras", "tf_keras":
         keras = importlib.import_module(package)
         model = names_of(keras)["model"]()
         call = interception.capture_fit(lambda model=model: model.fit(model_cases.regression()))
-        compiled = Loop(call).line.compiled_with(model)
+        compiled = Loop(call).keras_api.compiled_with(model)
         assert compiled["loss"].__name__ == "loss"
         assert compiled["loss_weights"] == [1.0]

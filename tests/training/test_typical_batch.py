@@ -42,8 +42,8 @@ def record_of(keras, data, *, width=WIDTH):
     model = keras.Model(words, layers.Dense(1)(layers.GlobalAveragePooling1D()(each)))
     model.compile("sgd", "mse")
     call = captured(model, data, epochs=1, steps_per_epoch=10)
-    given = PlanChoice(plan=PLAN, plan_reason="for the test", fit=fit_key(call, Loop(call)))
-    session = TrainingSession(PerfConfig(), given=given)
+    choice = PlanChoice(plan=PLAN, plan_reason="for the test", fit=fit_key(call, Loop(call)))
+    session = TrainingSession(PerfConfig(), choice=choice)
     session.fit(call)
     assert session.record.plan == PLAN
     return session.record

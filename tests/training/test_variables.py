@@ -5,7 +5,7 @@ import functools
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training.keras_api import keras_line
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.variables import named_variables
 
 pytestmark = pytest.mark.each_choice
@@ -44,7 +44,7 @@ def model_with_hidden_state(keras):
 
 def test_hidden_variables_are_found(keras):
     model, second = model_with_hidden_state(keras)
-    found = keras_line.line_of(model).named_state(model)
+    found = either_keras.api_of(model).named_state(model)
     names = {variable.name.partition(":")[0].rpartition("/")[2] for variable in found.values()}
     hidden = {"raw", "in_a_list", "in_a_dictionary", "in_an_object", "in_a_closure", "StateVar"}
     assert hidden <= names
@@ -57,8 +57,8 @@ def test_hidden_variables_are_found(keras):
 
 def test_the_same_code_gives_the_same_paths(keras):
     first, again = (model_with_hidden_state(keras)[0] for _ in range(2))
-    line = keras_line.line_of(first)
-    paths = [list(line.named_state(model)) for model in (first, again)]
+    keras_api = either_keras.api_of(first)
+    paths = [list(keras_api.named_state(model)) for model in (first, again)]
     assert paths[0] == paths[1]
 
 
@@ -73,8 +73,8 @@ def test_all_that_a_step_uses_can_be_reached(keras):
     model, _ = model_with_hidden_state(keras)
     del model.train_step
     data = tf.data.Dataset.from_tensors((tf.ones([2, 4]), tf.ones([2, 1])))
-    train = keras_line.line_of(model).keras_functions(model)[0]
+    train = either_keras.api_of(model).keras_functions(model)[0]
     train.trace(iter(data))
-    reachable = {id(each) for each in keras_line.line_of(model).state(model)}
+    reachable = {id(each) for each in either_keras.api_of(model).state(model)}
     assert train.used_variables()
     assert {id(variable) for variable in train.used_variables()} <= reachable

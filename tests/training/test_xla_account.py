@@ -36,8 +36,8 @@ def ragged():
 
 
 def trained(call, plan=COMPILED):
-    given = PlanChoice(plan=plan, plan_reason="for the test", fit=fit_key(call, Loop(call)))
-    session = TrainingSession(PerfConfig(), given=given)
+    choice = PlanChoice(plan=plan, plan_reason="for the test", fit=fit_key(call, Loop(call)))
+    session = TrainingSession(PerfConfig(), choice=choice)
     session.fit(call)
     assert session.record.plan == plan
     return session.record

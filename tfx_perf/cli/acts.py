@@ -114,7 +114,7 @@ def record(
         )
 
 
-def _absence(run: "Run | recorded_runs.Run") -> str:
+def _absence(run: "Run | recorded_runs.RecordedRun") -> str:
     """Returns why the ledger does not count a run: it keeps only so many of the blessed ones."""
     return "is no longer in the ledger" if getattr(run, "blessed", None) else "is not blessed"
 
@@ -162,7 +162,7 @@ def _find(
     source: str | None,
     pipeline: str | None,
     node: str | None,
-) -> "Run | recorded_runs.Run":
+) -> "Run | recorded_runs.RecordedRun":
     """Returns the run, with its figures if it is to be blessed."""
     from tfx_perf.gate import history, judged_runs
     from tfx_perf.gate.run import Run
@@ -176,7 +176,7 @@ def _find(
         if (run.pipeline, run.node, run.run_id) not in in_ledger
         and ("", "", run.run_id) not in in_ledger  # as in ledgers of earlier versions
     ]
-    runs: list[Run | recorded_runs.Run] = [*others, *known.runs]
+    runs: list[Run | recorded_runs.RecordedRun] = [*others, *known.runs]
     found = names.pick_run(name, runs, pipeline=pipeline, node=node)
     if isinstance(found, Run) or kind == "unbless":
         return found

@@ -12,7 +12,7 @@ from tfx_perf.cli import names, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.gate.comparison import Comparison, Difference
-    from tfx_perf.mlmd.recorded_runs import Run
+    from tfx_perf.mlmd.recorded_runs import RecordedRun
 
 
 @click.command("compare")
@@ -51,7 +51,7 @@ def command(
 
 def _find(
     name: str, *, source: str | None, pipeline: str | None, node: str | None
-) -> "Run":
+) -> "RecordedRun":
     from tfx_perf.gate import history
 
     if storage.exists(name):
@@ -64,7 +64,7 @@ def _find(
     return names.pick_run(name, history.read(source, pipeline=pipeline), node=node)
 
 
-def _as_json(runs: "list[Run]", found: "Comparison") -> dict[str, Any]:
+def _as_json(runs: "list[RecordedRun]", found: "Comparison") -> dict[str, Any]:
     document = dataclasses.asdict(found)
     for key in ("figures", "times"):
         for values, difference in zip(document[key], getattr(found, key), strict=True):
@@ -72,7 +72,7 @@ def _as_json(runs: "list[Run]", found: "Comparison") -> dict[str, Any]:
     return {"runs": [run.run_id for run in runs], "comparable": not found.environment, **document}
 
 
-def _show(runs: "list[Run]", found: "Comparison") -> None:
+def _show(runs: "list[RecordedRun]", found: "Comparison") -> None:
     headings = ("before", "after")
     for heading, run in zip(headings, runs, strict=True):
         terminal.show(f"{heading:<7} {markup.escape(run.run_id)}")

@@ -12,7 +12,7 @@ from tfx_perf import errors, formatting, metrics
 from tfx_perf.cli import names, sources, sparkline, terminal
 
 if TYPE_CHECKING:
-    from tfx_perf.mlmd.recorded_runs import Run
+    from tfx_perf.mlmd.recorded_runs import RecordedRun
 
 _DEFAULT_METRICS = (
     "examples_per_second",
@@ -86,7 +86,7 @@ def _key(name: str) -> str:
     return names.pick(name, list(metrics.CATALOGUE), what="metric")
 
 
-def _write_page(runs: "Sequence[Run]", keys: Sequence[str], path: str) -> None:
+def _write_page(runs: "Sequence[RecordedRun]", keys: Sequence[str], path: str) -> None:
     from tfx_perf.report import history_report
 
     try:
@@ -97,14 +97,14 @@ def _write_page(runs: "Sequence[Run]", keys: Sequence[str], path: str) -> None:
         ) from error
 
 
-def _as_json(run: "Run", keys: Sequence[str]) -> dict[str, Any]:
+def _as_json(run: "RecordedRun", keys: Sequence[str]) -> dict[str, Any]:
     values = dataclasses.asdict(run) | {"created": run.created.isoformat()}
     if keys:
         values["metrics"] = {key: run.metrics.get(key) for key in keys}
     return values
 
 
-def _as_table(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
+def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
     several = len({run.pipeline for run in runs}) > 1
     pipeline = f" of {markup.escape(runs[0].pipeline)}" if runs[0].pipeline else ""
     title = None if several else f"{len(runs)} run{'s' if len(runs) > 1 else ''}{pipeline}"
@@ -122,14 +122,14 @@ def _as_table(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
     return rows
 
 
-def _refusal(run: "Run") -> str:
+def _refusal(run: "RecordedRun") -> str:
     """Returns why a run was refused, and where more is said."""
     report = pathlib.Path(run.folders.get("PerfEvaluation", ""), "report.html")
     where = f" Report: {report}" if "PerfEvaluation" in run.folders else ""
     return f"{run.run_id}: {run.headline}{where}"
 
 
-def _outcome(run: "Run") -> str:
+def _outcome(run: "RecordedRun") -> str:
     """Returns how far the run got, e.g. `complete, blessed, pushed`."""
     words = [run.state]
     if run.note:
@@ -141,7 +141,7 @@ def _outcome(run: "Run") -> str:
     return ", ".join(words)
 
 
-def _trends(runs: "Sequence[Run]", keys: Sequence[str]) -> table.Table:
+def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
     rows = table.Table(
         title="Trends, oldest run first", box=box.SIMPLE_HEAD,
         caption="● blessed  ✗ refused or unblessed  · not judged", caption_justify="left",

@@ -32,7 +32,7 @@ class Act(records.Record):
     time: pydantic.AwareDatetime
     reason: str
 
-    def is_about(self, run: Union[Run, "recorded_runs.Run"]) -> bool:
+    def is_about(self, run: Union[Run, "recorded_runs.RecordedRun"]) -> bool:
         """Whether it was decided about a run, as the gate saw it or as ML Metadata has it."""
         return self.run_id == run.run_id and all(
             own in ("", its) for own, its in ((self.pipeline, run.pipeline), (self.node, run.node))

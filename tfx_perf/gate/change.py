@@ -10,7 +10,7 @@ from tfx_perf import formatting, metrics
 from tfx_perf.gate import level as levels
 from tfx_perf.gate import noise
 from tfx_perf.gate.outcome import Outcome, Verdict
-from tfx_perf.gate.prediction import Prediction, predict
+from tfx_perf.gate.prediction import PredictiveDistribution, predict
 from tfx_perf.metrics import Direction
 from tfx_perf.settings.rule import Rule
 
@@ -86,7 +86,7 @@ class Change:
         return self._relative_prior * self.scale
 
     @functools.cached_property
-    def prediction(self) -> Prediction:
+    def prediction(self) -> PredictiveDistribution:
         """Where a run that is no worse is to be expected."""
         prior = self.host_factor * self.prior
         # Of a rate the error is that of the time it is made of, hence the larger of both.

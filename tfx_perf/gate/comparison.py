@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping
 
 from tfx_perf import fingerprint, metrics
-from tfx_perf.mlmd.recorded_runs import Run
+from tfx_perf.mlmd.recorded_runs import RecordedRun
 
 # The parts of a training's wall time, as sums of metrics with a sign; no part holds another.
 _TIMES = {
@@ -71,7 +71,7 @@ class Comparison:
     equal_count: int
 
 
-def compare(before: Run, after: Run) -> Comparison:
+def compare(before: RecordedRun, after: RecordedRun) -> Comparison:
     """Compares two runs; see `Comparison`."""
     pairs = [
         Difference(key, before.metrics.get(key), after.metrics.get(key))
@@ -92,7 +92,7 @@ def _weight(difference: Difference) -> tuple[bool, float]:
     return ratio is not None, abs(math.log(ratio)) if ratio else 0.0
 
 
-def _times(before: Run, after: Run) -> tuple[Difference, ...]:
+def _times(before: RecordedRun, after: RecordedRun) -> tuple[Difference, ...]:
     needed = {key for parts in _TIMES.values() for key in parts}
     if not needed <= before.metrics.keys() & after.metrics.keys():
         return ()

@@ -16,7 +16,7 @@ from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.mlmd import metadata_store, recorded_runs
-from tfx_perf.mlmd.recorded_runs import Run
+from tfx_perf.mlmd.recorded_runs import RecordedRun
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
@@ -30,7 +30,9 @@ _EXPECTED = (
 _LOGGER = logging.getLogger(__name__)
 
 
-def read(source: str, *, pipeline: str | None = None, limit: int | None = None) -> list[Run]:
+def read(
+    source: str, *, pipeline: str | None = None, limit: int | None = None
+) -> list[RecordedRun]:
     """Returns the runs on record, newest first.
 
     Figures have all their digits, and runs their environment, where the artifacts' files can
@@ -72,7 +74,7 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     return Ledger.read(source) if storage.is_file(source) else Mirror(source).read()
 
 
-def read_artifact(path: str) -> Run:
+def read_artifact(path: str) -> RecordedRun:
     """Returns the run that an artifact's file is about.
 
     Args:
@@ -90,7 +92,7 @@ def read_artifact(path: str) -> Run:
         run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
         return dataclasses.replace(run, blessed=decision.blessed)
     training = TrainingRecord.read(file)
-    return Run(
+    return RecordedRun(
         run_id=str(path),
         pipeline="",
         created=storage.modified_time(file),
@@ -166,7 +168,7 @@ def _decisions(source: str, pipeline: str) -> Ledger:
         return Ledger()
 
 
-def _completed(run: Run) -> Run:
+def _completed(run: RecordedRun) -> RecordedRun:
     """Adds what the artifacts' files know; of a file that cannot be read, nothing."""
     figures = dict(run.metrics)
     environment: dict[str, str] = {}
@@ -182,7 +184,7 @@ def _completed(run: Run) -> Run:
     return dataclasses.replace(run, metrics=figures, environment=environment)
 
 
-def _decided(run: Run, ledger: Ledger) -> Run:
+def _decided(run: RecordedRun, ledger: Ledger) -> RecordedRun:
     """Adds what a person decided."""
     act = next((act for act in reversed(ledger.acts) if act.is_about(run)), None)
     if act is None:
@@ -194,9 +196,9 @@ def _decided(run: Run, ledger: Ledger) -> Run:
     )
 
 
-def _of_ledger(ledger: Ledger) -> list[Run]:
-    runs: Iterable[Run] = (
-        Run(
+def _of_ledger(ledger: Ledger) -> list[RecordedRun]:
+    runs: Iterable[RecordedRun] = (
+        RecordedRun(
             run_id=entry.run_id,
             pipeline=entry.pipeline,
             node=entry.node,

@@ -101,7 +101,7 @@ class LedgerArtifacts:
         except mlmd_errors.StatusError as error:
             raise errors.UserError(
                 "Expected a database that can be written. "
-                f"Received: {metadata_store.shown(self._source)} ({error})."
+                f"Received: {metadata_store.without_password(self._source)} ({error})."
             ) from error
 
     def _latest(self, store: MetadataStore) -> list[mlmd.Artifact]:

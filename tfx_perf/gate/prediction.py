@@ -21,7 +21,7 @@ _POWER = 0.8
 
 
 @dataclasses.dataclass(frozen=True)
-class Prediction:
+class PredictiveDistribution:
     """A further run of the same kind: Student's t around `centre`.
 
     `centre + t * spread * sqrt(1 + 1/count)`: Hahn and Meeker, "Statistical Intervals"
@@ -75,7 +75,7 @@ class Prediction:
         return threshold + float(special.ndtri(_POWER)) * self.error()
 
 
-def predict(samples: Sequence[float], *, prior: float) -> Prediction:
+def predict(samples: Sequence[float], *, prior: float) -> PredictiveDistribution:
     """Returns what the runs and the prior say about a further run.
 
     Args:
@@ -85,7 +85,7 @@ def predict(samples: Sequence[float], *, prior: float) -> Prediction:
     degrees = PRIOR_DEGREES + len(samples) - 1
     deviations = np.asarray(samples) - np.mean(samples)
     squares = PRIOR_DEGREES * prior**2 + float(np.sum(deviations**2))
-    return Prediction(
+    return PredictiveDistribution(
         centre=float(np.mean(samples)),
         spread=math.sqrt(squares / degrees),
         degrees=degrees,

@@ -8,7 +8,7 @@ from tfx_perf.gate import (
     comparability,
     decided_level,
     drift,
-    holm,
+    holm_bonferroni,
     input_wait,
     limits,
     mean_step,
@@ -258,7 +258,7 @@ def _levels(changes: Mapping[str, Change], *, rate: float) -> dict[str, float]:
         key for key, change in changes.items() if not (change.is_exact or change.rule.advisory)
     ]
     p_values = [changes[key].p_value for key in family]
-    return dict(zip(family, holm.levels(p_values, rate=rate), strict=True))
+    return dict(zip(family, holm_bonferroni.levels(p_values, rate=rate), strict=True))
 
 
 def _refuses(policy: Policy, verdict: Verdict, *, quality_holds: bool) -> bool:

@@ -17,7 +17,7 @@ def is_url(source: str) -> bool:
     return source.startswith(("mysql://", "postgresql://"))
 
 
-def shown(source: str) -> str:
+def without_password(source: str) -> str:
     """Returns a database as an error names it, without the password."""
     if not is_url(source):
         return f"path={source}"
@@ -47,7 +47,8 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
         return metadata_store.MetadataStore(connection)
     except (RuntimeError, mlmd_errors.StatusError) as error:
         reason = " ".join(str(error).split())[:_REASON_LENGTH]
-        raise errors.UserError(f"{expected}. Received: {shown(source)} ({reason}).") from error
+        received = without_password(source)
+        raise errors.UserError(f"{expected}. Received: {received} ({reason}).") from error
 
 
 def located(uri: str, source: str) -> str:
@@ -93,7 +94,7 @@ def _server(source: str) -> mlmd.ConnectionConfig:
     if not (url.hostname and database):
         raise errors.UserError(
             f"Expected {url.scheme}://user:password@host:port/database. "
-            f"Received: {shown(source)}."
+            f"Received: {without_password(source)}."
         )
     connection = mlmd.ConnectionConfig()
     if url.scheme == "mysql":

@@ -34,7 +34,7 @@ _PLANS = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class RecordedRun:
     """One run of a pipeline, or of one of its gates where it has several.
 
     `read_runs` fills in what ML Metadata itself knows; the last three fields are completed by
@@ -87,7 +87,7 @@ def pipelines(database: str | pathlib.Path) -> list[str]:
 
 def read_runs(
     database: str | pathlib.Path, *, pipeline: str | None = None, limit: int | None = None
-) -> list[Run]:
+) -> list[RecordedRun]:
     """Returns the runs that a database of ML Metadata holds, newest first.
 
     A run with several gates comes once for each.
@@ -119,7 +119,7 @@ def read_runs(
         for id_, name in known.items()
         if pipeline in (None, name)
     }
-    runs: list[Run] = []
+    runs: list[RecordedRun] = []
     for context in newest_first:
         if limit is not None and len(runs) >= limit:
             break
@@ -140,7 +140,7 @@ def _runs(
     *,
     executions: Sequence[mlmd.Execution],
     database: str,
-) -> list[Run]:
+) -> list[RecordedRun]:
     """Returns the run; where it has several gates, what each of them has to do with."""
     nodes = {execution.id: _node(store, execution) for execution in executions}
     outputs, inputs = _artifacts(store, list(nodes))
@@ -151,7 +151,7 @@ def _runs(
             gate = nodes[execution_id]
             made.setdefault(gate, set()).update(artifact.id for artifact in found)
             given.setdefault(gate, set()).update(inputs[execution_id])
-    whole = Run(
+    whole = RecordedRun(
         run_id=context.name,
         pipeline=pipeline,
         node=next(iter(made)).removeprefix(f"{pipeline}.") if len(made) == 1 else "",
@@ -181,8 +181,8 @@ def _runs(
 
 
 def _completed(
-    run: Run, outputs: Iterable[Sequence[mlmd.Artifact]], *, database: str
-) -> Run:
+    run: RecordedRun, outputs: Iterable[Sequence[mlmd.Artifact]], *, database: str
+) -> RecordedRun:
     """Adds what a run's executions put out, each its own sequence, oldest first."""
     figures: dict[str, float] = {}
     folders: dict[str, str] = {}

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 
 from tfx_perf import formatting
-from tfx_perf.mlmd.recorded_runs import Run
+from tfx_perf.mlmd.recorded_runs import RecordedRun
 from tfx_perf.report import page, plots
 
 _KINDS = {"blessed": "#1b7f4b", "refused or unblessed": "#b3261e", "not judged": "#9aa7b4"}
 _KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
 
 
-def report_on(runs: Sequence[Run], keys: Sequence[str]) -> page.Report:
+def report_on(runs: Sequence[RecordedRun], keys: Sequence[str]) -> page.Report:
     """Returns each metric's trend, and the runs.
 
     Args:

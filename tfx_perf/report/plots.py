@@ -80,15 +80,15 @@ def stacked_bars(
     rows: Mapping[str, Mapping[str, float]],
     *,
     xlabel: str,
-    shown: Callable[[float], str] | None = None,
+    format_size: Callable[[float], str] | None = None,
 ) -> str:
     """Draws one horizontal bar a row, split into parts.
 
     Args:
         rows: label to the parts' names and sizes; every row has the same part names.
-        xlabel: what the sizes are, with their unit if `shown` does not write it.
-        shown: writes a size, at the axis and where there is room in the part; None: the axis has
-            plain numbers, and the parts none.
+        xlabel: what the sizes are, with their unit if `format_size` does not write it.
+        format_size: writes a size, at the axis and where there is room in the part; None: the
+            axis has plain numbers, and the parts none.
     """
     drawing, axes = _axes(0.9 + 0.42 * sum(1 + label.count("\n") for label in rows))
     labels = list(rows)
@@ -99,12 +99,12 @@ def stacked_bars(
         sizes = [rows[label][part] for label in labels]
         bars = axes.barh(labels, sizes, left=left, height=0.6, label=part,
                          color=_COLOURS[index % len(_COLOURS)])  # fmt: skip
-        if shown:
-            words = [shown(size) if size > _READABLE_SHARE * widest else "" for size in sizes]
+        if format_size:
+            words = [format_size(size) if size > _READABLE_SHARE * widest else "" for size in sizes]
             axes.bar_label(bars, words, label_type="center", color="white")
         left = [start + size for start, size in zip(left, sizes, strict=True)]
     axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.xaxis.set_major_formatter((lambda value, _: shown(value)) if shown else _plain)
+    axes.xaxis.set_major_formatter((lambda value, _: format_size(value)) if format_size else _plain)
     axes.set_xlabel(xlabel)
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(parts), frameon=False)
     return _svg(drawing)

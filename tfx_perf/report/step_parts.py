@@ -59,7 +59,7 @@ def add_to(report: page.Report, record: GateRecord) -> None:
                 f"this run\n{now.plan}": now.seconds,
             },
             xlabel="time of a step, mean after warm-up",
-            shown=formatting.format_seconds,
+            format_size=formatting.format_seconds,
         ),
         note=_note(before, now, shares),
     )

@@ -76,7 +76,7 @@ class TrainConsumer:
         if self._is_taken_over:
             self._loop.prepare()
         else:  # so that a step is a step
-            self._loop.line.set_steps_per_execution(self._model, 1)
+            self._loop.keras_api.set_steps_per_execution(self._model, 1)
         self._loop.try_out(
             self._plan(1), self.repeated_batch(), step_count=1, stop_when=lambda timer: False
         )
@@ -121,7 +121,7 @@ class TrainConsumer:
 
     def _unread(self, spec: Any) -> frozenset[str]:
         features: dict[str, Any] = {}
-        unpack = tf.autograph.experimental.do_not_convert(self._loop.line.unpack)
+        unpack = tf.autograph.experimental.do_not_convert(self._loop.keras_api.unpack)
 
         def steps(batch: Any) -> Any:
             x = unpack(batch)[0]

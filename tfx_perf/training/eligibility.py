@@ -33,7 +33,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         _kind_obstacle(call, loop)
         or _model_obstacle(model, loop)
         or _data_obstacle(arguments, loop)
-        or _callback_obstacle(arguments["callbacks"], loop.line.callbacks)
+        or _callback_obstacle(arguments["callbacks"], loop.keras_api.callbacks)
     )
 
 
@@ -51,19 +51,19 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     strategy = call.model.distribute_strategy
     if strategy.num_replicas_in_sync > 1:
         return f"{strategy.num_replicas_in_sync} replicas are not supported yet"
-    resuming = getattr(loop.line.callbacks, "BackupAndRestore", ())
+    resuming = getattr(loop.keras_api.callbacks, "BackupAndRestore", ())
     if any(isinstance(callback, resuming) for callback in callback_list(arguments["callbacks"])):
         return "the callback BackupAndRestore does it"
     batches, steps = length_of(arguments["x"], None), arguments["steps_per_epoch"]
     # Keras 3 counts for itself when the data begin anew; a resumed fit would count otherwise.
-    counts = loop.line.overcounts and steps and batches
+    counts = loop.keras_api.overcounts and steps and batches
     if counts and (loop.users_steps_per_call > 1 or batches % steps):
         return "the data may end in the middle of an epoch"
     return _model_obstacle(call.model, loop)
 
 
 def _kind_obstacle(call: FitCall, loop: Loop) -> str | None:
-    backend = loop.line.backend
+    backend = loop.keras_api.backend
     if backend != "tensorflow":
         return f"Keras trains with {backend}, not with TensorFlow"
     data, strategy = call.arguments["x"], call.model.distribute_strategy
@@ -86,7 +86,7 @@ def _model_obstacle(model: Any, loop: Loop) -> str | None:
     if getattr(model, "autotune_steps_per_execution", False):
         return "Keras tunes the steps per execution"
     for name in _FUNCTION_MAKERS:
-        if getattr(type(model), name) is not getattr(loop.line.model_class, name):
+        if getattr(type(model), name) is not getattr(loop.keras_api.model_class, name):
             return f"the model has its own {name}"
     return None
 
@@ -99,12 +99,12 @@ def _data_obstacle(arguments: dict[str, Any], loop: Loop) -> str | None:
         return "there are no training data"
     batches = length_of(arguments["x"], None)
     per_call = loop.users_steps_per_call
-    if loop.line.overcounts and arguments["steps_per_epoch"] and length % per_call:
+    if loop.keras_api.overcounts and arguments["steps_per_epoch"] and length % per_call:
         return f"Keras runs more steps than steps_per_epoch={length}, in calls of {per_call}"
     if arguments["steps_per_epoch"] and batches:
         epochs = arguments["epochs"] - arguments["initial_epoch"]
         # Keras 3 begins the data anew where they end with an epoch.
-        goes_on = loop.line.overcounts and not batches % length
+        goes_on = loop.keras_api.overcounts and not batches % length
         if batches < length * epochs and not goes_on:
             return "the data end before the training does"
     return None

@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_line import Function
+from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.recovery.blow_up import Examination
 from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
 from tfx_perf.training.step.steps import Countdown

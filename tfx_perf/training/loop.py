@@ -16,8 +16,8 @@ from tfx_perf.training.fit.fit_arguments import callback_list, in_given, is_cont
 from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
-from tfx_perf.training.keras_api import keras_line
-from tfx_perf.training.keras_api.base_line import Function
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import Examination
 from tfx_perf.training.recovery.guard import Guard
@@ -41,7 +41,7 @@ class Loop:
     """Trains one model with any plan; compiled functions are kept between runs.
 
     Attributes:
-        line: the model's Keras line.
+        keras_api: the model's Keras API.
         oom_guard: of the last `fit`; None if it ran without one.
         speed_watch: likewise.
         plan: of the last `fit`, plain before.
@@ -53,11 +53,11 @@ class Loop:
         """Prepares to run `call`, or variations of it."""
         self._call = call
         self._model = call.model
-        self.line = keras_line.line_of(call.model)
-        self._epochs = Epochs(self._model, self.line)
+        self.keras_api = either_keras.api_of(call.model)
+        self._epochs = Epochs(self._model, self.keras_api)
         self._functions = TrainFunctions(
             call.model,
-            self.line,
+            self.keras_api,
             countdown=self._epochs.training,
             renewed=self._epochs.retrace,
         )
@@ -129,7 +129,7 @@ class Loop:
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         self.timer = timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
-        callback = timer.batches_callback(self.line.callbacks)
+        callback = timer.batches_callback(self.keras_api.callbacks)
         return self._proceed(self._call.arguments, callback), timer
 
     def fit(
@@ -203,7 +203,7 @@ class Loop:
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
         with self._functions.replaced():
-            callback = Turns(self._model, schedule).callback(self.line.callbacks)
+            callback = Turns(self._model, schedule).callback(self.keras_api.callbacks)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 
@@ -263,7 +263,7 @@ class Loop:
             steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
             iterators=None if guard is None else guard.iterators,
         ):
-            callback = timer.epochs_callback(self.line.callbacks)
+            callback = timer.epochs_callback(self.keras_api.callbacks)
             own_history = None if guard is None else guard.history
             history = self._proceed(arguments, callback, history=own_history)
         return history, timer
@@ -322,7 +322,7 @@ class Loop:
         callbacks = callback_list(arguments["callbacks"])
         if plan.is_plain_fit:
             # Keras 3 runs whole calls, whatever is left of the epoch.
-            length = None if self.line.overcounts else self.train_length
+            length = None if self.keras_api.overcounts else self.train_length
             arguments["callbacks"] = [self._epochs.counting(length), *callbacks]
         else:
             if not self._model.built:
@@ -354,7 +354,7 @@ class Loop:
     def _make_endless(self, arguments: dict[str, Any]) -> None:
         """Has nothing depend on how Keras 3 counts the steps of finite data; see eligibility."""
         data = arguments["x"]
-        if self.line.overcounts and arguments["steps_per_epoch"] and length_of(data, None):
+        if self.keras_api.overcounts and arguments["steps_per_epoch"] and length_of(data, None):
             arguments["x"] = data.repeat()
 
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.hardware import devices, host
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.optimizations.precision import DtypePolicy
 
 _PACKAGES = ("keras", "tf_keras")
@@ -32,7 +32,7 @@ def candidates() -> tuple[DtypePolicy, ...]:
 
 @contextlib.contextmanager
 def policy(name: str | None) -> Iterator[None]:
-    """Sets the global dtype policy of both Keras lines for as long as the context lasts.
+    """Sets the global dtype policy of both Keras APIs for as long as the context lasts.
 
     Weights stay float32, and under `mixed_float16` `compile` wraps the optimizer in one that
     scales the loss: both are Keras' doing.
@@ -40,7 +40,7 @@ def policy(name: str | None) -> Iterator[None]:
     Args:
         name: e.g. `mixed_bfloat16`; None leaves the user's.
     """
-    if name is None:  # without importing the Keras line that is not used
+    if name is None:  # without importing the Keras API that is not used
         yield
         return
     modules = [importlib.import_module(f"{package}.mixed_precision") for package in _PACKAGES]
@@ -60,19 +60,19 @@ def of(model: Any) -> str:
     return getattr(own, "name", None) or str(own)
 
 
-def notes(model: Any, batch: Any, line: KerasLine) -> list[str]:
+def notes(model: Any, batch: Any, keras_api: KerasApi) -> list[str]:
     """Returns what is wrong with a model's precision, a sentence each.
 
     Args:
         model: a built model.
         batch: one element of its training data.
-        line: the model's.
+        keras_api: the model's.
     """
     name = of(model)
     if not name.startswith("mixed_"):
         return []
     found = []
-    narrow = sorted({dtype.name for dtype in _output_dtypes(model, batch, line)} - {"float32"})
+    narrow = sorted({dtype.name for dtype in _output_dtypes(model, batch, keras_api)} - {"float32"})
     if narrow:
         found.append(
             f"the model's outputs are {', '.join(narrow)}: give the last layer dtype='float32', "
@@ -88,8 +88,8 @@ def notes(model: Any, batch: Any, line: KerasLine) -> list[str]:
     return found
 
 
-def _output_dtypes(model: Any, batch: Any, line: KerasLine) -> list[tf.DType]:
-    x = tf.nest.map_structure(tf.type_spec_from_value, line.unpack(batch)[0])
-    traced = tf.function(lambda x: line.forward(model, x), autograph=False)
+def _output_dtypes(model: Any, batch: Any, keras_api: KerasApi) -> list[tf.DType]:
+    x = tf.nest.map_structure(tf.type_spec_from_value, keras_api.unpack(batch)[0])
+    traced = tf.function(lambda x: keras_api.forward(model, x), autograph=False)
     outputs = traced.get_concrete_function(x).structured_outputs
     return [output.dtype for output in tf.nest.flatten(outputs)]

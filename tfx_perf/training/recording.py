@@ -20,7 +20,7 @@ from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.measuring.memory_watch import MemoryWatch
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import Misalignment, TrainingRecord, XlaAccount
-from tfx_perf.training.recovery.recovery import Outcome
+from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
 _PLOTTED_STEPS = 400
@@ -37,8 +37,8 @@ class EndedTraining:
 
     Attributes:
         call: the `fit`.
-        result: the choice of the plan that was used in the end.
-        outcome: how the training ended.
+        choice: of the plan that was used in the end.
+        result: how the training ended.
         loop: the loop that ran it.
         is_traced: whether the trials were made in this process, so that `fit` did not trace.
         started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
@@ -46,8 +46,8 @@ class EndedTraining:
     """
 
     call: FitCall
-    result: PlanChoice
-    outcome: Outcome
+    choice: PlanChoice
+    result: FitResult
     loop: Loop
     is_traced: bool
     started: float
@@ -56,25 +56,25 @@ class EndedTraining:
     @property
     def step_count(self) -> int:
         """Steps that were trained."""
-        return self.outcome.timer.step_count
+        return self.result.timer.step_count
 
     def record(self) -> TrainingRecord:
         """Returns the record, with advice.
 
         The model's step is counted and compiled once more, which takes a second or more.
         """
-        call, result, outcome, loop = self.call, self.result, self.outcome, self.loop
-        timer, known = outcome.timer, dict(self.known)
+        call, choice, result, loop = self.call, self.choice, self.result, self.loop
+        timer, known = result.timer, dict(self.known)
         steady = timer.steady_seconds()
         typical = typical_batch.of(call, known.pop("first_batch"))
         batch = typical.batch
         mean_seconds = float(np.mean(steady)) if len(steady) else None
         flops = meters.count_flops(call.model, batch)
-        xla = xla_reading.account_of(call.model, loop, outcome.plan, batch)
+        xla = xla_reading.account_of(call.model, loop, result.plan, batch)
         again = (xla and xla.executed_flops) or 0
         executed = flops.per_step and max(flops.per_step, again)
         flops = flops.held_against(executed, mean_seconds)
-        imprecise = [] if batch is None else precision.notes(call.model, batch, loop.line)
+        imprecise = [] if batch is None else precision.notes(call.model, batch, loop.keras_api)
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)
         worker_count = strategies.worker_count(call.model.distribute_strategy)
@@ -82,7 +82,7 @@ class EndedTraining:
             gap = "the other workers' hosts are not counted"
             known |= {"energy_joules": None, "energy_gap": gap}
         record = TrainingRecord(
-            **dict(result),
+            **dict(choice),
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
             environment={
                 **devices.describe(),
@@ -110,7 +110,7 @@ class EndedTraining:
                 timer.first_call_end - self.started if timer.first_call_end else None
             ),
             compile_time_seconds=_compile_seconds(
-                result.trials if self.is_traced else (), result.plan, timer
+                choice.trials if self.is_traced else (), choice.plan, timer
             ),
             device_memory_bytes=limit.device_memory_bytes(),
             flops_per_step=flops.per_step,
@@ -119,15 +119,15 @@ class EndedTraining:
             peak_source=flops.peak_source,
             xla=xla,
             misalignments=_misalignments(flops),
-            losses=_losses(outcome.history),
+            losses=_losses(result.history),
             notes=(
-                *outcome.notes,
+                *result.notes,
                 *imprecise,
                 *filter(None, [flops.note, *_unread(xla)]),
                 *([] if batch is None or typical.is_repeatable else [_OF_FIRST_BATCH]),
             ),
-            resumed_step=outcome.resumed_step,
-            checkpoint_time_seconds=outcome.checkpoint_time_seconds,
+            resumed_step=result.resumed_step,
+            checkpoint_time_seconds=result.checkpoint_time_seconds,
             **known,
         )
         return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
@@ -135,8 +135,8 @@ class EndedTraining:
 
 def ended(
     call: FitCall,
-    result: PlanChoice,
-    outcome: Outcome,
+    choice: PlanChoice,
+    result: FitResult,
     *,
     loop: Loop,
     memory: MemoryWatch,
@@ -149,8 +149,8 @@ def ended(
 
     Args:
         call: see `EndedTraining`.
+        choice: see `EndedTraining`.
         result: see `EndedTraining`.
-        outcome: see `EndedTraining`.
         loop: see `EndedTraining`.
         memory: the watch over the training, ended.
         held: what the process held before the user's code began.
@@ -167,19 +167,19 @@ def ended(
     }
     return EndedTraining(
         call,
+        choice,
         result,
-        outcome,
         loop,
         is_traced,
         started,
         known={
             **peaks,
-            **_memory_along(memory, outcome.timer, data=call.arguments["x"]),
+            **_memory_along(memory, result.timer, data=call.arguments["x"]),
             "first_batch": first.batch,
             "first_batch_seconds": first.seconds,
-            "trace_count": loop.trace_count(outcome.plan),
-            "trace_time_seconds": loop.functions.trace_seconds(outcome.plan),
-            "oom_count": outcome.oom_count + (oom_guard.oom_count if oom_guard else 0),
+            "trace_count": loop.trace_count(result.plan),
+            "trace_time_seconds": loop.functions.trace_seconds(result.plan),
+            "oom_count": result.oom_count + (oom_guard.oom_count if oom_guard else 0),
             "micro_batches": oom_guard.micro_batches if oom_guard else 1,
             **known,
         },

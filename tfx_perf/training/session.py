@@ -25,7 +25,7 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
-from tfx_perf.training.recovery.recovery import Outcome, Recovery
+from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -47,21 +47,21 @@ class TrainingSession:
         self,
         settings: config.PerfConfig,
         *,
-        given: PlanChoice | None = None,
+        choice: PlanChoice | None = None,
         on_anew: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts a session.
 
         Args:
             settings: the sections `training`, `compilation` and `monitoring`.
-            given: the choice for the `fit` that it names; any other is plain. None chooses by
+            choice: for the `fit` that it names; any other is plain. None chooses by
                 trials in this process, where a crash is the training's end.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
 
         What the process holds by now is none of the training's memory.
         """
         self._settings = settings
-        self._given = given
+        self._choice = choice
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
         self._loop: Loop | None = None
@@ -112,12 +112,12 @@ class TrainingSession:
         """
         started = time.perf_counter()
         loop = self._loop_for(call)
-        result = plain("only observed")
+        choice = plain("only observed")
         with memory_watch.watching() as memory:
-            outcome = Outcome(*loop.observe(), plan=result.plan)
+            result = FitResult(*loop.observe(), plan=choice.plan)
         seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
-        self._keep(call, result, outcome, loop=loop, memory=memory, **seconds)
-        return outcome.history
+        self._keep(call, choice, result, loop=loop, memory=memory, **seconds)
+        return result.history
 
     def fit(self, call: FitCall) -> Any:
         """Carries out `call` and measures it; returns Keras' History.
@@ -142,12 +142,12 @@ class TrainingSession:
             self._on_anew()
         if recovery is not None and before is not None:
             reason = f"it went on from step {recovery.step} of a training that was interrupted"
-            result = PlanChoice(plan=before, plan_reason=reason)
+            choice = PlanChoice(plan=before, plan_reason=reason)
         else:
-            result = self._choose(call, loop)
-        if self._given is not None:  # the trials count, though they were before
-            started -= result.trial_time_seconds
-        live = LiveTraining(call, loop, chosen=result, recovery=recovery, started=started)
+            choice = self._choose(call, loop)
+        if self._choice is not None:  # the trials count, though they were before
+            started -= choice.trial_time_seconds
+        live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
         with serving(self._settings.monitoring, live):
             with (
                 collector.spared() as live.pauses,
@@ -155,16 +155,16 @@ class TrainingSession:
                 memory_watch.watching() as memory,
                 announcing(live, step_count=loop.total_length),
             ):
-                outcome = self._train(loop, result, recovery=recovery, notes=notes)
+                result = self._train(loop, choice, recovery=recovery, notes=notes)
             fit_seconds = time.perf_counter() - started  # without the end of the server
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
-            outcome = dataclasses.replace(outcome, notes=(*outcome.notes, left))
-            result = result.model_copy(update={"is_settled": False})
+            result = dataclasses.replace(result, notes=(*result.notes, left))
+            choice = choice.model_copy(update={"is_settled": False})
         self._keep(
             call,
-            result.model_copy(update={"plan": outcome.plan}),
-            outcome,
+            choice.model_copy(update={"plan": result.plan}),
+            result,
             loop=loop,
             memory=memory,
             started=started,
@@ -174,37 +174,37 @@ class TrainingSession:
             energy_joules=used.joules,
             energy_gap=used.reason,
         )
-        return outcome.history
+        return result.history
 
     def _train(
         self,
         loop: Loop,
-        result: PlanChoice,
+        choice: PlanChoice,
         *,
         recovery: Recovery | None,
         notes: tuple[str, ...],
-    ) -> Outcome:
-        promise = self._promise(result)
+    ) -> FitResult:
+        promise = self._promise(choice)
         if recovery is not None:
-            return recovery.fit(result.plan, promise=promise)
-        if result.plan.is_plain_fit and not result.trials:
-            return Outcome(*loop.observe(), plan=result.plan, notes=notes)
-        return Outcome(*loop.fit(result.plan, promise=promise), plan=result.plan, notes=notes)
+            return recovery.fit(choice.plan, promise=promise)
+        if choice.plan.is_plain_fit and not choice.trials:
+            return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
+        return FitResult(*loop.fit(choice.plan, promise=promise), plan=choice.plan, notes=notes)
 
     def _keep(
-        self, call: FitCall, result: PlanChoice, outcome: Outcome, **measured: Any
+        self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any
     ) -> None:
         """Keeps a training for the record if it is the longest so far."""
         self.__dict__.pop("record", None)
-        if self._longest and self._longest.step_count > outcome.timer.step_count:
+        if self._longest and self._longest.step_count > result.timer.step_count:
             return
         try:
             self._longest = recording.ended(
                 call,
+                choice,
                 result,
-                outcome,
                 held=self._held,
-                is_traced=self._given is None,
+                is_traced=self._choice is None,
                 **measured,
             )
         except Exception:  # as above
@@ -254,21 +254,21 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
-        if self._given is None:
-            chosen = trials_here.choose(call, loop, settings=self._settings)
+        if self._choice is None:
+            choice = trials_here.choose_and_restore(call, loop, settings=self._settings)
         else:
-            chosen = choosing.as_given(call, loop, self._given)
+            choice = choosing.as_given(call, loop, self._choice)
             # Spent once, before the first fit.
-            self._given = self._given.model_copy(update={"trial_time_seconds": 0.0})
-        return choosing.with_recompute(call, loop, chosen, settings=self._settings)
+            self._choice = self._choice.model_copy(update={"trial_time_seconds": 0.0})
+        return choosing.with_recompute(call, loop, choice, settings=self._settings)
 
-    def _promise(self, result: PlanChoice) -> Promise | None:
+    def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""
         # In a process like the plan's.
-        plain = result.plan.only(lambda each: bool(each.environment()))
-        times = [t.step_time for t in result.trials if t.plan == plain and t.step_time]
-        saves_memory = any(each.saves_memory for each in result.plan.optimizations)
-        if result.plan.is_plain_fit or saves_memory or not times:
+        plain = choice.plan.only(lambda each: bool(each.environment()))
+        times = [t.step_time for t in choice.trials if t.plan == plain and t.step_time]
+        saves_memory = any(each.saves_memory for each in choice.plan.optimizations)
+        if choice.plan.is_plain_fit or saves_memory or not times:
             return None  # plain steps may need more memory than there is
         margin = self._settings.training.margin
         return Promise(step_seconds=times[0].value, margin=margin)

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 from tfx_perf import errors
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import Takeover
-from tfx_perf.training.keras_api.base_line import Function, KerasLine
+from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunction
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
@@ -50,13 +50,13 @@ class TrainFunctions:
 
     Attributes:
         model: a compiled model.
-        line: the model's.
+        keras_api: the model's.
     """
 
     def __init__(
         self,
         model: Any,
-        line: KerasLine,
+        keras_api: KerasApi,
         *,
         countdown: steps.Countdown,
         renewed: Callable[[], None],
@@ -65,23 +65,23 @@ class TrainFunctions:
 
         Args:
             model: a compiled model.
-            line: the model's.
+            keras_api: the model's.
             countdown: says how many steps the epoch still has.
             renewed: is called when they must be traced anew.
         """
         self.model = model
-        self.line = line
+        self.keras_api = keras_api
         self._countdown = countdown
         self._renewed = renewed
         self._made: dict[tuple[tuple[str, Any], ...], MultiStep] = {}
         self._kept: dict[str, Kept] = {}
         self._keras: tuple[KerasFunction, KerasFunction] | None = None
-        self._takeover = Takeover(model, line, renew=self._renew)
+        self._takeover = Takeover(model, keras_api, renew=self._renew)
 
     @property
     def users_steps_per_call(self) -> int:
         """The `steps_per_execution` of the user's `compile`, or of the plan that is installed."""
-        return self.line.get_steps_per_execution(self.model)
+        return self.keras_api.get_steps_per_execution(self.model)
 
     @property
     def are_valid(self) -> bool:
@@ -96,13 +96,13 @@ class TrainFunctions:
         """Keras' own functions for training and evaluation."""
         if self._keras is None:
             with self._takeover.suspended():
-                self._keras = self.line.keras_functions(self.model)
+                self._keras = self.keras_api.keras_functions(self.model)
         return self._keras
 
     @functools.cached_property
     def slicing_obstacle(self) -> str | None:
         """Why no batch of the model can be cut into micro-batches; None if it can."""
-        return slicing_obstacle(self.model, self.line)
+        return slicing_obstacle(self.model, self.keras_api)
 
     def of(self, plan: TrainingPlan) -> StepRunner:
         """Returns what runs a plan's steps, for one run.
@@ -191,11 +191,11 @@ class TrainFunctions:
                 return train(iterator)
             traced = train  # in here; from then on the number of steps is part of the graph
             planned = self.users_steps_per_call
-            self.line.set_steps_per_execution(self.model, 1)
+            self.keras_api.set_steps_per_execution(self.model, 1)
             try:
                 return train(iterator)
             finally:
-                self.line.set_steps_per_execution(self.model, planned)
+                self.keras_api.set_steps_per_execution(self.model, planned)
 
         return step
 
@@ -255,15 +255,15 @@ class TrainFunctions:
         return next(filter(None, kept), None) or self._made.get(_key(plan))
 
     def _make(self, plan: TrainingPlan) -> MultiStep:
-        model, line = self.model, self.line
-        journal = None if self.slicing_obstacle else Journal(model, line)
+        model, keras_api = self.model, self.keras_api
+        journal = None if self.slicing_obstacle else Journal(model, keras_api)
         arguments = plan.step_arguments
         shapes = InputShapes() if arguments["xla"] else None
         return MultiStep(
             self._step(arguments, journal, shapes),
             strategy=model.distribute_strategy,
-            reduction=line.reduction,
-            counter=line.step_counters(model)[0],
+            reduction=keras_api.reduction,
+            counter=keras_api.step_counters(model)[0],
             journal=journal,
             shapes=shapes,
         )
@@ -272,7 +272,7 @@ class TrainFunctions:
         self, arguments: dict[str, Any], journal: Journal | None, shapes: InputShapes | None
     ) -> steps.Step:
         return steps.train_step(
-            self.model, self.line, **arguments, journal=journal, shapes=shapes
+            self.model, self.keras_api, **arguments, journal=journal, shapes=shapes
         )
 
 

@@ -4,12 +4,12 @@ import shutil
 
 from tfx_perf import errors
 from tfx_perf.components.optimized_trainer import training
-from tfx_perf.components.optimized_trainer.cluster import division, strategy_check
+from tfx_perf.components.optimized_trainer.cluster import auto_sharding, strategy_check
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
 from tfx_perf.components.training_job import trainer_args
-from tfx_perf.training.trials import choice
+from tfx_perf.training.trials.choice import plain
 
 
 def train(exchange: Exchange, worker: Worker) -> None:
@@ -40,7 +40,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
     outputs = trainer_args.outputs_in(str(folder))
     arguments = trainer_args.fn_args(job.input_dict, outputs, job.exec_properties)
     if trainer_args.input_plan(job.input_dict) is None:
-        arguments.data_accessor = division.by_rows_if_few_files(
+        arguments.data_accessor = auto_sharding.by_rows_if_few_files(
             arguments.data_accessor, worker_count=worker.count
         )
     with strategy_check.refusing_mirrored(worker.count):
@@ -48,7 +48,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
             job,
             run_fn=run_fn,
             arguments=arguments,
-            given=choice.plain(f"{worker.count} workers train together"),
+            choice=plain(f"{worker.count} workers train together"),
             checkpoint_folder=None,
             around=lambda fit: strategy_check.checked(fit, worker.count),
         )

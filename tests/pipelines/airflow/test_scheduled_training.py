@@ -84,7 +84,7 @@ def run_ids(home: AirflowHome, data: pathlib.Path) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def runs(run_ids: list[str], data: pathlib.Path) -> list[recorded_runs.Run]:
+def runs(run_ids: list[str], data: pathlib.Path) -> list[recorded_runs.RecordedRun]:
     found = {run.run_id: run for run in recorded_runs.read_runs(data / "metadata.sqlite")}
     return [found[run_id] for run_id in run_ids]
 

@@ -3,7 +3,8 @@
 import tensorflow as tf
 
 from tfx_perf.input import candidate
-from tfx_perf.input.building import assembling, dictionary, tensor_size
+from tfx_perf.input.building import assembling, tensor_size
+from tfx_perf.input.building.dictionary_encoding import DictionaryEncoding
 
 
 class Column:
@@ -72,37 +73,37 @@ class _RepeatedStrings(Column):
 
     def __init__(self, spec: tf.TypeSpec) -> None:
         super().__init__(spec)
-        self._dictionary: dictionary.Dictionary | None = dictionary.Dictionary()
+        self._encoding: DictionaryEncoding | None = DictionaryEncoding()
 
     @property
     def size_bytes(self) -> int:
-        return super().size_bytes + (self._dictionary.size_bytes if self._dictionary else 0)
+        return super().size_bytes + (self._encoding.size_bytes if self._encoding else 0)
 
     @property
     def doubled_bytes(self) -> int:
-        return self._dictionary.size_bytes if self._dictionary else super().doubled_bytes
+        return self._encoding.size_bytes if self._encoding else super().doubled_bytes
 
     @property
     def distinct(self) -> tf.Tensor | None:
-        return self._dictionary and self._dictionary.values()
+        return self._encoding and self._encoding.values()
 
     def add(self, value: tf.Tensor) -> None:
-        if self._dictionary is None:
+        if self._encoding is None:
             super().add(value)
             return
-        super().add(self._dictionary.encode(value))
-        self._settle(self._dictionary, is_whole=False)
+        super().add(self._encoding.encode(value))
+        self._settle(self._encoding, is_whole=False)
 
     def end(self) -> None:
-        if self._dictionary:
-            self._settle(self._dictionary, is_whole=True)
+        if self._encoding:
+            self._settle(self._encoding, is_whole=True)
 
-    def _settle(self, own: dictionary.Dictionary, *, is_whole: bool) -> None:
+    def _settle(self, own: DictionaryEncoding, *, is_whole: bool) -> None:
         if own.pays(is_whole=is_whole):
             return
         (coded,) = self.parts
         values = own.values()
-        self._dictionary, self.parts, self.part_bytes = None, [[]], [0]
+        self._encoding, self.parts, self.part_bytes = None, [[]], [0]
         for piece in coded:
             super().add(tf.gather(values, piece))
 

@@ -40,17 +40,17 @@ def diagnose(
     if train:
         dataset = train.dataset(source.default_factory)
         batch_size = train.batch_size
-        contenders = {
-            _PIPELINE: measure.Contender(dataset),
-            _TRAIN: measure.Contender(train.repeated_batch(), train.consume),
-            _TOGETHER: measure.Contender(dataset, train.consume),
+        timed_datasets = {
+            _PIPELINE: measure.TimedDataset(dataset),
+            _TRAIN: measure.TimedDataset(train.repeated_batch(), train.consume),
+            _TOGETHER: measure.TimedDataset(dataset, train.consume),
         }
     else:
         dataset = source.default()
         batch_size = source.options.batch_size
-        contenders = {_PIPELINE: measure.Contender(dataset)}
+        timed_datasets = {_PIPELINE: measure.TimedDataset(dataset)}
     samples = measure.measure(
-        contenders,
+        timed_datasets,
         batch_size=batch_size,
         deadline_seconds=deadline - (1 - _RATES_SHARE) * seconds,
         decided=lambda samples: train is None or judge(samples).bound != "unknown",

@@ -44,20 +44,20 @@ def measure_stages(
         source = source.replace_options(batch_size=train.batch_size)
     whole = train.dataset(source.default_factory) if train else source.default()
     least_seconds = _least_seconds(whole)
-    contenders = {
-        name: measure.Contender(
+    timed_datasets = {
+        name: measure.TimedDataset(
             dataset, _reader(source) if name == prefixes.READ else measure.take_only
         )
         for name, dataset in prefixes.of_default(source).items()
     }
     if train:
-        contenders["transform"] = measure.Contender(whole)
-    left_seconds = (deadline - time.monotonic()) / len(contenders) - least_seconds
+        timed_datasets["transform"] = measure.TimedDataset(whole)
+    left_seconds = (deadline - time.monotonic()) / len(timed_datasets) - least_seconds
     turn_share = min(1.0, left_seconds / measure.turn_seconds())
     if turn_share < _SHORTEST_TURN:
         return ()
     samples = measure.measure(
-        contenders,
+        timed_datasets,
         batch_size=source.options.batch_size,
         deadline_seconds=deadline,
         decided=lambda samples: len(samples[prefixes.READ]) >= _ROUNDS,

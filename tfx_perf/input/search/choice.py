@@ -31,7 +31,7 @@ def with_figures(
 
 
 def is_decided(samples: measure.Samples) -> bool:
-    """Whether one contender's interval lies above those of all others."""
+    """Whether one candidate's interval lies above those of all others."""
     default = measure.rates(samples[record_lib.DEFAULT])
     intervals = sorted(
         (statistics.ratio_interval(measure.rates(own), default) for own in samples.values()),

@@ -108,7 +108,7 @@ def try_copy(
         endless = source.replace_options(num_epochs=None, shuffle=True)
         samples = measure.measure(
             {
-                name: measure.Contender(
+                name: measure.TimedDataset(
                     make_inner().build(
                         dataclasses.replace(endless, file_patterns=files), limits=limits
                     )

@@ -39,9 +39,9 @@ class FinalComparison(records.Record):
 def compare(
     candidate: str,
     *,
-    default: measure.Contender,
-    tuned: measure.Contender,
-    repeated: measure.Contender | None,
+    default: measure.TimedDataset,
+    tuned: measure.TimedDataset,
+    repeated: measure.TimedDataset | None,
     batch_size: int,
     deadline_seconds: float,
 ) -> FinalComparison:
@@ -55,11 +55,11 @@ def compare(
         batch_size: examples in a batch.
         deadline_seconds: value of `time.monotonic()` at which to stop.
     """
-    contenders = {candidate_lib.DEFAULT: default, candidate: tuned}
+    timed_datasets = {candidate_lib.DEFAULT: default, candidate: tuned}
     if repeated is not None:
-        contenders[_REPEATED] = repeated
+        timed_datasets[_REPEATED] = repeated
     samples = measure.measure(
-        contenders,
+        timed_datasets,
         batch_size=batch_size,
         deadline_seconds=deadline_seconds,
         max_rounds=_ROUNDS,

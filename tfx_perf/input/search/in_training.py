@@ -58,11 +58,11 @@ class InTraining:
             default = train.dataset(self._source.default_factory)
             tuned = train.dataset(self._factory(candidate))
             consumer = train.consume
-            repeated = measure.Contender(train.repeated_batch(), consumer)
+            repeated = measure.TimedDataset(train.repeated_batch(), consumer)
         return final_lib.compare(
             candidate.name,
-            default=measure.Contender(default, consumer),
-            tuned=measure.Contender(tuned, consumer),
+            default=measure.TimedDataset(default, consumer),
+            tuned=measure.TimedDataset(tuned, consumer),
             repeated=repeated,
             batch_size=train.batch_size if train else self._source.options.batch_size,
             deadline_seconds=deadline_seconds,
@@ -89,7 +89,7 @@ class InTraining:
         train = self._train
         samples = measure.measure(
             {
-                item.name: measure.Contender(train.dataset(self._factory(item)))
+                item.name: measure.TimedDataset(train.dataset(self._factory(item)))
                 for item in (candidate, variant)
             },
             batch_size=train.batch_size,

@@ -184,21 +184,21 @@ class Search:
     ) -> measure.Samples:
         """Measures the default and the named candidates, and fills in their outcomes."""
         activity.say(f"measuring {', '.join([record_lib.DEFAULT, *names])} in turns")
-        contenders = {
-            record_lib.DEFAULT: measure.Contender(self._examination.default.dataset),
-            **{name: measure.Contender(self._prepared[name][1]) for name in names},
+        timed_datasets = {
+            record_lib.DEFAULT: measure.TimedDataset(self._examination.default.dataset),
+            **{name: measure.TimedDataset(self._prepared[name][1]) for name in names},
         }
         began = time.monotonic()
         samples = measure.measure(
-            contenders,
+            timed_datasets,
             batch_size=self._source.options.batch_size,
             deadline_seconds=self._budget.until(share),
             decided=decided,
         )
         rounds = len(samples[record_lib.DEFAULT])
-        self._sample_seconds = (time.monotonic() - began) / (rounds * len(contenders))
+        self._sample_seconds = (time.monotonic() - began) / (rounds * len(timed_datasets))
         self.rounds = max(self.rounds, rounds)
-        for name in contenders:
+        for name in timed_datasets:
             self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
         return samples
 

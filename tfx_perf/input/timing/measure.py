@@ -59,7 +59,7 @@ def take_only(dataset: tf.data.Dataset) -> Take:
 
 
 @dataclasses.dataclass(frozen=True)
-class Contender:
+class TimedDataset:
     """A dataset and who consumes it.
 
     Attributes:
@@ -73,7 +73,7 @@ class Contender:
 
 
 def measure(
-    contenders: Mapping[str, Contender],
+    timed_datasets: Mapping[str, TimedDataset],
     *,
     batch_size: int,
     deadline_seconds: float,
@@ -81,15 +81,15 @@ def measure(
     max_rounds: int = _MAX_ROUNDS,
     turn_share: float = 1.0,
 ) -> Samples:
-    """Returns the speed of each contender, one sample a round.
+    """Returns the speed of each dataset, one sample a round.
 
-    In a round every contender has its turn (A B C, then C B A, ...), so that a disturbance of
+    In a round every dataset has its turn (A B C, then C B A, ...), so that a disturbance of
     the machine strikes all of them; the i-th samples belong together. A turn is a fresh
     iterator, a warm-up that fills buffers and lets autotune settle, and a timed block of
     whole batches.
 
     Args:
-        contenders: by name.
+        timed_datasets: by name.
         batch_size: examples in a batch.
         deadline_seconds: value of `time.monotonic()` after which no further round starts,
             though the first always runs.
@@ -98,14 +98,14 @@ def measure(
         max_rounds: samples of each at the most.
         turn_share: length of warm-up and block over the usual one; what is shorter is noisier.
     """
-    samples: Samples = {name: [] for name in contenders}
+    samples: Samples = {name: [] for name in timed_datasets}
     longest_round = 0.0
     for index in range(max_rounds):
         started = time.monotonic()
         if index and started + longest_round > deadline_seconds:
             break
-        for name in list(contenders)[:: -1 if index % 2 else 1]:
-            samples[name].append(_sample(contenders[name], batch_size, turn_share))
+        for name in list(timed_datasets)[:: -1 if index % 2 else 1]:
+            samples[name].append(_sample(timed_datasets[name], batch_size, turn_share))
         longest_round = max(longest_round, time.monotonic() - started)
         if index + 1 >= MIN_ROUNDS and decided(samples):
             break
@@ -117,8 +117,8 @@ def turn_seconds(turn_share: float = 1.0) -> float:
     return turn_share * (_WARM_UP_SECONDS + _BLOCK_SECONDS)
 
 
-def _sample(contender: Contender, batch_size: int, turn_share: float) -> Sample:
-    take = contender.consumer(contender.dataset)
+def _sample(timed: TimedDataset, batch_size: int, turn_share: float) -> Sample:
+    take = timed.consumer(timed.dataset)
     take(1)  # fills shuffle buffers; tells nothing about the speed afterwards
     warm_up_ends = time.perf_counter() + turn_share * _WARM_UP_SECONDS
     count = 1

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tfx_perf.training.fit.fit_arguments import length_of
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.step.steps import Countdown, MultiStep
 from tfx_perf.training.step.traced_steps import TracedSteps
 
@@ -15,12 +15,12 @@ class Epochs:
         training: counts the steps of the running epoch.
     """
 
-    def __init__(self, model: Any, line: KerasLine) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi) -> None:
         """Makes countdowns that nothing has begun yet."""
         self.training = Countdown()
         self._testing = Countdown()
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._test: MultiStep | None = None
 
     def counting(self, length: int | None) -> Any:
@@ -29,7 +29,7 @@ class Epochs:
         Args:
             length: steps of an epoch, None if unknown.
         """
-        callback = self._line.callbacks.LambdaCallback(
+        callback = self._keras_api.callbacks.LambdaCallback(
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
         callback._supports_tf_logs = True
@@ -45,29 +45,29 @@ class Epochs:
             arguments: of `fit`.
             steps_per_call: of the plan.
         """
-        model, line = self._model, self._line
+        model, keras_api = self._model, self._keras_api
         train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
         test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
         test = self._test_function(self._test_steps_per_call(arguments, most=steps_per_call))
-        users_steps, users_test_function = line.get_steps_per_execution(model), None
+        users_steps, users_test_function = keras_api.get_steps_per_execution(model), None
 
         def leave(*_: Any, **__: Any) -> None:
-            line.set_steps_per_execution(model, users_steps)
+            keras_api.set_steps_per_execution(model, users_steps)
             model.test_function = users_test_function
 
         def enter(epoch: int, logs: Any = None) -> None:
             nonlocal users_test_function
             users_test_function = model.test_function
             model.test_function = test
-            line.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
+            keras_api.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
             self.training.begin(train_length)
 
-        first = line.callbacks.LambdaCallback(
+        first = keras_api.callbacks.LambdaCallback(
             on_train_begin=leave,
             on_epoch_end=leave,
             on_test_begin=lambda logs=None: self._testing.begin(test_length),
         )
-        last = line.callbacks.LambdaCallback(on_epoch_begin=enter)
+        last = keras_api.callbacks.LambdaCallback(on_epoch_begin=enter)
         first._supports_tf_logs = last._supports_tf_logs = True
         return first, last
 
@@ -87,11 +87,11 @@ class Epochs:
         if length_of(data, steps) is None:
             return 1  # nobody knows where to cut a call short
         batches = length_of(data, None)
-        if not (self._line.overcounts and steps and batches):
+        if not (self._keras_api.overcounts and steps and batches):
             return most
         # Keras 3 begins the data anew, which shuffles them once more, where it has counted all
         # batches; a short last call counts as a full one.
-        users_steps = self._line.get_steps_per_execution(self._model)
+        users_steps = self._keras_api.get_steps_per_execution(self._model)
 
         def counts_all(per_call: int) -> bool:
             return -(-steps // per_call) * per_call >= batches
@@ -104,7 +104,7 @@ class Epochs:
             self._test = MultiStep(
                 self._model.test_step,
                 strategy=self._model.distribute_strategy,
-                reduction=self._line.reduction,
-                counter=self._line.step_counters(self._model)[1],
+                reduction=self._keras_api.reduction,
+                counter=self._keras_api.step_counters(self._model)[1],
             )
         return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)

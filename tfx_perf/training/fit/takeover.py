@@ -7,7 +7,7 @@ from typing import Any
 
 from tfx_perf import interception
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 
 # What a callback may call, on this model or another one, while `fit` runs.
 _NESTED = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
@@ -26,18 +26,18 @@ class Takeover:
     """
 
     def __init__(
-        self, model: Any, line: KerasLine, *, renew: Callable[[], tuple[Any, Any]]
+        self, model: Any, keras_api: KerasApi, *, renew: Callable[[], tuple[Any, Any]]
     ) -> None:
         """Takes nothing over yet.
 
         Args:
             model: a compiled model.
-            line: the model's.
+            keras_api: the model's.
             renew: has the functions that are installed forget what they have traced, and
                 returns Keras' own.
         """
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._renew = renew
         self._train: Any = None
         self._theirs: _Functions = None, None, None
@@ -66,19 +66,19 @@ class Takeover:
             steps_per_call: for how many steps `fit` counts a call; None: as the user said.
             iterators: learns of those over the training data.
         """
-        model, line = self._model, self._line
-        users_steps = line.execution_steps(model)
+        model, keras_api = self._model, self._keras_api
+        users_steps = keras_api.execution_steps(model)
         self._train, self._theirs = train, (*theirs, users_steps)
         self._known = iterators
         with contextlib.ExitStack() as undo:
             for cls in interception.model_classes():
                 for name in _NESTED:
                     undo.enter_context(interception.replacing(cls, name, self._nested))
-            undo.enter_context(interception.replacing(line.model_class, _MAKER, self._making))
+            undo.enter_context(interception.replacing(keras_api.model_class, _MAKER, self._making))
             self._enter((train, test, users_steps))
             undo.callback(self._leave)
             if steps_per_call is not None:
-                line.set_steps_per_execution(model, steps_per_call)
+                keras_api.set_steps_per_execution(model, steps_per_call)
             yield
 
     @contextlib.contextmanager
@@ -96,12 +96,12 @@ class Takeover:
 
     def _functions(self) -> _Functions:
         model = self._model
-        return model.train_function, model.test_function, self._line.execution_steps(model)
+        return model.train_function, model.test_function, self._keras_api.execution_steps(model)
 
     def _set(self, functions: _Functions) -> None:
         model = self._model
         model.train_function, model.test_function, steps = functions
-        self._line.put_execution_steps(model, steps)
+        self._keras_api.put_execution_steps(model, steps)
 
     def _enter(self, ours: _Functions) -> None:
         self._set(ours)
@@ -120,7 +120,7 @@ class Takeover:
     def _nested(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def method(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if model is self._model and self._line.is_of_fit(kwargs):
+            if model is self._model and self._keras_api.is_of_fit(kwargs):
                 return original(model, *args, **kwargs)
             with self.suspended():
                 return original(model, *args, **kwargs)

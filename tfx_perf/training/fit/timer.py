@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_line import Function
+from tfx_perf.training.keras_api.base_api import Function
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
@@ -84,7 +84,7 @@ class StepTimer:
         """Returns the callback to give to a `fit` whose train function is timed.
 
         Args:
-            callbacks: the `callbacks` module of the model's Keras line.
+            callbacks: the `callbacks` module of the model's Keras API.
         """
         return self._callback(callbacks)
 
@@ -92,7 +92,7 @@ class StepTimer:
         """Returns the callback to give to a `fit` in which no function may be replaced.
 
         Args:
-            callbacks: the `callbacks` module of the model's Keras line.
+            callbacks: the `callbacks` module of the model's Keras API.
         """
         return self._callback(
             callbacks,

@@ -26,7 +26,7 @@ class KerasFunction:
             own: takes an iterator and returns logs.
             graph_function: what `own` runs on the iterator, a `tf.function` or `QuickFunction`;
                 None if there is none.
-            execution_steps: see `KerasLine.execution_steps`, for the model.
+            execution_steps: see `KerasApi.execution_steps`, for the model.
         """
         self.own = own
         self._graph_function = graph_function

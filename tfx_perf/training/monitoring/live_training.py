@@ -39,7 +39,7 @@ class LiveTraining:
         call: FitCall,
         loop: Loop,
         *,
-        chosen: PlanChoice,
+        choice: PlanChoice,
         recovery: Recovery | None,
         started: float,
     ) -> None:
@@ -48,14 +48,14 @@ class LiveTraining:
         Args:
             call: the `fit`.
             loop: the loop that runs it.
-            chosen: the choice of its plan.
+            choice: of its plan.
             recovery: what guards the training; None if nothing does.
             started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
         """
         self.pauses: Pauses | None = None
         self._call = call
         self._loop = loop
-        self._chosen = chosen
+        self._choice = choice
         self._recovery = recovery
         self._started = started
         self._began = time.time()
@@ -78,7 +78,7 @@ class LiveTraining:
             "step_time_seconds": float(np.median(steady)) if len(steady) else None,
             "examples_per_second": batch_size / mean if batch_size and mean else None,
             "host_share_ratio": recent.host_share(),
-            "input_wait_ratio": self._chosen.input_wait_ratio,
+            "input_wait_ratio": self._choice.input_wait_ratio,
             "time_to_first_step_seconds": first_call_end and first_call_end - self._started,
             "peak_memory_bytes": peak_bytes,
             "peak_memory_share_ratio": peak_bytes and peak_bytes / self._device_memory_bytes,
@@ -126,11 +126,11 @@ class LiveTraining:
         """What is trained and how, in few words that stay the same but for a rollback's plan."""
         model = self._call.model
         return {
-            "plan": str(self._loop.plan if self._loop.timer else self._chosen.plan),
+            "plan": str(self._loop.plan if self._loop.timer else self._choice.plan),
             "precision": precision.of(model),
             "model": model.name,
             "strategy": strategies.name(model.distribute_strategy),
-            "keras": self._loop.line.package,
+            "keras": self._loop.keras_api.package,
         }
 
     def _count(self, timer: StepTimer | None) -> int:
@@ -152,7 +152,7 @@ class LiveTraining:
     @functools.cached_property
     def _batch_size(self) -> int | None:
         """Examples in a step over all replicas, as far as it is known without reading data."""
-        tried = self._chosen.fit.get("batch_size")
+        tried = self._choice.fit.get("batch_size")
         return int(tried) if tried else batches.declared_batch_size(self._call)
 
     @functools.cached_property

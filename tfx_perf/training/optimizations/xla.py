@@ -27,7 +27,7 @@ class Xla(Optimization):
 
     def obstacle(self, fit: Fit) -> str | None:
         """Returns why the step cannot be split."""
-        return fit.loop.line.splitting_obstacle(fit.model)
+        return fit.loop.keras_api.splitting_obstacle(fit.model)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan, if compilation is enabled."""
@@ -44,4 +44,4 @@ class Xla(Optimization):
         """Returns what computes the gradients."""
         from tfx_perf.training.step.split_step import SplitStep
 
-        return SplitStep(functions.model, functions.line, xla=True).gradients, batch
+        return SplitStep(functions.model, functions.keras_api, xla=True).gradients, batch

@@ -35,9 +35,9 @@ class XlaCall(Optimization):
         from tfx_perf.training.step import compiled_call
 
         recomputes = fit.settings.training.recompute
-        if recomputes and not fit.loop.line.splitting_obstacle(fit.model):
+        if recomputes and not fit.loop.keras_api.splitting_obstacle(fit.model):
             return "it keeps all activations, and `recompute` is asked for"
-        return compiled_call.obstacle(fit.model, fit.loop.line, fit.loop.element_spec)
+        return compiled_call.obstacle(fit.model, fit.loop.keras_api, fit.loop.element_spec)
 
     def plans(self, fit: Fit, base: "TrainingPlan") -> "list[TrainingPlan]":
         """Returns one plan without what else changes the steps, if compilation is enabled."""
@@ -67,6 +67,6 @@ class XlaCall(Optimization):
 
         def make() -> CompiledCall:
             stepwise = functions.traced(plan)
-            return CompiledCall(functions.model, functions.line, stepwise=stepwise)
+            return CompiledCall(functions.model, functions.keras_api, stepwise=stepwise)
 
         return functions.kept(self.name, make)

@@ -7,7 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 
 Logs = dict[str, Any]
 
@@ -81,7 +81,7 @@ class Examination:
     def __init__(
         self,
         model: Any,
-        line: KerasLine,
+        keras_api: KerasApi,
         *,
         blow_up: BlowUp,
         steps_done: Callable[[], int],
@@ -90,14 +90,14 @@ class Examination:
 
         Args:
             model: in a state that was still good.
-            line: the model's.
+            keras_api: the model's.
             blow_up: what is to be looked into.
             steps_done: returns how many steps are done.
         """
         self._blow_up = blow_up
         self.found: BadTensor | None = None
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._steps_done = steps_done
         self._names: list[tuple[str, str]] = []
         self._function = QuickFunction(self._step)
@@ -138,22 +138,22 @@ class Examination:
         return logs, tf.stack(bad), tf.stack([tf.size(v, tf.int64) for v in values])
 
     def _checked_step(self, batch: Any) -> tuple[Logs, list[tf.Tensor]]:
-        model, line = self._model, self._line
-        x, y, weight = line.unpack(batch)
+        model, keras_api = self._model, self._keras_api
+        x, y, weight = keras_api.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]
-        if line.splitting_obstacle(model) or line.scales_loss(model):
+        if keras_api.splitting_obstacle(model) or keras_api.scales_loss(model):
             logs = model.train_step(batch)
             tensors += _named("loss", logs.get("loss"))
         else:
             with tf.GradientTape() as tape:
-                y_pred = line.forward(model, x)
-                loss = line.loss(model, x, y, y_pred, weight)
+                y_pred = keras_api.forward(model, x)
+                loss = keras_api.loss(model, x, y, y_pred, weight)
             gradients = tape.gradient(loss, model.trainable_variables)
             tensors += [*_named("output", y_pred), *_named("loss", loss)]
             for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
                 tensors += _named("gradient", gradient, _name(variable))
-            line.apply(model, gradients)
-            logs = line.metrics(model, x, y, y_pred, weight)
+            keras_api.apply(model, gradients)
+            logs = keras_api.metrics(model, x, y, y_pred, weight)
         for variable in model.trainable_variables:
             tensors += _named("weight", tf.convert_to_tensor(variable), _name(variable))
         floats = [(key, tensor) for key, tensor in tensors if tensor.dtype.is_floating]

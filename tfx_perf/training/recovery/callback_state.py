@@ -67,7 +67,7 @@ class CallbackState:
 
         Args:
             callbacks: the user's.
-            module: the `callbacks` module of the model's Keras line.
+            module: the `callbacks` module of the model's Keras API.
         """
         self._callbacks = callbacks
         given = [callback for callback in callbacks if isinstance(callback, module.History)]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tfx_perf.tf_internals.direct_iterators import FitIterators
-from tfx_perf.training.keras_api.base_line import Function
+from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.recovery import logs_file
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -54,7 +54,7 @@ class Guard:
         self._callbacks = callbacks
         self._resume = resume
         self._data = DataPosition(self.iterators)
-        self._state = TrainingState(task.model, task.line)
+        self._state = TrainingState(task.model, task.keras_api)
         self._has_begun = False
         self._bad_at_first: set[int] = set()
         self._last_finite_step = 0
@@ -105,7 +105,7 @@ class Guard:
             is_first = False
             self._epoch, self._step_in_epoch = epoch, 0
 
-        callback = task.line.callbacks.LambdaCallback(
+        callback = task.keras_api.callbacks.LambdaCallback(
             on_train_begin=begin_training, on_epoch_begin=before_epoch
         )
         callback._supports_tf_logs = True
@@ -156,7 +156,7 @@ class Guard:
         self._has_begun = True
         runner.trace(iterator)
         self._state = TrainingState(
-            self._task.model, self._task.line, used=runner.used_variables
+            self._task.model, self._task.keras_api, used=runner.used_variables
         )
         resume = self._resume
         if resume is not None:

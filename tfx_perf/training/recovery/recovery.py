@@ -46,7 +46,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class FitResult:
     """How a training ended.
 
     Attributes:
@@ -103,7 +103,7 @@ class Recovery:
         name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
         self._store = None if folder is None else CheckpointStore(folder / name)
         self._point: ResumePoint | None = self._find()
-        module = loop.line.callbacks
+        module = loop.keras_api.callbacks
         callbacks = callback_list(call.arguments["callbacks"])
         self._callbacks = CallbackState(callbacks, module)
         self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
@@ -124,7 +124,7 @@ class Recovery:
         """The step to go on from; None if there is no training to go on with."""
         return self._point.checkpoint.step if self._point else None
 
-    def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> Outcome:
+    def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> FitResult:
         """Runs `fit`.
 
         Args:
@@ -147,7 +147,7 @@ class Recovery:
         finally:
             self._callbacks.leave_logs()
 
-    def _fit(self, plan: TrainingPlan, promise: Promise | None) -> Outcome:
+    def _fit(self, plan: TrainingPlan, promise: Promise | None) -> FitResult:
         if self._store and not attempts.begin(self._store.folder, plan, step=self.step or 0):
             self._note(
                 f"{plan} had ended its process {attempts.MOST} times without getting further: "
@@ -182,7 +182,7 @@ class Recovery:
                     raise
                 what = _in_short(error)
             else:
-                return self._outcome(history, timer, plan, guard=guard)
+                return self._result(history, timer, plan, guard=guard)
             # Out of the except clauses, so that no traceback keeps tensors alive.
             self._save_seconds += guard.saver.seconds
             if self._loop.oom_guard:
@@ -215,11 +215,11 @@ class Recovery:
         self._notes.append(note)
         _LOGGER.warning("%s", note)
 
-    def _outcome(
+    def _result(
         self, history: Any, timer: StepTimer, plan: TrainingPlan, *, guard: Guard
-    ) -> Outcome:
+    ) -> FitResult:
         self._forget_attempts()
-        return Outcome(
+        return FitResult(
             history,
             timer,
             plan,
@@ -292,7 +292,7 @@ class Recovery:
         arguments, loop = self._call.arguments, self._loop
         task = Task(
             model=self._call.model,
-            line=loop.line,
+            keras_api=loop.keras_api,
             epochs=arguments["epochs"],
             initial_epoch=arguments["initial_epoch"],
             epoch_length=loop.train_length,
@@ -333,7 +333,7 @@ class Recovery:
                 )
         return None
 
-    def _examined(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> Outcome:
+    def _examined(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> FitResult:
         """Trains again from the last good state, step by step where it had blown up.
 
         Returns:
@@ -349,7 +349,7 @@ class Recovery:
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
         again = self._guard(plan.plain)
         examination = Examination(
-            self._call.model, self._loop.line, blow_up=blow_up, steps_done=lambda: again.step
+            self._call.model, self._loop.keras_api, blow_up=blow_up, steps_done=lambda: again.step
         )
         try:
             history, timer = self._loop.fit(
@@ -368,7 +368,7 @@ class Recovery:
             self._note(
                 f"{blow_up} with {plan}: went back to step {self.step}; it did not come again."
             )
-            return self._outcome(history, timer, plan.plain, guard=again)
+            return self._result(history, timer, plan.plain, guard=again)
         raise errors.UserError(
             f"Expected the training to stay finite. Received: {where} (with {plan}). {remedy}"
         ) from blow_up

@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from tfx_perf.settings.training import TrainingSettings
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.save_clock import SaveClock
@@ -16,7 +16,7 @@ class Task:
 
     Attributes:
         model: the compiled model.
-        line: the model's.
+        keras_api: the model's.
         epochs: number of the last epoch.
         initial_epoch: number of the first.
         epoch_length: steps of an epoch, None if unknown.
@@ -29,7 +29,7 @@ class Task:
     """
 
     model: Any
-    line: KerasLine
+    keras_api: KerasApi
     epochs: int
     initial_epoch: int
     epoch_length: int | None

@@ -25,7 +25,7 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
     # tf_keras also lists the vocabularies of tables.
     shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
     return {
-        "keras": loop.line.package,
+        "keras": loop.keras_api.package,
         "variables": f"{len(shapes)} of {fingerprint.digest(str(shapes).encode())}",
         "optimizer": type(model.optimizer).__name__,
         **_code(model, arguments, loop),
@@ -37,7 +37,7 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
 
 def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
     """Returns what the user's code says of the training, and what that code does."""
-    found, compiled = likeness.Likeness(), loop.line.compiled_with(model)
+    found, compiled = likeness.Likeness(), loop.keras_api.compiled_with(model)
     optimizer = found.of(model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
     if config is None:  # of a schedule in it, say, users did not write one
@@ -53,7 +53,7 @@ def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
         **{name: found.of(compiled.get(name)) for name in _AS_COMPILED},
         "class_weight": found.of(arguments["class_weight"]),
         "data": stages,
-        "model": [found.of(model), *map(found.of, loop.line.all_layers(model))],
+        "model": [found.of(model), *map(found.of, loop.keras_api.all_layers(model))],
     }
     names = _numbered(parts)
     texts = {name: json.dumps(_plain(part, names)) for name, part in parts.items()}

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.python.ops import stateful_random_ops
 
 from tfx_perf.training.keras_api import variables
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.recovery import generators
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
@@ -47,7 +47,7 @@ class TrainingState:
     def __init__(
         self,
         model: Any,
-        line: KerasLine,
+        keras_api: KerasApi,
         *,
         used: Callable[[], Iterable[tf.Variable]] = tuple,
     ) -> None:
@@ -55,11 +55,11 @@ class TrainingState:
 
         Args:
             model: a compiled model.
-            line: the model's.
+            keras_api: the model's.
             used: returns the variables that the train function uses, once that is traced.
         """
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._used = used
 
     def captured(self) -> CapturedState:
@@ -107,7 +107,7 @@ class TrainingState:
 
     def bad_weights(self) -> set[int]:
         """Returns in which variables, trainable or the optimizer's, NaN or Inf stands: ids."""
-        optimizer = self._line.optimizer_variables(self._model)
+        optimizer = self._keras_api.optimizer_variables(self._model)
         return {
             id(variables.inner(variable))
             for variable in [*self._model.trainable_variables, *optimizer]
@@ -117,7 +117,7 @@ class TrainingState:
 
     def _assign(self, names: Iterable[str], value_of: Callable[[str], Any]) -> None:
         present, saved = self._variables(), set(names)
-        differing = {name for name in saved ^ set(present) if not self._line.is_random(name)}
+        differing = {name for name in saved ^ set(present) if not self._keras_api.is_random(name)}
         if differing:
             shown = ", ".join(sorted(differing)[:_NAMED])
             raise StateMismatchError(
@@ -136,7 +136,7 @@ class TrainingState:
 
     def _variables(self) -> dict[str, tf.Variable]:
         """Returns every variable that a step may change, under a name that does not change."""
-        named = self._line.named_state(self._model)
+        named = self._keras_api.named_state(self._model)
         for index, state in enumerate(_global_states()):
             named[f"global/{index}"] = state
         known = {

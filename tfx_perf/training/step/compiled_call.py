@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from tfx_perf.memory import breakdown
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
 from tfx_perf.training.step.input_shapes import InputShapes
@@ -34,15 +34,15 @@ _HOST = "CPU:0"  # where iterators put their batches
 _LOGGER = logging.getLogger(__name__)
 
 
-def obstacle(model: Any, line: KerasLine, spec: Any) -> str | None:
+def obstacle(model: Any, keras_api: KerasApi, spec: Any) -> str | None:
     """Returns why a model's steps cannot be compiled in one, None if they may.
 
     Args:
         model: compiled and built.
-        line: the model's.
+        keras_api: the model's.
         spec: of an element of the training data.
     """
-    reason = line.splitting_obstacle(model)
+    reason = keras_api.splitting_obstacle(model)
     if reason:
         return reason
     if model.distribute_strategy.num_replicas_in_sync > 1:
@@ -63,19 +63,19 @@ class CompiledCall:
     All variables must be there before it runs: `trace` comes first.
     """
 
-    def __init__(self, model: Any, line: KerasLine, *, stepwise: steps_lib.MultiStep) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
         """Prepares a function.
 
         Args:
             model: one that `obstacle` does not object to.
-            line: the model's.
+            keras_api: the model's.
             stepwise: traced of the same steps, one by one.
         """
         self.stepwise = stepwise
         self.shapes = InputShapes()
-        self._line = line
+        self._keras_api = keras_api
         self._strategy = model.distribute_strategy
-        self._preparation = Preparation(model, line)
+        self._preparation = Preparation(model, keras_api)
         self._model = model
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
@@ -86,7 +86,7 @@ class CompiledCall:
     def retrace(self) -> None:
         """Forgets what was traced."""
         forward = self._preparation.forward
-        self._step = SplitStep(self._model, self._line, xla=False, forward=forward)
+        self._step = SplitStep(self._model, self._keras_api, xla=False, forward=forward)
         self._train = QuickFunction(self._trained, reduce_retracing=True)
         self._compiled = QuickFunction(self._all_steps, reduce_retracing=True, jit_compile=True)
 
@@ -102,7 +102,7 @@ class CompiledCall:
 
     def one_step(self, batch: Any) -> tuple[Callable[[Any], Logs], Any]:
         """Returns what is compiled for one of the steps, and the batch as that takes it."""
-        x, y, weight = self._line.unpack(batch)
+        x, y, weight = self._keras_api.unpack(batch)
         stacked = tf.nest.map_structure(lambda part: part[tf.newaxis], x)
         prepared = self._preparation.prepare(stacked)
         return self._step.run, (tf.nest.map_structure(lambda part: part[0], prepared), y, weight)
@@ -212,7 +212,7 @@ class CompiledCall:
             tf.compat.v1.placeholder_with_default(part, [part.shape[0], *spec.shape])
             for part, spec in zip(stacked, tf.nest.flatten(self._spec), strict=True)
         ]
-        x, y, weight = self._line.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
+        x, y, weight = self._keras_api.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
         prepared = self._preparation.prepare(x)
         self.shapes.note((prepared, y, weight))
         parts = prepared, y, weight
@@ -236,7 +236,7 @@ class CompiledCall:
                 self._step.run_in_xla,
                 (batch,),
                 strategy=self._strategy,
-                reduction=self._line.reduction,
+                reduction=self._keras_api.reduction,
             )
             return logs, held & holds
 

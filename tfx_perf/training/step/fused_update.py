@@ -15,7 +15,7 @@ from unittest import mock
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 
 _DTYPES = (tf.float32, tf.float64)
 # By how much 1 - beta may differ in float32, relatively: beta_1 <= 0.99, beta_2 <= 0.999 or so.
@@ -24,23 +24,23 @@ _MOST_ROUNDING = {"beta_1": 1e-6, "beta_2": 2e-5}
 Kernel = Callable[..., None]
 
 
-def is_possible(optimizer: Any, line: KerasLine) -> bool:
+def is_possible(optimizer: Any, keras_api: KerasApi) -> bool:
     """Returns whether a kernel computes what the optimizer's `update_step` does."""
-    return _kernel_of(_inner(optimizer), line) is not None
+    return _kernel_of(_inner(optimizer), keras_api) is not None
 
 
 @contextlib.contextmanager
-def fused(optimizer: Any, line: KerasLine) -> Iterator[None]:
+def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
     """Has dense updates that are traced inside be one kernel each.
 
     Sparse gradients (`tf.IndexedSlices`) and variables of less than 32 bits take Keras' own way.
 
     Args:
         optimizer: one of which `is_possible` holds.
-        line: the optimizer's.
+        keras_api: the optimizer's.
     """
     optimizer = _inner(optimizer)
-    kernel_of = _kernel_of(optimizer, line)
+    kernel_of = _kernel_of(optimizer, keras_api)
     assert kernel_of is not None  # `is_possible` holds
     own, kernel = optimizer.update_step, kernel_of(optimizer)
 
@@ -65,8 +65,8 @@ def _inner(optimizer: Any) -> Any:
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
-def _kernel_of(optimizer: Any, line: KerasLine) -> Callable[[Any], Kernel] | None:
-    optimizers = importlib.import_module(f"{line.package}.optimizers")
+def _kernel_of(optimizer: Any, keras_api: KerasApi) -> Callable[[Any], Kernel] | None:
+    optimizers = importlib.import_module(f"{keras_api.package}.optimizers")
     if "update_step" in vars(optimizer):
         return None
     update_step = getattr(type(optimizer), "update_step", None)

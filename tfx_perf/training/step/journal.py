@@ -8,7 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 
 _NUMBERS = itertools.count()
 _HOST = "CPU:0"  # where iterators put their batches; what else is noted is small
@@ -52,10 +52,10 @@ class Journal:
     its old value is kept gets a new buffer.
     """
 
-    def __init__(self, model: Any, line: KerasLine) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi) -> None:
         """Makes an empty journal, for steps in one replica."""
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._variables: list[Any] = []
         self._spec: Any = None
         self._applied = 0  # operations before the optimizer's, in the graph that is traced
@@ -65,7 +65,7 @@ class Journal:
     def is_complete(self) -> bool:
         """Whether no variable was made after what was traced last had begun."""
         known = {id(variable) for variable in self._variables}
-        return all(id(each) in known for each in self._line.transient_state(self._model))
+        return all(id(each) in known for each in self._keras_api.transient_state(self._model))
 
     def begin_call(self) -> None:
         """Forgets the ticks of the call before; to be traced at a call's start."""
@@ -77,7 +77,7 @@ class Journal:
         Returns:
             The batch, for the step to use: it is there only once it is written down.
         """
-        self._variables = self._line.transient_state(self._model)
+        self._variables = self._keras_api.transient_state(self._model)
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
         state = [tf.convert_to_tensor(variable) for variable in self._variables]
         notes = [

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.keras_api.overriding import overrides
 
 # Without trained weights, randomness or state that changes, and row by row: of many batches
@@ -41,19 +41,19 @@ class Preparation:
         row_bytes: memory of one row of what the layers give; 0 if there are no such layers.
     """
 
-    def __init__(self, model: Any, line: KerasLine) -> None:
+    def __init__(self, model: Any, keras_api: KerasApi) -> None:
         """Finds the layers; none in a model that does not simply run its graph.
 
         Args:
             model: compiled and built.
-            line: the model's.
+            keras_api: the model's.
         """
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._before: dict[int, list[Any]] = {}
         self._after: dict[int, list[Any]] = {}
         self._between: list[Any] = []
-        if _runs_its_graph(model, line):
+        if _runs_its_graph(model, keras_api):
             self._split()
         self.row_bytes = sum(
             tf.as_dtype(tensor.dtype).size
@@ -76,7 +76,7 @@ class Preparation:
         batches, rows = first.shape[:2]
         joined = tf.nest.map_structure(lambda part: _reshaped(part, [-1], behind=2), x)
         with self._part(outputs=self._between, nodes=self._before):
-            prepared = tf.nest.flatten(self._line.forward(self._model, joined))
+            prepared = tf.nest.flatten(self._keras_api.forward(self._model, joined))
         batches = tf.shape(first)[0] if batches is None else batches
         front = [batches, -1 if rows is None else rows]
         return [_reshaped(part, front, behind=1) for part in prepared]
@@ -84,9 +84,9 @@ class Preparation:
     def forward(self, prepared: Tensors) -> Tensors:
         """Calls the rest of the model on one batch of what `prepare` gave."""
         if not self._between:
-            return self._line.forward(self._model, prepared)
+            return self._keras_api.forward(self._model, prepared)
         with self._part(inputs=self._between, nodes=self._after):
-            return self._line.forward(self._model, prepared)
+            return self._keras_api.forward(self._model, prepared)
 
     def _split(self) -> None:
         ready = {id(tensor): tensor for tensor in self._model.inputs}
@@ -95,10 +95,11 @@ class Preparation:
         for depth in sorted(nodes_by_depth, reverse=True):
             self._before[depth], self._after[depth] = [], []
             for node in nodes_by_depth[depth]:
-                layer, inputs, outputs = self._line.node_parts(node)
+                layer, inputs, outputs = self._keras_api.node_parts(node)
                 if node.is_input:
                     continue
-                if all(id(t) in ready for t in inputs) and _prepares(layer, inputs, self._line):
+                is_ready = all(id(tensor) in ready for tensor in inputs)
+                if is_ready and _prepares(layer, inputs, self._keras_api):
                     self._before[depth].append(node)
                     ready.update((id(tensor), tensor) for tensor in outputs)
                 else:
@@ -117,7 +118,7 @@ class Preparation:
         outputs: list[Any] | None = None,
     ) -> Iterator[None]:
         """Has a call of the model run a part of its graph."""
-        flat_inputs, nested_inputs, flat_outputs, nested_outputs = self._line.graph_attributes
+        flat_inputs, nested_inputs, flat_outputs, nested_outputs = self._keras_api.graph_attributes
         attributes: dict[str, Any] = {"_nodes_by_depth": nodes}
         if inputs is not None:
             attributes.update({flat_inputs: inputs, nested_inputs: inputs})
@@ -132,19 +133,19 @@ class Preparation:
             held.update(before)
 
 
-def _runs_its_graph(model: Any, line: KerasLine) -> bool:
+def _runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
     """Whether nothing but the layers sees the inputs."""
     functional = next((cls for cls in type(model).__mro__ if cls.__name__ == "Functional"), None)
     return functional is not None and not (
         any(overrides(model, name, functional) for name in ("call", "__call__"))
-        or any(overrides(model, name, line.model_class) for name in _SEE_INPUTS)
+        or any(overrides(model, name, keras_api.model_class) for name in _SEE_INPUTS)
     )
 
 
-def _prepares(layer: Any, inputs: list[Any], line: KerasLine) -> bool:
+def _prepares(layer: Any, inputs: list[Any], keras_api: KerasApi) -> bool:
     """Whether a layer computes each row by itself, from nothing else that changes."""
     name = type(layer).__name__
-    if name not in _LAYERS or type(layer) is not getattr(line.layers, name, None):
+    if name not in _LAYERS or type(layer) is not getattr(keras_api.layers, name, None):
         return False
     ranks = {len(tensor.shape) for tensor in inputs}
     if min(ranks, default=0) < 2:  # a vector may be one row of a multi-hot encoding

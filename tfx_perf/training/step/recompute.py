@@ -1,7 +1,7 @@
 """Activations that are computed again in the backward pass instead of being kept.
 
 The idea is that of Chen et al., "Training Deep Nets with Sublinear Memory Cost" (2016). It is
-done here to the traced graph, whatever Keras line or kind of model it comes from: operations of
+done here to the traced graph, whatever Keras API or kind of model it comes from: operations of
 the forward pass without a state are copied, the copies wait until the gradient comes back to
 them, and the backward pass reads the copies. What has a state (variables, seeds, moving averages)
 is not copied, so it happens once, and a mask that is computed again is the same, bit for bit.

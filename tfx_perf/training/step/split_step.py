@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import slices
@@ -34,7 +34,7 @@ class SplitStep:
     def __init__(
         self,
         model: Any,
-        line: KerasLine,
+        keras_api: KerasApi,
         *,
         xla: bool,
         fused_update: bool = False,
@@ -47,7 +47,7 @@ class SplitStep:
 
         Args:
             model: compiled; its `train_step` is Keras' own.
-            line: the model's.
+            keras_api: the model's.
             xla: compile forward and backward pass. The optimizer stays outside, the one
                 placement that is legal under every strategy, because `merge_call` cannot cross
                 a nested `tf.function`.
@@ -58,9 +58,9 @@ class SplitStep:
             shapes: where to note what XLA compiles for; likewise.
             forward: from x to the predictions; None calls the model.
         """
-        self._forward = forward or functools.partial(line.forward, model)
+        self._forward = forward or functools.partial(keras_api.forward, model)
         self._model = model
-        self._line = line
+        self._keras_api = keras_api
         self._xla = xla
         self._fused_update = fused_update
         self._recompute = recompute
@@ -104,7 +104,7 @@ class SplitStep:
 
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
         """Returns gradients and predictions of a batch: what XLA compiles of the step."""
-        x, y, weight = self._line.unpack(batch)
+        x, y, weight = self._keras_api.unpack(batch)
         return self._compute(x, y, weight, None, None)[:2]
 
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
@@ -117,31 +117,31 @@ class SplitStep:
             The results of the metrics, and whether plain `fit` would not have raised an error;
             see `ranges`.
         """
-        x, y, weight = self._line.unpack(batch)
+        x, y, weight = self._keras_api.unpack(batch)
         gradients, y_pred, _, holds = self._compute(x, y, weight, None, None)
         self._apply(gradients)
-        logs = self._line.metrics(self._model, x, y, y_pred, weight)
+        logs = self._keras_api.metrics(self._model, x, y, y_pred, weight)
         return logs, tf.constant(True) if holds is None else holds
 
     def _apply(self, gradients: Gradients) -> None:
-        model, line = self._model, self._line
+        model, keras_api = self._model, self._keras_api
         fused: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
         if self._fused_update:
-            fused = fused_update_lib.fused(model.optimizer, line)
+            fused = fused_update_lib.fused(model.optimizer, keras_api)
         with fused:
-            line.apply(model, gradients)
+            keras_api.apply(model, gradients)
 
     def _forward_backward(
         self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
     ) -> tuple[Gradients, Tensors, Tensors, tf.Tensor | None]:
         """Returns gradients, predictions, their masks, and whether `ranges` hold."""
-        model, line = self._model, self._line
+        model, keras_api = self._model, self._keras_api
         with self.ranges.watched(), tf.GradientTape() as tape:
             y_pred = self._forward(x)
-            loss = line.loss(model, x, y, y_pred, weight, counts_as=counts_as)
+            loss = keras_api.loss(model, x, y, y_pred, weight, counts_as=counts_as)
             if share is not None:
                 loss = loss * tf.cast(share, loss.dtype)
-            loss = line.scaled(model, loss)
+            loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
             return gradients, y_pred, _masks(y_pred), self.ranges.holds
@@ -159,7 +159,7 @@ class SplitStep:
         self, batch: Tensors, share: Any, counts_as: Any
     ) -> tuple[Gradients, Callable[[], Logs]]:
         """Returns the gradients, and what updates the metrics and returns their results."""
-        x, y, weight = self._line.unpack(batch)
+        x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
         gradients, y_pred, masks, holds = self._compute(x, y, weight, share, counts_as)
@@ -167,7 +167,7 @@ class SplitStep:
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
-        return gradients, lambda: self._line.metrics(self._model, x, y, y_pred, weight)
+        return gradients, lambda: self._keras_api.metrics(self._model, x, y, y_pred, weight)
 
     def _one_slice(
         self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor

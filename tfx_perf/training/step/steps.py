@@ -11,7 +11,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api.base_line import KerasLine
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.repetition import repeated
@@ -53,7 +53,7 @@ class Countdown:
 
 def train_step(
     model: Any,
-    line: KerasLine,
+    keras_api: KerasApi,
     *,
     xla: bool,
     fused_update: bool = False,
@@ -68,7 +68,7 @@ def train_step(
     if xla or fused_update or recompute or journal is not None:
         return SplitStep(
             model,
-            line,
+            keras_api,
             xla=xla,
             fused_update=fused_update,
             recompute=recompute,

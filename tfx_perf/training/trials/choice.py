@@ -42,7 +42,7 @@ class TrialProgress(records.Record):
     Attributes:
         began: when, in seconds since 1970 (another process will read it).
         running: the plans that are being tried; those of one traced function together.
-        finished: the outcomes that are final, all of plans that cannot win.
+        finished: the records that are final, all of plans that cannot win.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.progress/1"

@@ -12,8 +12,8 @@ from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT
-from tfx_perf.training.trials import choice, families
-from tfx_perf.training.trials.choice import TrialProgress, TrialRecord
+from tfx_perf.training.trials import families
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed, plain
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
@@ -34,7 +34,7 @@ def by_trials(
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
-) -> choice.PlanChoice:
+) -> PlanChoice:
     """Returns the plan that wins the trials, which run here.
 
     Args:
@@ -48,33 +48,33 @@ def by_trials(
     """
     began = time.perf_counter()
     if not settings.training.trial_budget_seconds:
-        return choice.plain("trials are off")
+        return plain("trials are off")
     reason = obstacle(call, loop)
     if reason:
-        return choice.plain(reason, is_settled=True)
+        return plain(reason, is_settled=True)
     try:
         own = Variant(call, loop)
         loop.prepare()
         keys: dict[DtypePolicy | None, dict[str, str]] = {None: fit_key(call, loop)}
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
-        found = Trials(
+        choice = Trials(
             tried, settings=settings, watch=watch, known=known, stop_when=stop_when
         ).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
-        return choice.failed(errors.in_one_line(error))
+        return failed(errors.in_one_line(error))
     seconds = time.perf_counter() - began
-    return found.model_copy(
+    return choice.model_copy(
         update={
-            "fit": keys[found.plan.precision],
+            "fit": keys[choice.plan.precision],
             "fit_step_count": loop.total_length,
             "trial_time_seconds": seconds,
         }
     )
 
 
-def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.PlanChoice:
+def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
     """Returns a choice that was made before, if it holds for this `fit`, else plain `fit`.
 
     Where the model has grown since, the plan trains it once more, watched by a `SpeedWatch`; the
@@ -83,46 +83,46 @@ def as_given(call: FitCall, loop: Loop, given: choice.PlanChoice) -> choice.Plan
     Args:
         call: the user's `fit`.
         loop: the loop that the plan will be used with.
-        given: found in another process, or in a run before.
+        choice: made in another process, or in a run before.
     """
-    if not given.fit:  # plain fit, because none could be tried
-        return given
+    if not choice.fit:  # plain fit, because none could be tried
+        return choice
     try:
         reason = obstacle(call, loop)
         if not reason:
             if not call.model.built:
-                loop.prepare(given.plan)
+                loop.prepare(choice.plan)
             found = fit_key(call, loop)
-            reason = _mismatch(given.fit, found)
+            reason = _mismatch(choice.fit, found)
     except Exception as error:  # as above
         reason = errors.in_one_line(error)
     if not reason:
-        is_same = _ratio(given.fit, found) <= _SAME_RATIO
-        return given.model_copy(update={"is_settled": given.is_settled and is_same})
-    return choice.plain(reason).model_copy(
-        update={"key": given.key, "trial_time_seconds": given.trial_time_seconds}
+        is_same = _ratio(choice.fit, found) <= _SAME_RATIO
+        return choice.model_copy(update={"is_settled": choice.is_settled and is_same})
+    return plain(reason).model_copy(
+        update={"key": choice.key, "trial_time_seconds": choice.trial_time_seconds}
     )
 
 
 def with_recompute(
-    call: FitCall, loop: Loop, found: choice.PlanChoice, *, settings: PerfConfig
-) -> choice.PlanChoice:
+    call: FitCall, loop: Loop, choice: PlanChoice, *, settings: PerfConfig
+) -> PlanChoice:
     """Returns the choice; plain `fit` only if no activations are to be computed again.
 
     Args:
         call: the user's `fit`.
         loop: the loop that the plan will be used with.
-        found: the choice.
+        choice: of the plan.
         settings: the section `training`.
     """
-    if not settings.training.recompute or not found.plan.is_plain_fit:
-        return found
+    if not settings.training.recompute or not choice.plan.is_plain_fit:
+        return choice
     reason = obstacle(call, loop)
     plan = PLAIN_FIT if reason else families.reference(call.model, loop, settings=settings)
     if plan.is_plain_fit:
-        why = reason or loop.line.splitting_obstacle(call.model)
+        why = reason or loop.keras_api.splitting_obstacle(call.model)
         _LOGGER.warning("training.recompute is not used: %s.", why)
-    return found.model_copy(update={"plan": plan})
+    return choice.model_copy(update={"plan": plan})
 
 
 def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:

@@ -34,7 +34,7 @@ class Contender:
         return statistics.ratio_interval(reference.blocks, self.blocks)
 
     def record(self, reference: "Contender", *, chosen: bool) -> TrialRecord:
-        """Returns the outcome against the reference, which is another contender."""
+        """Returns the record against the reference, which is another contender."""
         speedup = self.speedup_over(reference)
         return TrialRecord(
             plan=self.plan,
@@ -45,7 +45,7 @@ class Contender:
         )
 
     def reference_record(self, reason: str) -> TrialRecord:
-        """Returns the outcome of the reference itself."""
+        """Returns the record of the reference itself."""
         return TrialRecord(
             plan=self.plan, status="reference", reason=reason, **self._measured()
         )

@@ -21,31 +21,31 @@ _MOST_SHARE = 0.01
 _BLOCKS_SECONDS = 3.0
 
 
-def double_batch_time_ratio(call: FitCall, found: PlanChoice) -> statistics.Interval | None:
+def double_batch_time_ratio(call: FitCall, choice: PlanChoice) -> statistics.Interval | None:
     """Returns the time of the plan's step on twice the batch over that on the batch.
 
     Both batches are repeated from memory. The model's variables change.
 
     Args:
         call: the user's `fit`.
-        found: by the trials; its plan is used.
+        choice: what the trials found; its plan is used.
 
     Returns:
         None if it would take more than a hundredth of the training, if the memory may not
         suffice, or if the model does not take such a batch.
     """
     loop = Loop(call)
-    if not _is_worth_it(loop, found):
+    if not _is_worth_it(loop, choice):
         return None
     try:
-        return _measured(call, loop, found)
+        return _measured(call, loop, choice)
     except Exception:  # e.g. a layer that knows the size of the batch
         _LOGGER.info("A batch of twice the size was not measured.", exc_info=True)
         return None
 
 
-def _is_worth_it(loop: Loop, found: PlanChoice) -> bool:
-    trials = [trial for trial in found.trials if trial.plan == found.plan and trial.step_time]
+def _is_worth_it(loop: Loop, choice: PlanChoice) -> bool:
+    trials = [trial for trial in choice.trials if trial.plan == choice.plan and trial.step_time]
     step_time = trials[0].step_time if trials else None
     if not step_time or not loop.total_length:
         return False
@@ -58,7 +58,7 @@ def _is_worth_it(loop: Loop, found: PlanChoice) -> bool:
     )
 
 
-def _measured(call: FitCall, loop: Loop, found: PlanChoice) -> statistics.Interval:
+def _measured(call: FitCall, loop: Loop, choice: PlanChoice) -> statistics.Interval:
     batch = batches.peek(call)
     one = tf.data.Dataset.from_tensors(batch).repeat()
     double = batches.batch_of(one, 2 * batches.batch_size_of(batch))
@@ -69,7 +69,7 @@ def _measured(call: FitCall, loop: Loop, found: PlanChoice) -> statistics.Interv
     blocks: tuple[list[float], list[float]] = [], []
 
     def schedule() -> Schedule:
-        turns = [loop.turn(found.plan, iterator=loop.iterator_over(each)) for each in sets]
+        turns = [loop.turn(choice.plan, iterator=loop.iterator_over(each)) for each in sets]
         for turn in turns:
             yield turn  # traces and compiles
         for _ in range(_ROUNDS):

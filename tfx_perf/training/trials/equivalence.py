@@ -15,7 +15,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.short_trainings import Logs, ShortTrainings
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
 from tfx_perf.training.trials.variant import Precision, Variant
-from tfx_perf.training.trials.yardstick import Outcome, Yardstick, is_loss
+from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
 
 # A narrower type may train the same for a while; this often over the same batches.
 _PASSES = 5
@@ -67,7 +67,7 @@ class EquivalenceCheck:
         self._loss_tolerance = loss_tolerance
         self._allowed = self._hopeless_seconds = 0.0
         self._reference_loss: float | None = None
-        self._outcome: Outcome  # the reference's, from `first_look` on
+        self._expected: TrainedState  # the reference's; from `first_look` on
         self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
         self._trainings = ShortTrainings(variants, data, start=start, limit=limit)
@@ -84,7 +84,7 @@ class EquivalenceCheck:
             self.ran_out_of_time = True
             return None
         self._trainings.step_count = step_count  # all others have as many
-        self._outcome = self._seen(logs).kept()
+        self._expected = self._seen(logs).kept()
         return first
 
     def reference(self, first: Contender) -> Contender:
@@ -178,7 +178,7 @@ class EquivalenceCheck:
         return found
 
     def _compared(self, plan: TrainingPlan, logs: Logs) -> tuple[str | None, str]:
-        """Returns why a plan's outcome is another one, and what is to be said if it is not."""
+        """Returns why a plan's state is another one, and what is to be said if it is not."""
         seen, tolerance = self._seen(logs), self._loss_tolerance
         yardstick = self._rounding
         found = yardstick.exceeded(seen, loss_tolerance=tolerance)
@@ -210,11 +210,11 @@ class EquivalenceCheck:
         }
         variables = variables_of(self._variants[None])
         metrics = [name for name, variable in variables.items() if id(variable) in counting]
-        return Yardstick(self._outcome, metrics=metrics, examples=self._trainings.example_count)
+        return Yardstick(self._expected, metrics=metrics, examples=self._trainings.example_count)
 
-    def _seen(self, logs: Logs) -> Outcome:
-        """Returns the outcome of the training that has just ended; it is not copied."""
-        return Outcome(variables_of(self._variants[None]), logs)
+    def _seen(self, logs: Logs) -> TrainedState:
+        """Returns the state after the training that has just ended; it is not copied."""
+        return TrainedState(variables_of(self._variants[None]), logs)
 
     def _train_reference(self, restore: Callable[[], None]) -> tuple[Contender, Logs]:
         """Runs the reference to the end, from where `restore` leads."""

@@ -51,7 +51,7 @@ def families(
     step_seconds: float,
     precision: DtypePolicy | None = None,
 ) -> tuple[list[Family], list[TrialRecord]]:
-    """Returns the plans to try, by family, and the outcomes of those that cannot be.
+    """Returns the plans to try, by family, and the records of those that cannot be.
 
     Args:
         model: what is to be trained.

@@ -19,7 +19,7 @@ def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
     model, data = call.model, call.arguments["x"]
     strategy = model.distribute_strategy
     return {
-        "keras": loop.line.package,
+        "keras": loop.keras_api.package,
         "element_spec": fingerprint.digest(str(data.element_spec).encode()),
         "batch_size": str(batches.declared_batch_size(call)),
         "parameter_count": str(sum(int(tf.size(weight)) for weight in model.trainable_weights)),

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_line import optimizers
+from tfx_perf.training.keras_api.base_api import optimizers
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.trials.variant import Precision, Variant
 
@@ -90,7 +90,7 @@ class StartingPoint:
 
 def variables_of(variant: Variant) -> dict[str, tf.Variable]:
     """Returns all that a training step may change, by the names that users know."""
-    return _named(variant.loop.line.state(variant.call.model))
+    return _named(variant.loop.keras_api.state(variant.call.model))
 
 
 def _is_number(attribute: Any) -> bool:

@@ -23,7 +23,7 @@ from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialReco
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.turns import Schedule, Turn, elsewhere
+from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import Precision, Variant
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
@@ -53,7 +53,7 @@ class Trials:
                 there, and the loop, which keeps what is compiled, is what will use the plan.
             settings: the sections `training` and `compilation`.
             watch: told before anything is tried that may end the process.
-            known: outcomes of trials that were cut off. What shares a traced function with one
+            known: records of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
             stop_when: asked when nothing but the reference has been run, with its seconds per
                 step, whether to leave it at that.
@@ -133,7 +133,7 @@ class Trials:
 
     def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
-        return turn if plan.precision is None else elsewhere(turn)
+        return turn if plan.precision is None else in_own_thread(turn)
 
     def _check_limit(self) -> float:
         now = time.perf_counter()

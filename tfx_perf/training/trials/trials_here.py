@@ -8,11 +8,11 @@ from tfx_perf.tf_data import independent
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery import generators
-from tfx_perf.training.trials import choice, choosing
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials.choice import PlanChoice, plain
 
 
-def choose(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
+def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before.
 
     Args:
@@ -24,7 +24,7 @@ def choose(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
         return choosing.by_trials(call, loop, settings=settings)  # which says why there are none
     data = independent.independent(call.arguments["x"])
     if data is None:
-        return choice.plain(
+        return plain(
             "the data call Python functions, and trials might take what those give but once",
             is_settled=True,
         )

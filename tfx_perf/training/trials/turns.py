@@ -28,7 +28,7 @@ class Turn:
     steps_per_call: int
 
 
-def elsewhere(turn: Turn) -> Turn:
+def in_own_thread(turn: Turn) -> Turn:
     """Returns the turn, run by a thread of its own.
 
     There the scope that the running `fit` has entered does not hold, so that the model may have
@@ -64,7 +64,7 @@ class Turns:
         self._begin(next(schedule))
 
     def callback(self, callbacks: Any) -> Any:
-        """Returns the callback to give to `fit`; `callbacks` is the Keras line's module."""
+        """Returns the callback to give to `fit`; `callbacks` is the Keras API's module."""
         callback = callbacks.LambdaCallback(on_train_batch_end=self._on_batch_end)
         callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
         return callback

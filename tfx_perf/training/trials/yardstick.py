@@ -34,7 +34,7 @@ Values = Mapping[str, Any]  # variables, read only when they are compared, or ar
 
 
 @dataclasses.dataclass(frozen=True)
-class Outcome:
+class TrainedState:
     """What a short training led to.
 
     Attributes:
@@ -45,15 +45,15 @@ class Outcome:
     values: Values
     logs: Values
 
-    def kept(self) -> "Outcome":
+    def kept(self) -> "TrainedState":
         """Returns a copy on the host, which the next training does not change."""
         values = {name: np.asarray(each.numpy()) for name, each in self.values.items()}
-        return Outcome(values, self.logs)
+        return TrainedState(values, self.logs)
 
 
 @dataclasses.dataclass(frozen=True)
 class Deviation:
-    """The largest difference between two outcomes, held against what is allowed.
+    """The largest difference between two trained states, held against what is allowed.
 
     Attributes:
         name: of the variable, or of the figure in the logs.
@@ -69,7 +69,7 @@ class Deviation:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether the outcome may be the reference's; not if anything is NaN."""
+        """Whether the state may be the reference's; not if anything is NaN."""
         return self.relative <= self.allowed
 
     def __str__(self) -> str:
@@ -80,13 +80,13 @@ class Deviation:
 
 
 class Yardstick:
-    """The reference's outcome, and how far others may lie from it.
+    """The reference's state, and how far others may lie from it.
 
     Attributes:
         is_random: whether that is what chance explains, not rounding alone.
     """
 
-    def __init__(self, reference: Outcome, *, metrics: Iterable[str], examples: int) -> None:
+    def __init__(self, reference: TrainedState, *, metrics: Iterable[str], examples: int) -> None:
         """Has measured nothing yet.
 
         Args:
@@ -111,8 +111,8 @@ class Yardstick:
             if name not in self._metrics
         )
 
-    def allow(self, other: Outcome, *, by_chance: bool = False) -> None:
-        """Allows for an outcome that differs from the reference's by as much as it may.
+    def allow(self, other: TrainedState, *, by_chance: bool = False) -> None:
+        """Allows for a state that differs from the reference's by as much as it may.
 
         Args:
             other: the reference's own, from a start that was changed in the last place.
@@ -129,13 +129,13 @@ class Yardstick:
         ]
         self._typical = float(np.median(shares)) if shares else 0.0
 
-    def repeats(self, other: Outcome) -> bool:
-        """Whether an outcome is the reference's, but for the last places."""
+    def repeats(self, other: TrainedState) -> bool:
+        """Whether a state is the reference's, but for the last places."""
         distances = self._distances(other)
         return all(distance <= self._least(name) for name, distance in distances.items())
 
-    def exceeded(self, other: Outcome, *, loss_tolerance: float) -> Deviation | None:
-        """Returns where an outcome differs most from what is allowed, None if nowhere.
+    def exceeded(self, other: TrainedState, *, loss_tolerance: float) -> Deviation | None:
+        """Returns where a state differs most from what is allowed, None if nowhere.
 
         Args:
             other: what to hold against the reference.
@@ -176,7 +176,7 @@ class Yardstick:
         value = np.abs(np.asarray(self._reference[name], "float64"))
         return float(np.max(value, where=np.isfinite(value), initial=0.0))
 
-    def _distances(self, other: Outcome) -> dict[str, float]:
+    def _distances(self, other: TrainedState) -> dict[str, float]:
         values = dict(_all(other))
         return {
             name: _distance(values.get(name), value) for name, value in self._reference.items()
@@ -203,10 +203,10 @@ def _excess(deviation: Deviation) -> float:
     return deviation.relative / max(deviation.allowed, 1e-300)
 
 
-def _all(outcome: Outcome) -> Iterator[tuple[str, np.ndarray]]:
+def _all(state: TrainedState) -> Iterator[tuple[str, np.ndarray]]:
     """Yields values and logs by name, each read only when it is its turn."""
-    yield from outcome.values.items()
-    yield from ((f"logs[{name!r}]", value) for name, value in outcome.logs.items())
+    yield from state.values.items()
+    yield from ((f"logs[{name!r}]", value) for name, value in state.logs.items())
 
 
 def _epsilon(value: np.ndarray) -> float:

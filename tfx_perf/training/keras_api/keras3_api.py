@@ -1,4 +1,4 @@
-"""Keras3: the KerasLine of Keras 3 on its TensorFlow backend."""
+"""Keras3: the KerasApi of Keras 3 on its TensorFlow backend."""
 
 import contextlib
 import importlib
@@ -10,10 +10,10 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors
-from tfx_perf.training.keras_api.base_line import KerasLine, Tensors
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 
 
-class Keras3(KerasLine):
+class Keras3(KerasApi):
     """Keras 3 on its TensorFlow backend."""
 
     package = "keras"

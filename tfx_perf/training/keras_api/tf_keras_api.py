@@ -1,4 +1,4 @@
-"""TfKeras: the KerasLine of tf_keras, the continuation of Keras 2."""
+"""TfKeras: the KerasApi of tf_keras, the continuation of Keras 2."""
 
 import importlib
 from typing import Any
@@ -7,7 +7,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api.base_line import KerasLine, Tensors, optimizers
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, optimizers
 from tfx_perf.training.keras_api.overriding import is_of_package
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
@@ -21,7 +21,7 @@ _GRADIENT_METHODS = (
 )
 
 
-class TfKeras(KerasLine):
+class TfKeras(KerasApi):
     """tf_keras, the continuation of Keras 2."""
 
     package = "tf_keras"

@@ -1,4 +1,4 @@
-"""Strings as numbers into a list of the distinct ones.
+"""Dictionary encoding: strings as numbers into a list of the distinct ones.
 
 A string tensor takes 24 bytes a value, and more for those over 22 characters, wherever it is in
 memory; a number takes 4, and lies with those of other columns (see `packing`).
@@ -11,7 +11,7 @@ _TELLING_COUNT = 16384  # values, of which one can tell whether they repeat them
 _MAX_DISTINCT_SHARE = 0.25
 
 
-class Dictionary:
+class DictionaryEncoding:
     """The distinct strings of a column, whose pieces come one after another."""
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""KerasLine: what differs between Keras 3 and tf_keras, behind one interface."""
+"""KerasApi: what differs between Keras 3 and tf_keras, behind one interface."""
 
 import abc
 import contextlib
@@ -17,7 +17,7 @@ from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs
 
-# Reductions of a loss, in both lines, that divide its sum by the number of rows.
+# Reductions of a loss, in both APIs, that divide its sum by the number of rows.
 _MEANS = ("auto", "mean", "sum_over_batch_size")
 _METRICS_METHODS = ("compute_metrics", "get_metrics_result")
 
@@ -28,11 +28,11 @@ def optimizers(model: Any) -> list[Any]:
     return [model.optimizer] if inner is None else [model.optimizer, inner]
 
 
-class KerasLine(abc.ABC):
-    """One of the two Keras lines, as seen by the training loop.
+class KerasApi(abc.ABC):
+    """One of the two Keras APIs, as seen by the training loop.
 
     Attributes:
-        package: the line's top-level module, `keras` or `tf_keras`.
+        package: the API's top-level module, `keras` or `tf_keras`.
         overcounts: whether `fit` counts a short call at the end of an epoch as a full one.
         reduction: how the logs of several replicas become one.
         graph_attributes: where a functional model keeps its inputs, flat and nested, and its
@@ -48,22 +48,22 @@ class KerasLine(abc.ABC):
 
     @property
     def backend(self) -> str:
-        """What the line computes with."""
+        """What the API computes with."""
         return importlib.import_module(self.package).backend.backend()
 
     @property
     def callbacks(self) -> Any:
-        """The line's `callbacks` module."""
+        """The API's `callbacks` module."""
         return importlib.import_module(f"{self.package}.callbacks")
 
     @property
     def layers(self) -> Any:
-        """The line's `layers` module."""
+        """The API's `layers` module."""
         return importlib.import_module(f"{self.package}.layers")
 
     @property
     def model_class(self) -> type:
-        """The line's `Model`."""
+        """The API's `Model`."""
         return importlib.import_module(self.package).Model
 
     def overrides_train_step(self, model: Any) -> bool:
@@ -81,7 +81,7 @@ class KerasLine(abc.ABC):
     def splitting_obstacle(self, model: Any) -> str | None:
         """Returns why a training step cannot be taken apart, None if it can.
 
-        What `forward`, `loss`, `scaled`, `metrics` and `apply` do is what the line's own
+        What `forward`, `loss`, `scaled`, `metrics` and `apply` do is what the API's own
         `train_step` does, call for call; what they pass by must not be the user's own.
 
         Args:
