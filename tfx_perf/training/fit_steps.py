@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.recovery.blow_up import NumericsCheck
-from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
+from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapper
 from tfx_perf.training.step.steps import Countdown
 from tfx_perf.training.train_functions import TrainFunctions
 
@@ -57,7 +57,7 @@ class KerasSteps:
         return self._traced.used_variables()
 
 
-class CallLengths(Wrapper):
+class CallLengths(StepRunnerWrapper):
     """Says how many steps the calls of a `fit` have.
 
     A callback may have it stop before the first call: Keras then runs one of the user's length.
@@ -93,7 +93,7 @@ class CallLengths(Wrapper):
         return self._countdown.take(self._users_steps_per_call if stops else self._steps_per_call)
 
 
-class OpenEpochs(Wrapper):
+class OpenEpochs(StepRunnerWrapper):
     """Has the first call of an epoch return logs if the data end in it: Keras needs some.
 
     It is the next call that ends the epoch.
