@@ -10,6 +10,8 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
+from tfx_perf.input import candidates
+from tfx_perf.settings import gate_defaults
 
 _ROOT = pathlib.Path(__file__).parent.parent
 _README = (_ROOT / "README.md").read_text()
@@ -74,3 +76,13 @@ def test_metrics_page_lists_the_catalogue() -> None:
         (item.key, item.unit, item.direction.value, item.description)
         for item in metrics.CATALOGUE.values()
     ]
+
+
+def test_pages_have_a_row_for_each_candidate_and_default_rule() -> None:
+    names = {*candidates.CANDIDATES} - {"default"}
+    names |= {f"+{kind.kind}" for kind in candidates.REFINEMENTS}
+    for page, keys in (("input", names), ("gate", gate_defaults.RULES)):
+        text = (_ROOT / "docs" / f"{page}.md").read_text()
+        rows = re.findall(r"^\| (`.+?) \|", text, re.MULTILINE)
+        named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+        assert set(keys) <= named, f"docs/{page}.md has no row for {set(keys) - named}"

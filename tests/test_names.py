@@ -17,7 +17,7 @@ from tfx_perf.config import PerfConfig
 
 ROOT = pathlib.Path(__file__).parent.parent
 SOURCES = ("benchmarks", "components", "kubeflow", "pipelines", "templates", "tfx_perf")
-PAGES = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("templates/**/*.md"),
+PAGES = [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("templates/**/*.md"),
          *ROOT.glob("tfx_perf/**/*.md")]  # fmt: skip
 
 _NAME = re.compile(r"(?<![\w/.-])tfx_perf(?:\.[A-Za-z_]\w*)+(?![\w/])")

@@ -38,6 +38,14 @@ class Interval(records.Record):
     high: float
     sample_count: int | None = None
 
+    def surely_above(self, value: float) -> bool:
+        """Whether all of the interval is above a value, as a decision needs it."""
+        return self.low > value
+
+    def surely_below(self, value: float) -> bool:
+        """Whether all of the interval is below a value."""
+        return self.high < value
+
     @property
     def name(self) -> str:
         """What may be called so between `low` and `high`, of one sample a round.

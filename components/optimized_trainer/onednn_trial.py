@@ -114,7 +114,7 @@ def _judged(
     if not difference <= allowed:  # also if it is NaN
         status = "different"
         reason = f"loss differs by {difference:.1%} from {PLAIN_FIT}'s, allowed {allowed:.1%}"
-    elif ratio.low > 1 + settings.margin:
+    elif ratio.surely_above(1 + settings.margin):
         status = "chosen"
     without = TrialRecord(
         plan=PLAIN_FIT,

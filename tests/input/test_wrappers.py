@@ -17,10 +17,11 @@ pytestmark = pytest.mark.one_case
 
 AMPLE = Limits(memory_bytes=2**30)
 OURS = [name for name in candidates.CANDIDATES if name != "default"]
+# A projection needs features that are unused, and a device an accelerator.
+ALONE = [kind for kind in candidates.REFINEMENTS
+         if kind not in (candidates.Projection, candidates.DevicePrefetch)]  # fmt: skip
 EVERYWHERE = [
-    *(f"{base}+{kind}" for base, kind in itertools.product(
-        [*OURS, "default"], ["own_threads", "deep_prefetch"]
-    )),
+    *(f"{base}+{each.kind}" for base, each in itertools.product([*OURS, "default"], ALONE)),
     *(f"{base}+projection" for base in OURS),
     "columns+projection+own_threads+deep_prefetch",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ import pytest
 from drawn import texts
 
 from tfx_perf import metrics
+from tfx_perf.gate import validity
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -157,6 +158,31 @@ def test_figures_are_derived_from_what_was_measured():
         for key, metric in metrics.CATALOGUE.items()
         if metric.component == "OptimizedTrainer"
     }
+
+
+def changed_by(**fields):
+    """Returns the figures that differ with other fields."""
+    before = record(executed_flops_per_step=1000).figures()
+    after = record(executed_flops_per_step=1000, **fields).figures()
+    return {key for key in before if before[key] != after[key]}
+
+
+def test_figures_made_of_the_mean_step_time_are_known_to_be():
+    """So a new one needs a line in the set, or the gate does not see how uncertain it is."""
+    made = changed_by(mean_step_time_seconds=0.5)
+    assert made | {"cost_per_million_examples"} == metrics.OF_MEAN_STEP_TIME
+
+
+def test_figures_of_the_steps_are_known_to_need_enough_of_them():
+    made = changed_by(
+        mean_step_time_seconds=0.5,
+        step_time=Interval(value=0.5, low=0.4, high=0.6),
+        step_time_p90_seconds=0.6,
+        step_time_p99_seconds=0.7,
+    )
+    neither = metrics.Direction.NONE
+    better = {key for key in made if metrics.CATALOGUE[key].direction is not neither}
+    assert better | {"cost_per_million_examples"} == validity._PER_STEP
 
 
 def test_the_start_and_xla_have_tables_of_their_own():

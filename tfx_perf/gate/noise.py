@@ -28,7 +28,7 @@ _ONCE = frozenset(
         "setup_time_seconds", "time_to_first_step_seconds", "compile_time_seconds",
         "fit_time_seconds", "garbage_collection_seconds", "checkpoint_time_seconds",
         "input_preparation_seconds", "step_time_p90_seconds", "step_time_p99_seconds",
-        "input_wait_ratio", "compile_share_ratio",
+        "trace_time_seconds", "first_batch_seconds", "input_wait_ratio", "compile_share_ratio",
     )
 )  # fmt: skip
 

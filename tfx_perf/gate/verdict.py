@@ -9,6 +9,7 @@ from tfx_perf.gate import (
     decided_level,
     drift,
     holm_bonferroni,
+    input_wait,
     limits,
     mean_step,
     noise,
@@ -100,6 +101,7 @@ def evaluate(
         else (rule, item)
         for rule, item in found
     ]
+    found = [(rule, input_wait.of_shorter_steps(item, changes)) for rule, item in found]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS

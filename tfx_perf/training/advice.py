@@ -68,7 +68,7 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             "them more steps can be run in a call.",
         )
     double = record.double_batch_time_ratio
-    if double is not None and double.high < _CHEAP_DOUBLE:
+    if double is not None and double.surely_below(_CHEAP_DOUBLE):
         yield (
             "small_batch",
             f"A step on twice the batch takes only {double.value:.2f} times as long (95 % interval "

@@ -37,7 +37,9 @@ def is_decided(samples: measure.Samples) -> bool:
         (statistics.ratio_interval(measure.rates(own), default) for own in samples.values()),
         key=lambda interval: interval.value,
     )
-    return len(intervals) == 1 or intervals[-1].low > max(item.high for item in intervals[:-1])
+    return len(intervals) == 1 or intervals[-1].surely_above(
+        max(item.high for item in intervals[:-1])
+    )
 
 
 def best_of(
@@ -49,7 +51,9 @@ def best_of(
     leaves the most to the training.
     """
     faster = [
-        (item.ratio, item) for item in outcomes if item.ratio and item.ratio.low > 1 + margin
+        (item.ratio, item)
+        for item in outcomes
+        if item.ratio and item.ratio.surely_above(1 + margin)
     ]
     if not faster:
         return None
@@ -132,7 +136,7 @@ def improvement(
         name: statistics.ratio_interval(measure.rates(samples[name]), reference)
         for name in variants
     }
-    surely = {name: ratio.value for name, ratio in ratios.items() if ratio.low > 1 + margin}
+    surely = {name: ratio.value for name, ratio in ratios.items() if ratio.surely_above(1 + margin)}
     return max(surely, key=lambda name: surely[name], default=None)
 
 
@@ -148,10 +152,10 @@ def verdict(final: final_lib.FinalComparison, *, margin: float) -> tuple[str, st
         f"{final.ratio.value:.3g} times as fast as TFXIO's default {where} "
         f"({final.ratio.spread})"
     )
-    is_beyond_doubt = final.rounds > 1 and final.ratio.low > measure.BEYOND_DOUBT
+    is_beyond_doubt = final.rounds > 1 and final.ratio.surely_above(measure.BEYOND_DOUBT)
     if final.rounds < measure.MIN_ROUNDS and not is_beyond_doubt:
         return record_lib.DEFAULT, too_few_rounds(final.rounds)
-    if final.ratio.low > 1 + margin:
+    if final.ratio.surely_above(1 + margin):
         return final.candidate, f"{final.candidate} is {figures}."
     return record_lib.DEFAULT, (
         f"{final.candidate} was {figures}: not above 1 by the margin of {margin:.0%}, so the "
@@ -177,7 +181,7 @@ def _judged(
         reason = f"{chosen} is faster"
     elif not outcome.ratio:
         reason = "not measured: the time was up"
-    elif outcome.ratio.low <= 1 + margin:
+    elif not outcome.ratio.surely_above(1 + margin):
         reason = "not faster than the default beyond the margin"
     elif chosen == record_lib.DEFAULT:
         reason = "faster alone, but not proven in the last comparison"

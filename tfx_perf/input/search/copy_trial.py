@@ -126,7 +126,7 @@ def try_copy(
     ratio = statistics.ratio_interval(measure.rates(samples["copies"]), rates)
     copy_seconds = sample.copy_seconds / share
     payback_epochs = None
-    if len(rates) >= measure.MIN_ROUNDS and ratio.low > 1:
+    if len(rates) >= measure.MIN_ROUNDS and ratio.surely_above(1):
         example_count = sample.example_count / share
         epoch_seconds = example_count / statistics.median_interval(rates).value
         payback_epochs = copy_seconds / (epoch_seconds * (1 - 1 / ratio.value))

@@ -103,7 +103,7 @@ class SpeedWatch(StepRunnerWrapper):
     def _judge(self) -> None:
         planned, plain = self._turns[True], self._turns[False]
         ratio = statistics.ratio_interval(planned, plain)
-        if ratio.low <= 1 + self._margin:
+        if not ratio.surely_above(1 + self._margin):
             self._promised_seconds = _NEW_PROMISE * float(np.median(planned))
             return
         times = [formatting.format_seconds(float(np.median(own))) for own in (planned, plain)]

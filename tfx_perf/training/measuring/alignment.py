@@ -41,7 +41,7 @@ def misalignments(
     found = []
     for product, aligned in large[:_MOST_PRODUCTS]:
         gain = _gain(product, aligned, make_timer, deadline)
-        if gain is not None and gain.low > _LEAST_GAIN:
+        if gain is not None and gain.surely_above(_LEAST_GAIN):
             found.append(
                 Misalignment(
                     layer=product.layer, product=str(product), aligned=str(aligned), gain=gain

@@ -201,7 +201,7 @@ class Trials:
             return None
         best = min(others, key=lambda contender: np.median(contender.blocks))
         margin = self._settings.training.margin
-        return best if best.speedup_over(reference).low > 1.0 + margin else None
+        return best if best.speedup_over(reference).surely_above(1.0 + margin) else None
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:

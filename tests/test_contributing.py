@@ -1,0 +1,96 @@
+"""The code in CONTRIBUTING.md does what the page says."""
+
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+_ROOT = pathlib.Path(__file__).parent.parent
+_PAGE = (_ROOT / "CONTRIBUTING.md").read_text()
+_CANDIDATE, _OPTIMIZATION = re.findall(r"^```python\n(.*?)^```", _PAGE, re.DOTALL | re.MULTILINE)
+
+
+def test_the_candidate_goes_around_another_and_keeps_its_examples(monkeypatch, tmp_path):
+    import tensorflow as tf
+
+    from tfx_perf.input import candidates, source
+    from tfx_perf.input.limits import Limits
+
+    path = tmp_path / "records"
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for number in range(7):
+            writer.write(bytes([number]))
+    found = source.RecordSource(
+        file_patterns=(str(path),),
+        default_factory=lambda patterns, options, schema: tf.data.TFRecordDataset(patterns),
+        options=None,
+    )
+    names: dict = {}
+    exec(_CANDIDATE, names)  # noqa: S102
+    kind = names["WarmStart"]
+    monkeypatch.setitem(candidates.WRAPPERS, kind.kind, kind)
+    candidate = candidates.make("default+warm_start")
+    dataset = candidate.build(found, limits=Limits(memory_bytes=2**20))
+    assert dataset.options().experimental_warm_start
+    assert list(dataset.as_numpy_iterator()) == [bytes([number]) for number in range(7)]
+    assert candidate.description.startswith(candidate.inner.description)
+
+
+_USE = """
+import gc, json, sys
+from tfx_perf.training.optimizations import OPTIMIZATIONS
+
+exec(sys.stdin.read())
+OPTIMIZATIONS[Uncollected.name] = one = Uncollected()  # before the plan is imported, which reads it
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+
+class Runner:
+    def run(self, iterator, steps):
+        if iterator is None:
+            raise EOFError
+        return gc.isenabled(), steps
+
+base = TrainingPlan(steps_per_call=5)
+(plan,) = one.plans(None, base)
+around = one.around(Runner(), plan, None)
+found = {"plan": str(plan), "is_off": not PLAIN_FIT.uncollected, "run": around.run("data", 5)}
+try:
+    around.run(None, 5)
+except EOFError:
+    found["is_enabled_after_an_error"] = gc.isenabled()
+gc.disable()
+found["obstacle"] = one.obstacle(None)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def used():
+    """What the optimization does, in a process of its own, where it is there before the plan."""
+    child = subprocess.run(
+        [sys.executable, "-c", _USE], input=_OPTIMIZATION, cwd=_ROOT, capture_output=True,
+        text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert child.returncode == 0, child.stderr[-3000:]
+    return json.loads(child.stdout.splitlines()[-1])
+
+
+def test_the_optimization_is_a_field_of_the_plan_that_it_proposes(used):
+    assert used["is_off"]
+    assert used["plan"] == "5 steps per call, uncollected"
+
+
+def test_the_optimization_keeps_the_collector_off_for_as_long_as_a_call_takes(used):
+    assert used["run"] == [False, 5]
+    assert used["is_enabled_after_an_error"]
+    assert "switched the collector off" in used["obstacle"]
+
+
+def test_the_table_names_files_that_are_there():
+    rows = re.findall(r"^\| an? .*? \| (.*?) \| \d+ \| \d+ \|$", _PAGE, re.MULTILINE)
+    assert len(rows) == 8
+    for path in re.findall(r"`((?:tfx_perf|docs)/[^`]+)`", " ".join(rows)):
+        assert (_ROOT / path).exists(), path
