@@ -35,9 +35,9 @@ class SkipWaits(Optimization):
         return [base.model_copy(update={self.name: True})]
 
     def around(self, runner, plan, functions):
-        from tfx_perf.training.step.step_runner import Wrapper
+        from tfx_perf.training.step.step_runner import StepRunnerWrapper
 
-        class WithoutWaits(Wrapper):
+        class WithoutWaits(StepRunnerWrapper):
             def run(_, iterator, steps):
                 self.is_running = True
                 logs = runner.run(iterator, steps)

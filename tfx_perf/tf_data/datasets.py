@@ -106,7 +106,7 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stage:
+class Ancestor:
     """One of the datasets that a dataset was made of.
 
     Attributes:
@@ -120,8 +120,8 @@ class Stage:
     functions: list[Callable[..., Any]]
 
 
-def stages(dataset: tf.data.Dataset) -> list[Stage]:
-    """Returns what decides which elements a dataset has and in what order, the last stage first.
+def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
+    """Returns what decides which elements a dataset has and in what order, the last one first.
 
     Not how early or on how many threads they are made; nor what files or tables hold.
     """
@@ -133,7 +133,7 @@ def stages(dataset: tf.data.Dataset) -> list[Stage]:
         wrapped: list[Any] = (getattr(each, "_functions", None) or list)()
         functions = [function._func for function in wrapped if hasattr(function, "_func")]
         name = type(each).__name__.replace("Parallel", "")
-        found.append(Stage(name, [int(n) for n in sizes if n is not None], functions))
+        found.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
     return found
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.training.keras_api.base_api import Function
-from tfx_perf.training.recovery.blow_up import Examination
-from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
+from tfx_perf.training.recovery.blow_up import NumericsCheck
+from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapper
 from tfx_perf.training.step.steps import Countdown
 from tfx_perf.training.train_functions import TrainFunctions
 
@@ -20,14 +20,14 @@ class KerasSteps:
         functions: TrainFunctions,
         countdown: Countdown,
         *,
-        examination: Examination | None,
+        numerics_check: NumericsCheck | None,
     ) -> None:
         """Prepares a run.
 
         Args:
             functions: the model's.
             countdown: of the epoch.
-            examination: looks into the steps; None if nobody does.
+            numerics_check: looks into the steps; None if nobody does.
         """
         self._steps_per_call = functions.users_steps_per_call
         self._countdown = countdown
@@ -36,7 +36,9 @@ class KerasSteps:
         def own(iterator: Any) -> Logs:  # made anew if a callback asks for it
             return functions.keras[0](iterator)
 
-        self._run = examination.around(own) if examination else lambda iterator, _: own(iterator)
+        self._run = (
+            numerics_check.around(own) if numerics_check else lambda iterator, _: own(iterator)
+        )
 
     def run(self, iterator: Any, steps: int) -> Logs:
         """Runs one call, which has its steps whatever is wanted."""
@@ -55,7 +57,7 @@ class KerasSteps:
         return self._traced.used_variables()
 
 
-class CallLengths(Wrapper):
+class CallLengths(StepRunnerWrapper):
     """Says how many steps the calls of a `fit` have.
 
     A callback may have it stop before the first call: Keras then runs one of the user's length.
@@ -91,7 +93,7 @@ class CallLengths(Wrapper):
         return self._countdown.take(self._users_steps_per_call if stops else self._steps_per_call)
 
 
-class OpenEpochs(Wrapper):
+class OpenEpochs(StepRunnerWrapper):
     """Has the first call of an epoch return logs if the data end in it: Keras needs some.
 
     It is the next call that ends the epoch.

@@ -19,7 +19,7 @@ from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, tra
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery.blow_up import Examination
+from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step.oom_guard import OomGuard
@@ -137,7 +137,7 @@ class Loop:
         plan: TrainingPlan,
         *,
         guard: Guard | None = None,
-        examination: Examination | None = None,
+        numerics_check: NumericsCheck | None = None,
         promise: Promise | None = None,
         data: tf.data.Dataset | None = None,
     ) -> tuple[Any, StepTimer]:
@@ -146,7 +146,7 @@ class Loop:
         Args:
             plan: how to run the steps.
             guard: saves and watches the training.
-            examination: looks into the steps, if the plan is plain `fit` and there is a guard.
+            numerics_check: looks into the steps, if the plan is plain `fit` and there is a guard.
             promise: what the plan must keep; None if nothing is known.
             data: what to train on in the place of the user's, which have been read from.
 
@@ -168,7 +168,7 @@ class Loop:
                 overrides,
                 survives_oom=True,
                 guard=guard,
-                examination=examination,
+                numerics_check=numerics_check,
                 promise=promise,
             )
 
@@ -241,7 +241,7 @@ class Loop:
         stop_when: Callable[[StepTimer], bool] = lambda timer: False,
         survives_oom: bool = False,
         guard: Guard | None = None,
-        examination: Examination | None = None,
+        numerics_check: NumericsCheck | None = None,
         promise: Promise | None = None,
     ) -> tuple[Any, StepTimer]:
         """Runs `fit` with a plan; returns its History and the timer."""
@@ -252,7 +252,7 @@ class Loop:
             arguments,
             survives_oom=survives_oom,
             guard=guard,
-            examination=examination,
+            numerics_check=numerics_check,
             promise=promise,
             timer=timer,
             stop_when=stop_when,
@@ -275,7 +275,7 @@ class Loop:
         *,
         survives_oom: bool,
         guard: Guard | None,
-        examination: Examination | None,
+        numerics_check: NumericsCheck | None,
         promise: Promise | None,
         timer: StepTimer,
         stop_when: Callable[[StepTimer], bool],
@@ -284,7 +284,7 @@ class Loop:
         functions, countdown = self._functions, self._epochs.training
         users_steps = self.users_steps_per_call
         if plan.is_plain_fit:
-            runner: StepRunner = KerasSteps(functions, countdown, examination=examination)
+            runner: StepRunner = KerasSteps(functions, countdown, numerics_check=numerics_check)
         else:
             runner = steps = functions.stepwise(plan)
             if survives_oom and steps.journal is not None:

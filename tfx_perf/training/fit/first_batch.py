@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import iterator_ops
 
-from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
+from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapper
 
 
 class FirstBatch:
@@ -61,7 +61,7 @@ class FirstBatch:
         return inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
 
 
-class _Noting(Wrapper):
+class _Noting(StepRunnerWrapper):
     """One run of which the first batch is noted."""
 
     def __init__(self, inner: StepRunner, first: FirstBatch, *, whole: int) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf import formatting, statistics
 from tfx_perf.training.fit.timer import wait_for
-from tfx_perf.training.step.step_runner import Logs, StepRunner, Wrapper
+from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapper
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ class Promise:
     margin: float
 
 
-class SpeedWatch(Wrapper):
+class SpeedWatch(StepRunnerWrapper):
     """Runs the steps of a plan as long as it keeps what the trials promised.
 
     Where its steps take longer than plain `fit`'s did in the trials, the next calls are made in

@@ -71,7 +71,7 @@ class BadTensor:
         return _REMEDIES.get(self.kind, _REMEDY)
 
 
-class Examination:
+class NumericsCheck:
     """Trains as plain `fit` would, and looks at every tensor of the steps that may be to blame.
 
     Attributes:
@@ -86,7 +86,7 @@ class Examination:
         blow_up: BlowUp,
         steps_done: Callable[[], int],
     ) -> None:
-        """Prepares the examination.
+        """Prepares the check.
 
         Args:
             model: in a state that was still good.

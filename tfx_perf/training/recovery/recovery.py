@@ -20,7 +20,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import attempts, training_fingerprint
-from tfx_perf.training.recovery.blow_up import BlowUp, Examination
+from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.guard import Guard
@@ -171,7 +171,7 @@ class Recovery:
                     raise
                 better = plan.safer if trials_left else None
                 if better is None:
-                    return self._examined(blow_up, guard, plan)
+                    return self._checked(blow_up, guard, plan)
                 what = str(blow_up)
             except Exception as error:
                 # A callback's, an evaluation's, Keras' own are none of the plan's.
@@ -333,7 +333,7 @@ class Recovery:
                 )
         return None
 
-    def _examined(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> FitResult:
+    def _checked(self, blow_up: BlowUp, guard: Guard, plan: TrainingPlan) -> FitResult:
         """Trains again from the last good state, step by step where it had blown up.
 
         Returns:
@@ -348,15 +348,15 @@ class Recovery:
         where = f"{blow_up.what} in one of the steps {blow_up.first_step} to {blow_up.last_step}"
         remedy = "Lower the learning rate or clip the gradients (clipnorm of the optimizer)."
         again = self._guard(plan.plain)
-        examination = Examination(
+        numerics_check = NumericsCheck(
             self._call.model, self._loop.keras_api, blow_up=blow_up, steps_done=lambda: again.step
         )
         try:
             history, timer = self._loop.fit(
-                plan.plain, guard=again, examination=examination, data=self._data
+                plan.plain, guard=again, numerics_check=numerics_check, data=self._data
             )
         except BlowUp as found:
-            where, bad = f"{found.what} in step {found.last_step}", examination.found
+            where, bad = f"{found.what} in step {found.last_step}", numerics_check.found
             if bad is not None:
                 where = f"NaN or Inf in step {bad.step}, first in {bad}"
                 remedy = bad.remedy

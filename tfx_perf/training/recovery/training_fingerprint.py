@@ -42,9 +42,9 @@ def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
     if config is None:  # of a schedule in it, say, users did not write one
         config = _plain_attributes(model.optimizer)
-    stages = [
-        [stage.name, stage.sizes, *map(found.of, stage.functions)]
-        for stage in datasets.stages(arguments["x"])
+    ancestors = [
+        [ancestor.name, ancestor.sizes, *map(found.of, ancestor.functions)]
+        for ancestor in datasets.ancestors(arguments["x"])
     ]
     parts = {
         **{f"optimizer {name}": value for name, value in config.items() if name != "name"},
@@ -52,7 +52,7 @@ def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
         "learning rate": found.of(getattr(model.optimizer, "_learning_rate", None)),
         **{name: found.of(compiled.get(name)) for name in _AS_COMPILED},
         "class_weight": found.of(arguments["class_weight"]),
-        "data": stages,
+        "data": ancestors,
         "model": [found.of(model), *map(found.of, loop.keras_api.all_layers(model))],
     }
     names = _numbered(parts)

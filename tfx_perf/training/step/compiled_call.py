@@ -22,7 +22,7 @@ from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
-from tfx_perf.training.step.step_runner import StepRunner, Wrapper
+from tfx_perf.training.step.step_runner import StepRunner, StepRunnerWrapper
 
 Logs = dict[str, Any]
 Parts = list[tf.Tensor]  # of a batch
@@ -260,7 +260,7 @@ class CompiledCall:
         )
 
 
-class _CompiledSteps(Wrapper):
+class _CompiledSteps(StepRunnerWrapper):
     """One run of a `CompiledCall`."""
 
     def __init__(

@@ -12,7 +12,7 @@ from tfx_perf.formatting import format_bytes
 from tfx_perf.memory import breakdown, peak
 from tfx_perf.tf_data.datasets import row_count
 from tfx_perf.training.measuring import meters
-from tfx_perf.training.step.step_runner import Logs, Wrapper
+from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper
 from tfx_perf.training.step.traced_steps import TracedSteps
 
 _LOGGER = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class _Peaks:
         return 0 < 2 * info["peak"] - info["current"] <= self.highest
 
 
-class OomGuard(Wrapper):
+class OomGuard(StepRunnerWrapper):
     """Has steps survive `ResourceExhaustedError`.
 
     The batch of the step that failed is run again with twice as many micro-batches, if need be

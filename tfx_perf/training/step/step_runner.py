@@ -32,7 +32,7 @@ class StepRunner(Protocol):
         """Returns the variables that the steps read or write; none before `trace`."""
 
 
-class Wrapper:
+class StepRunnerWrapper:
     """Stands around another runner; a subclass changes how that runs its steps.
 
     Attributes:
