@@ -37,7 +37,7 @@ def model_with(loss, keras):
 def function_and_iterator(plan, loss, keras):
     """Returns a plan's function for a model with all its variables, not yet traced."""
     data = model_cases.regression()
-    function = Loop(captured(model_with(loss, keras), data)).functions.set_to(plan)
+    function = Loop(captured(model_with(loss, keras), data)).functions.of(plan)
     loss.count = 0
     return function, iter(data)
 
@@ -56,7 +56,7 @@ def test_a_step_that_makes_variables_is_traced_once_more(keras):
     loss = CountingLoss()
     data = model_cases.regression()
     call = interception.capture_fit(lambda: model_with(loss, keras).fit(data, verbose=0))
-    function = Loop(call).functions.set_to(STEPWISE)
+    function = Loop(call).functions.of(STEPWISE)
     function.trace(iter(data))
     assert loss.count == 2
 
@@ -75,7 +75,7 @@ def test_an_evaluation_step_is_traced_once(keras):
     data = model_cases.regression()
     call = captured(model_with(loss, keras), data, epochs=1, validation_data=data)
     loop = Loop(call)
-    loop.functions.set_to(STEPWISE).trace(iter(data))
+    loop.functions.of(STEPWISE).trace(iter(data))
     loss.count = 0
     loop.fit(STEPWISE)
     assert loss.count == 1
