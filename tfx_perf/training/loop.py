@@ -283,6 +283,8 @@ class Loop:
         """Returns the train function for `fit`: what comes later stands around what is before."""
         functions, countdown = self._functions, self._epochs.training
         users_steps = self.users_steps_per_call
+        if plan.is_plain_fit and guard is None:
+            return timer.around(functions.keras[0], model=self._model, stop_when=stop_when)
         if plan.is_plain_fit:
             runner: StepRunner = KerasSteps(functions, countdown, numerics_check=numerics_check)
         else:
@@ -306,10 +308,7 @@ class Loop:
         if self._replica_count == 1:
             whole = users_steps if plan.is_plain_fit else 1
             runner = self.first_batch.around(runner, whole=whole)
-        if guard is not None:
-            train = guard.around(runner)
-        else:
-            train = functions.keras[0] if plan.is_plain_fit else train_function(runner)
+        train = train_function(runner) if guard is None else guard.around(runner)
         return timer.around(train, model=self._model, stop_when=stop_when)
 
     def _arguments(

@@ -10,7 +10,7 @@ from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapp
 
 
 class FirstBatch:
-    """Notes the first batch of a training on its way to the first step.
+    """The first batch of a training, noted on its way to the first step.
 
     Reading the user's data for it once more would change what a seeded shuffle gives afterwards,
     and take examples from a stream that has each but once.
@@ -18,13 +18,14 @@ class FirstBatch:
     Attributes:
         batch: an element of the training data; None before, and where it cannot be noted.
         seconds: what it took to come; None likewise.
+        is_over: whether the first steps have begun.
     """
 
     def __init__(self) -> None:
         """Has no batch yet."""
         self.batch: Any = None
         self.seconds: float | None = None
-        self._is_over = False
+        self.is_over = False
 
     def around(self, inner: StepRunner, *, whole: int = 1) -> StepRunner:
         """Returns what runs the same steps, the first ones on batches that have been noted.
@@ -34,31 +35,6 @@ class FirstBatch:
             whole: how many steps `inner` takes at the least in one go.
         """
         return _Noting(inner, self, whole=whole)
-
-    def run(self, iterator: Any, steps: int, *, inner: StepRunner, whole: int) -> Logs:
-        """Runs steps; see `around`."""
-        if self._is_over:
-            return inner.run(iterator, steps)
-        self._is_over = True
-        if not isinstance(iterator, iterator_ops.OwnedIterator):
-            return inner.run(iterator, steps)
-        taken: list[Any] = []
-        spec = iterator.element_spec
-        try:  # first of all: not every structure can be given back
-            held = tf.data.Dataset.from_generator(lambda: iter(taken), output_signature=spec)
-        except (TypeError, ValueError):
-            return inner.run(iterator, steps)
-        began = time.perf_counter()
-        for batch in iterator:
-            self.seconds = self.seconds or time.perf_counter() - began
-            taken.append(batch)
-            if len(taken) == whole:
-                break
-        if not taken:
-            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-        self.batch = taken[0]
-        logs = inner.run(iter(held), len(taken))
-        return inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
 
 
 class _Noting(StepRunnerWrapper):
@@ -70,4 +46,26 @@ class _Noting(StepRunnerWrapper):
         self._whole = whole
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        return self._first.run(iterator, steps, inner=self.inner, whole=self._whole)
+        first = self._first
+        if first.is_over:
+            return self.inner.run(iterator, steps)
+        first.is_over = True
+        if not isinstance(iterator, iterator_ops.OwnedIterator):
+            return self.inner.run(iterator, steps)
+        taken: list[Any] = []
+        spec = iterator.element_spec
+        try:  # first of all: not every structure can be given back
+            held = tf.data.Dataset.from_generator(lambda: iter(taken), output_signature=spec)
+        except (TypeError, ValueError):
+            return self.inner.run(iterator, steps)
+        began = time.perf_counter()
+        for batch in iterator:
+            first.seconds = first.seconds or time.perf_counter() - began
+            taken.append(batch)
+            if len(taken) == self._whole:
+                break
+        if not taken:
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+        first.batch = taken[0]
+        logs = self.inner.run(iter(held), len(taken))
+        return self.inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
