@@ -102,10 +102,9 @@ def expected(complaint: Mapping[str, Any]) -> str:
     Args:
         complaint: one of `ValidationError.errors()`.
     """
-    kind = complaint["type"]
-    for name, words in _EXPECTATIONS.items():
-        if kind == name:
-            return words.format(**complaint.get("ctx", {}))
+    words = _EXPECTATIONS.get(complaint["type"])
+    if words:
+        return words.format(**complaint.get("ctx", {}))
     # Of our own validators, or of a kind that no setting has.
     return re.sub(
         r"^(Value error, |Assertion failed, |Input should be (?=\S))", "", complaint["msg"]
