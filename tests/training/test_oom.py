@@ -2,13 +2,10 @@
 
 import importlib
 import json
-import os
-import pathlib
 import re
 import signal
-import subprocess
-import sys
 
+import child_scripts
 import model_cases
 import numpy as np
 import out_of_memory
@@ -30,19 +27,12 @@ def train(package, *, limit_mib, steps, scenario):
     limit = {"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_CPU_BFC_MEM_LIMIT_IN_MB": str(limit_mib)}
     limit["TF_ENABLE_ONEDNN_OPTS"] = "0"  # its workspace would depend on the processor
     for _ in range(_TRIES):
-        child = subprocess.run(
-            [sys.executable, out_of_memory.__file__, package, str(steps), scenario],
-            env={**os.environ, **limit},
-            cwd=pathlib.Path(out_of_memory.__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
+        child = child_scripts.run(
+            out_of_memory, package, str(steps), scenario, environment=limit
         )
         if child.returncode != -signal.SIGSEGV:
             break
-    assert child.returncode == 0, child.stderr[-3000:]
-    return json.loads(child.stdout.splitlines()[-1]), child.stderr
+    return json.loads(child_scripts.last_line(child)), child.stderr
 
 
 @pytest.mark.slow_where("tf_keras")

@@ -1,10 +1,8 @@
 """What an optimization says of itself is all that a plan, trials and training know of it."""
 
 import json
-import pathlib
-import subprocess
-import sys
 
+import child_scripts
 import pytest
 import toy_optimization
 
@@ -15,16 +13,8 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
 def test_one_class_is_proposed_named_tried_run_and_left_after_a_blow_up(keras):
     """In a process of its own, where it is there before the plan is."""
-    child = subprocess.run(
-        [sys.executable, toy_optimization.__file__, keras.__name__],
-        cwd=pathlib.Path(toy_optimization.__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr[-3000:]
-    found = json.loads(child.stdout.splitlines()[-1])
+    child = child_scripts.run(toy_optimization, keras.__name__)
+    found = json.loads(child_scripts.last_line(child))
     assert found["trials"] == {
         "plain fit": "reference",
         "5 steps per call": "slower",

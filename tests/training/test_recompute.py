@@ -1,10 +1,7 @@
 """Activations that are computed again: the same bits, in less memory."""
 
-import os
-import pathlib
-import subprocess
-import sys
 
+import child_scripts
 import numeric_models
 import numpy as np
 import peak_memory
@@ -91,23 +88,14 @@ def test_masks_are_computed_again_and_equal_bit_for_bit(keras, nothing_is_small)
 
 
 def peak_bytes(package, **plan):
-    child = subprocess.run(
-        [
-            sys.executable,
-            peak_memory.__file__,
-            package,
-            TrainingPlan(steps_per_call=1, **plan).model_dump_json(),
-        ],
+    child = child_scripts.run(
+        peak_memory,
+        package,
+        TrainingPlan(steps_per_call=1, **plan).model_dump_json(),
         # oneDNN's workspace would depend on the processor.
-        env={**os.environ, "TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"},
-        cwd=pathlib.Path(peak_memory.__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+        environment={"TF_CPU_ALLOCATOR_USE_BFC": "1", "TF_ENABLE_ONEDNN_OPTS": "0"},
     )
-    assert child.returncode == 0, child.stderr[-3000:]
-    return int(child.stdout.split()[-1])
+    return int(child_scripts.last_line(child))
 
 
 @pytest.mark.slow_where("tf_keras")

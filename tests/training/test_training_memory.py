@@ -2,10 +2,8 @@
 
 import datetime
 import json
-import pathlib
-import subprocess
-import sys
 
+import child_scripts
 import memory_in_process
 import pytest
 
@@ -24,16 +22,8 @@ WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
 
 
 def figures_of(package, *, before="nothing", width=WIDTH):
-    child = subprocess.run(
-        [sys.executable, memory_in_process.__file__, package, before, str(width)],
-        cwd=pathlib.Path(memory_in_process.__file__).parent,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr[-3000:]
-    return metrics.checked(json.loads(child.stdout.splitlines()[-1]))
+    child = child_scripts.run(memory_in_process, package, before, str(width))
+    return metrics.checked(json.loads(child_scripts.last_line(child)))
 
 
 def verdict_on(figures, *, blessed):
