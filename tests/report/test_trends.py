@@ -91,6 +91,12 @@ def test_many_runs_do_not_write_over_each_other():
     assert len(ticks(svg, axis="x")) < 20
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_few_runs_are_counted_in_whole_numbers(count):
+    svg = trend("step_time_seconds", [0.01] * count)
+    assert ticks(svg, axis="x") == [str(number + 1) for number in range(count)]
+
+
 def test_the_history_page_draws_each_metric_and_lists_the_runs():
     begun = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
     runs = [

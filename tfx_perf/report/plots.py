@@ -173,7 +173,7 @@ def trend(points: Sequence[tuple[float, str]], *, key: str, kinds: Mapping[str, 
                          zorder=3, clip_on=False)  # fmt: skip
     _set_value_axis(axes, key, values, reach=_LEAST_REACH * abs(float(np.median(values))))
     axes.set_xlim(0.5, len(points) + 0.5)
-    axes.locator_params("x", integer=True)
+    axes.locator_params("x", integer=True, min_n_ticks=1)  # or one run would be 0.6 to 1.4
     axes.set_xlabel("runs, oldest first")
     axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=len(kinds))
     return _svg(drawing)
