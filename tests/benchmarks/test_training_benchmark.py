@@ -100,7 +100,9 @@ def test_only_one_training_runs_at_a_time(paced):
     spent = time.monotonic() - began
     for (found, blocks, start), step_seconds in ((fast, 0.01), (slow, 0.05)):
         assert len(blocks) == 3
-        assert min(blocks) >= step_seconds  # how much more depends on what else the machine does
+        # A sleep that spans a pause is cut short by it; how much longer a block takes depends on
+        # what else the machine does.
+        assert min(blocks) > 0.5 * step_seconds
         assert 0 < start < spent
         # What it did outside of its turns would be far more.
         assert found["steps"] * step_seconds < 0.8 * spent
