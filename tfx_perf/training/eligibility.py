@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training.fit.fit_arguments import callback_list, length_of
+from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_run_out
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import strategies
 
@@ -32,7 +32,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
     return (
         _kind_obstacle(call, loop)
         or _model_obstacle(model, loop)
-        or _data_obstacle(arguments, loop)
+        or _data_obstacle(call, loop)
         or _callback_obstacle(arguments["callbacks"], loop.keras_api.callbacks)
     )
 
@@ -91,8 +91,8 @@ def _model_obstacle(model: Any, loop: Loop) -> str | None:
     return None
 
 
-def _data_obstacle(arguments: dict[str, Any], loop: Loop) -> str | None:
-    length = loop.train_length
+def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
+    arguments, length = call.arguments, loop.train_length
     if length is None:
         return "the number of steps in an epoch is unknown; pass steps_per_epoch"
     if length == 0:
@@ -107,6 +107,8 @@ def _data_obstacle(arguments: dict[str, Any], loop: Loop) -> str | None:
         goes_on = loop.keras_api.overcounts and not batches % length
         if batches < length * epochs and not goes_on:
             return "the data end before the training does"
+    if may_run_out(arguments) and loop.keras_api.overrides_train_step(call.model):
+        return "the data may end in an epoch, and what an own train_step returned last be lost"
     return None
 
 

@@ -12,7 +12,13 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
-from tfx_perf.training.fit.fit_arguments import callback_list, in_given, is_container, length_of
+from tfx_perf.training.fit.fit_arguments import (
+    callback_list,
+    in_given,
+    is_container,
+    length_of,
+    may_run_out,
+)
 from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
@@ -302,7 +308,7 @@ class Loop:
             if promise is not None and users_steps == 1:
                 runner = SpeedWatch(runner, functions.plain_step(), promise=promise)
                 self.speed_watch = runner
-            if _may_run_out(arguments):
+            if may_run_out(arguments):
                 optimizer = self._model.optimizer
                 runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
         if self._replica_count == 1:
@@ -328,7 +334,7 @@ class Loop:
                 self.prepare()  # what can be done with a step depends on the model's variables
             first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
             arguments["callbacks"] = [first, *callbacks, last]
-        self._make_endless(arguments)
+        self._let_no_count_matter(arguments)
         return arguments
 
     def _steps_in_call(self, plan: TrainingPlan, guard: Guard | None) -> Callable[[], int]:
@@ -350,10 +356,13 @@ class Loop:
         """
         return contextlib.nullcontext() if plan.is_plain_fit else self._saveable.installed()
 
-    def _make_endless(self, arguments: dict[str, Any]) -> None:
+    def _let_no_count_matter(self, arguments: dict[str, Any]) -> None:
         """Has nothing depend on how Keras 3 counts the steps of finite data; see eligibility."""
-        data = arguments["x"]
-        if self.keras_api.overcounts and arguments["steps_per_epoch"] and length_of(data, None):
+        data, steps = arguments["x"], arguments["steps_per_epoch"]
+        batches = length_of(data, None)
+        # Where each epoch is all of the data, it has an iterator of its own, and what seeded
+        # operations draw begins anew with that.
+        if self.keras_api.overcounts and steps and batches and batches != steps:
             arguments["x"] = data.repeat()
 
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
@@ -375,12 +384,6 @@ class _IteratorMadeError(Exception):
 
 def _steps_per_call(plan: TrainingPlan, arguments: dict[str, Any]) -> int:
     """Returns the steps of a call: two calls an epoch where it may end early; see `OpenEpochs`."""
-    if _may_run_out(arguments):
+    if may_run_out(arguments):
         return min(plan.steps_per_call, -(-arguments["steps_per_epoch"] // 2))
     return plan.steps_per_call
-
-
-def _may_run_out(arguments: dict[str, Any]) -> bool:
-    """Whether the data may end in the middle of an epoch, where nobody knows their length."""
-    steps, data = arguments["steps_per_epoch"], arguments["x"]
-    return bool(steps) and data.cardinality() == tf.data.UNKNOWN_CARDINALITY

@@ -18,6 +18,12 @@ def length_of(data: Any, step_count: int | None) -> int | None:
     return cardinality if cardinality >= 0 else None
 
 
+def may_run_out(arguments: dict[str, Any]) -> bool:
+    """Whether the data may end in the middle of an epoch, where nobody knows their length."""
+    steps, data = arguments["steps_per_epoch"], arguments["x"]
+    return bool(steps) and data.cardinality() == tf.data.UNKNOWN_CARDINALITY
+
+
 def callback_list(callbacks: Any) -> list[Any]:
     """Returns what the user may have given to `fit` (None, one, several) as a new list."""
     if is_container(callbacks):
