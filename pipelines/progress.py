@@ -41,7 +41,9 @@ class NodeRun:
 
 
 @contextlib.contextmanager
-def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[Sequence[NodeRun]]:
+def shown(
+    terminal: TextIO, *, pulse_seconds: float = 30.0, longest_pulse_seconds: float = 600.0
+) -> Iterator[Sequence[NodeRun]]:
     """Shows, while the context lasts, the nodes that end in this process.
 
     A node that takes long says now and then what it is doing. At the end stands what our
@@ -51,7 +53,9 @@ def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[Sequence
 
     Args:
         terminal: where a line is written for each node.
-        pulse_seconds: time between two lines of a node that is still at work.
+        pulse_seconds: time to the first line of a node that is still at work.
+        longest_pulse_seconds: to which the time between two of them grows: the second comes after
+            twice the time of the first, and so on.
 
     Yields:
         The nodes that have ended, which become more.
@@ -59,7 +63,8 @@ def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[Sequence
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.INFO)
     launch = launcher.Launcher.launch
-    nodes = _Nodes(terminal, pulse_seconds=pulse_seconds)
+    pulses = {"seconds": pulse_seconds, "longest_seconds": longest_pulse_seconds}
+    nodes = _Nodes(terminal, pulses)
 
     def watched(node: launcher.Launcher) -> object:
         with nodes.watched(node) as watch:
@@ -98,9 +103,9 @@ class _Nodes:
     activity: Callable[[], str]
     ended: list[NodeRun]
 
-    def __init__(self, terminal: TextIO, *, pulse_seconds: float) -> None:
+    def __init__(self, terminal: TextIO, pulses: dict[str, float]) -> None:
         self._terminal = terminal
-        self._pulse_seconds = pulse_seconds
+        self._pulses = pulses
         self.ended = []
 
     @contextlib.contextmanager
@@ -115,8 +120,7 @@ class _Nodes:
         try:
             activity.say("")
             pulse = periodic.calling(
-                lambda: say(f"{PULSE} {self.activity() or 'at work'}"),
-                seconds=self._pulse_seconds,
+                lambda: say(f"{PULSE} {self.activity() or 'at work'}"), **self._pulses
             )
             # Keras' progress bar is on standard output.
             with pulse, quiet.standard_output():

@@ -219,6 +219,8 @@ def run_in_process(
     )
     with (
         open(progress_path, "w", encoding="utf-8") as terminal,
-        progress.shown(terminal, pulse_seconds=_PULSE_SECONDS),
+        progress.shown(
+            terminal, pulse_seconds=_PULSE_SECONDS, longest_pulse_seconds=_PULSE_SECONDS
+        ),
     ):
         run_pipeline(run)

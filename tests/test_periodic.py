@@ -24,3 +24,11 @@ def test_an_error_of_the_context_is_its_own():
         time.sleep(0.1)
         raise KeyError
     assert calls
+
+
+def test_the_time_between_two_calls_grows_to_what_has_passed():
+    calls = []
+    grows = {"seconds": 0.01, "longest_seconds": 60.0}
+    with periodic.calling(lambda: calls.append(time.monotonic()), **grows):
+        time.sleep(0.5)
+    assert 1 <= len(calls) <= 7  # after 0.01, 0.02, 0.04, 0.08, 0.16, 0.32 and 0.64 seconds

@@ -13,6 +13,7 @@ _LAZY = {
         "tfx_perf.components.types",
     ),
     "PerfConfig": "tfx_perf.config",
+    "optimized": "tfx_perf.script",
 }
 
 __version__ = "0.1.0"

@@ -36,16 +36,5 @@ def find(items: Sequence[artifact.Artifact], key: Mapping[str, str]) -> PlanChoi
             return None
         else:
             _LOGGER.info("The plan in %s is used again.", uri)
-            return _choice_of(found).model_copy(
-                update={
-                    "trial_time_seconds": 0.0,
-                    "trial_import_seconds": None,
-                    "trial_setup_seconds": None,
-                    "reused_from": found.reused_from or uri,
-                }
-            )
+            return found.choice_for_another_run(uri)
     return None
-
-
-def _choice_of(found: record.TrainingRecord) -> PlanChoice:
-    return PlanChoice(**{name: getattr(found, name) for name in PlanChoice.model_fields})

@@ -1,14 +1,12 @@
 """Makes the run to be judged out of what the pipeline has measured."""
 
-import datetime
-
-import numpy as np
 import upath
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import fingerprint, metrics, storage, unmeasured
+from tfx_perf import fingerprint, storage, unmeasured
 from tfx_perf.components.perf_evaluator import quality
+from tfx_perf.gate import candidate
 from tfx_perf.gate.run import Run
 from tfx_perf.input import record as input_record
 from tfx_perf.input.record import TuningRecord
@@ -22,9 +20,6 @@ _OPTIONAL_RECORDS: dict[str, tuple[type[ProfileRecord] | type[TuningRecord], str
     "memory_profile": (ProfileRecord, memory_record.FILE_NAME),
     "input_plan": (TuningRecord, input_record.FILE_NAME),
 }
-_WARM_UP_STEPS = 20
-_QUANTILES = 41  # every 2.5 %
-_EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
 
 
 def read(
@@ -45,15 +40,11 @@ def read(
     """
     source = artifact_utils.get_single_instance(input_dict["perf_metrics"])
     file, training, why_unmeasured = _training_in(storage.path(source.uri))
-    figures = training.figures() if training else {}
+    figures: dict[str, float | int | None] = {}
     for key, (record_class, file_name) in _OPTIONAL_RECORDS.items():
         for item in input_dict.get(key) or []:
             if unmeasured.reason_in(item.uri) is None:
                 figures |= record_class.read(storage.path(item.uri) / file_name).figures()
-    speed = figures.get("examples_per_second")
-    if settings.price_per_hour is not None and speed:
-        seconds = _EXAMPLES / speed
-        figures["cost_per_million_examples"] = settings.price_per_hour * seconds / _SECONDS_IN_HOUR
     evaluation: dict[str, float] = {}
     gains: dict[str, float] = {}
     for item in input_dict.get("model_evaluation") or []:
@@ -63,19 +54,17 @@ def read(
     run_id = context.pipeline_run_id if context else None
     node = context.pipeline_node if context else None
     pipeline = context.pipeline_info if context else None
-    return Run(
+    return candidate.run_of(
+        training,
+        figures=figures,
+        settings=settings,
         run_id=run_id or source.uri,
         pipeline=pipeline.id if pipeline else "",
         node=node.node_info.id if node else "",
         # The path alone is used again where the pipeline's root and metadata have been removed.
         artifact=fingerprint.digest(source.uri.encode(), storage.read_bytes(file)),
-        time=datetime.datetime.now(datetime.timezone.utc),
-        environment=training.environment if training else {},
-        figures=metrics.checked(figures),
         evaluation=evaluation,
         evaluation_gains=gains,
-        step_times=_step_times(training) if training else (),
-        plan=str(training.plan) if training else "",
         unmeasured=why_unmeasured,
         source=source.uri,
     )
@@ -88,11 +77,3 @@ def _training_in(folder: upath.UPath) -> tuple[upath.UPath, TrainingRecord | Non
         return folder / unmeasured.FILE_NAME, None, reason
     file = folder / training_record.FILE_NAME
     return file, TrainingRecord.read(file), ""
-
-
-def _step_times(training: TrainingRecord) -> tuple[float, ...]:
-    """Returns quantiles of the seconds per step after warm-up."""
-    steady = [seconds for done, seconds in training.step_times[1:] if done > _WARM_UP_STEPS]
-    if not steady:
-        return ()
-    return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())

@@ -12,9 +12,9 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import errors, storage
 from tfx_perf.components import artifacts
-from tfx_perf.components.perf_evaluator import baseline, candidate, remeasuring
+from tfx_perf.components.perf_evaluator import candidate, remeasuring, resolved_ledgers
 from tfx_perf.config import PerfConfig
-from tfx_perf.gate import explanation, record, verdict
+from tfx_perf.gate import baseline, explanation, record, verdict
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_junit, gate_markdown, gate_report, refusal_guide
@@ -48,7 +48,7 @@ class Executor(base_executor.BaseExecutor):
                 evaluation is kept.
         """
         settings = PerfConfig.from_json(exec_properties["config"]).gate
-        known = baseline.read(input_dict.get("ledger"), settings)
+        known = baseline.known(settings, resolved_ledgers.read(input_dict.get("ledger") or ()))
         judged = candidate.read(input_dict, settings=settings, context=self._context)
         judge = functools.partial(verdict.evaluate, judged, ledger=known, settings=settings)
         decision = judge()
@@ -83,7 +83,7 @@ class Executor(base_executor.BaseExecutor):
             storage.write_text(storage.path(evaluation.uri) / name, text)
         artifacts.publish(
             artifact_utils.get_single_instance(output_dict["updated_ledger"]),
-            baseline.extended(known, decision, settings),
+            baseline.extended(known, decision, settings=settings),
             file_name=ledgers.FILE_NAME,
             figures={},
         )

@@ -14,6 +14,8 @@ import math
 import pathlib
 import random
 
+from tfx_perf import quiet
+
 CHANNELS = ("app", "shop", "web")
 COUNTRIES = ("DE", "FR", "IT", "NL", "PL")
 
@@ -52,7 +54,8 @@ def write_csv(made: list[dict[str, float | int | str]], path: pathlib.Path) -> N
 
 def write_records(made: list[dict[str, float | int | str]], path: pathlib.Path) -> None:
     """Writes one gzip-compressed TFRecord file of tf.Example."""
-    import tensorflow as tf
+    with quiet.libraries():  # TensorFlow says much while it is imported
+        import tensorflow as tf
 
     def feature(value: float | int | str) -> tf.train.Feature:
         if isinstance(value, str):

@@ -64,7 +64,8 @@ def test_it_trains_profiles_tunes_and_compares_with_the_run_before(project):
         assert done.returncode == 0, done.stderr
         ended = dict(re.findall(r"^  (\w+) +[\d.]+ s  (\w[\w ]*)$", done.stderr, re.MULTILINE))
         assert {ended[name] for name in _NODES} == {"done"}
-        assert len(done.stderr.splitlines()) <= 40
+        lines = [line for line in done.stderr.splitlines() if " s  ... " not in line]
+        assert len(lines) <= 30  # and now and then one of a node that is still at work
     second, first = recorded_runs.read_runs(project / "metadata.sqlite")
     assert (first.blessed, first.pushed) == (True, True), first.headline
     for run in (first, second):

@@ -105,7 +105,8 @@ def _shown(
 
 
 def test_what_takes_long_says_what_it_is_doing(tmp_path):
-    *pulses, last = _shown(tmp_path, runner_components.TakeLong(), pulse_seconds=0.3)
+    often = {"pulse_seconds": 0.3, "longest_pulse_seconds": 0.3}
+    *pulses, last = _shown(tmp_path, runner_components.TakeLong(), **often)
     parts = [re.fullmatch(r"  TakeLong +([\d.]+) s  \.\.\. (.+)", line) for line in pulses]
     seconds = [float(part[1]) for part in parts]
     assert seconds == sorted(seconds)

@@ -2,12 +2,17 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
+
+_WARM_UP_STEPS = 20
+_QUANTILES = 41  # every 2.5 %
 
 
 class XlaAccount(records.Record):
@@ -209,6 +214,32 @@ class TrainingRecord(PlanChoice):
             "train_loss": _last(self.losses, "loss"),
             "validation_loss": _last(self.losses, "val_loss"),
         }
+
+    def choice_for_another_run(self, source: str) -> PlanChoice:
+        """Returns the choice for a run that has no trials of its own.
+
+        Args:
+            source: where this record lies.
+        """
+        own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
+        return own.model_copy(
+            update={
+                "trial_time_seconds": 0.0,
+                "trial_import_seconds": None,
+                "trial_setup_seconds": None,
+                "reused_from": self.reused_from or source,
+            }
+        )
+
+    def step_time_quantiles(self) -> tuple[float, ...]:
+        """Returns seconds per step after warm-up, evenly spaced from the smallest to the largest.
+
+        Empty if too few steps were run.
+        """
+        steady = [seconds for done, seconds in self.step_times[1:] if done > _WARM_UP_STEPS]
+        if not steady:
+            return ()
+        return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())
 
     def _xla_figures(self) -> dict[str, float | None]:
         own = self.xla.compiled_shapes if self.xla else None

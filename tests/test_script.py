@@ -1,0 +1,125 @@
+import importlib
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfx_perf
+from tfx_perf import errors, interception
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.training.record import TrainingRecord
+
+_SCRIPT = """
+import sys
+import {keras} as keras
+import numpy as np
+import tensorflow as tf
+import tfx_perf
+
+keras.utils.set_random_seed(1)
+x = np.random.rand(512, 4).astype("float32")
+rows = lambda: zip(x, x[:, :1])
+signature = tf.TensorSpec([4]), tf.TensorSpec([1])
+# Data from Python are not tried on, so that the choice is certain whatever else the machine does.
+data = tf.data.Dataset.from_generator(rows, output_signature=signature).batch(16)
+model = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+model.compile("adam", "mse")
+with tfx_perf.optimized(folder=sys.argv[1]) as training:
+    model.fit(data, steps_per_epoch=32, epochs=2, verbose=0)
+print("PLAN", training.record.plan, training.record.reused_from)
+"""
+_NO_TRIALS = {"training": {"trial_budget_seconds": 0}}
+
+
+@pytest.fixture(params=["keras", "tf_keras"])
+def keras(request):
+    return importlib.import_module(request.param)
+
+
+def _fit(keras, *, learning_rate=0.01):
+    keras.utils.set_random_seed(1)
+    x = np.random.rand(512, 4).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+    model = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.Adam(learning_rate), "mse")
+    history = model.fit(data, epochs=2, verbose=0)
+    return history.history["loss"], [np.asarray(each) for each in model.get_weights()]
+
+
+def test_a_training_is_measured_and_comes_to_what_plain_fit_comes_to(keras, tmp_path, capfd):
+    plain_losses, plain_weights = _fit(keras)
+    with tfx_perf.optimized(_NO_TRIALS, folder=tmp_path / "perf") as training:
+        losses, weights = _fit(keras)
+    assert losses == plain_losses
+    assert all(map(np.array_equal, weights, plain_weights))
+    assert training.record.train_step_count == 128
+    assert TrainingRecord.read(tmp_path / "perf" / "metrics.json") == training.record
+    assert "OptimizedTrainer" in (tmp_path / "perf" / "report.html").read_text()
+    assert f"report: {tmp_path / 'perf' / 'report.html'}" in capfd.readouterr().err
+    assert training.decision is None
+
+
+def test_an_error_of_the_users_code_passes_and_leaves_keras_as_it_was(keras, tmp_path):
+    before = keras.Model.fit
+    with pytest.raises(ZeroDivisionError), tfx_perf.optimized(folder=tmp_path / "perf"):
+        raise ZeroDivisionError
+    assert keras.Model.fit is before
+    assert not (tmp_path / "perf").exists()
+
+
+def test_without_a_fit_nothing_is_measured_and_that_is_said(tmp_path, capfd):
+    with tfx_perf.optimized(folder=tmp_path / "perf") as training:
+        pass
+    assert training.record is None
+    assert "Nothing was measured" in capfd.readouterr().err
+
+
+def test_wrong_settings_are_refused_before_anything_trains():
+    before = [each.fit for each in interception.model_classes()]
+    wrong = tfx_perf.optimized({"training": {"trial_budget_second": 1}})
+    with pytest.raises(errors.UserError, match="trial_budget_second"), wrong:
+        pytest.fail("the code was run")
+    assert [each.fit for each in interception.model_classes()] == before
+
+
+def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path):
+    keras = importlib.import_module("keras")
+    # What other work on the machine does not change.
+    rules = {"train_loss": {"margin": 0.01}}
+    gate = {"use_defaults": False, "rules": rules, "baseline_uri": str(tmp_path / "baseline")}
+    settings = {**_NO_TRIALS, "gate": {**gate, "fail_pipeline": True}}
+    for _ in range(2):
+        with tfx_perf.optimized(settings, name="dense") as training:
+            _fit(keras)
+        assert training.decision.blessed
+    assert len(training.decision.baseline_runs) == 1
+    worse = tfx_perf.optimized(settings, folder=tmp_path / "perf", name="dense")
+    with pytest.raises(errors.RefusalError, match="train_loss"), worse:
+        _fit(keras, learning_rate=1e-5)
+    assert not GateRecord.read(tmp_path / "perf" / "evaluation.json").blessed
+    assert "Refused" in (tmp_path / "perf" / "gate_report.html").read_text()
+    with tfx_perf.optimized(settings, name="another") as training:
+        _fit(keras, learning_rate=1e-5)
+    assert not training.decision.baseline_runs
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_the_next_run_of_unchanged_code_uses_the_plan_again(package, tmp_path):
+    script = tmp_path / "train.py"
+
+    def run(text: str) -> list[str]:
+        script.write_text(text)
+        command = [sys.executable, str(script), str(tmp_path / "perf")]
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.partition("PLAN ")[2].split()
+
+    text = _SCRIPT.format(keras=package)
+    first, second = run(text), run(text)
+    assert first[-1] == "None"
+    assert second[-1] == str(pathlib.Path(tmp_path, "perf", "metrics.json"))
+    assert second[:-1] == first[:-1]
+    assert run(text.replace("Dense(8", "Dense(9"))[-1] == "None"

@@ -1,0 +1,42 @@
+"""The run to be judged, made of what was measured of its training."""
+
+import datetime
+from collections.abc import Mapping
+from typing import Any
+
+from tfx_perf import metrics
+from tfx_perf.gate.run import Run
+from tfx_perf.settings.gate import GateSettings
+from tfx_perf.training.record import TrainingRecord
+
+_EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
+
+
+def run_of(
+    training: TrainingRecord | None,
+    *,
+    figures: Mapping[str, float | int | None],
+    settings: GateSettings,
+    **names: Any,
+) -> Run:
+    """Returns the run, with what it cost if the price of the machine is known.
+
+    Args:
+        training: None if it could not be measured.
+        figures: from elsewhere than the training; catalogue key to value.
+        settings: the gate's.
+        **names: the other fields of `Run`.
+    """
+    figures = {**(training.figures() if training else {}), **figures}
+    speed = figures.get("examples_per_second")
+    if settings.price_per_hour is not None and speed:
+        seconds = _EXAMPLES / speed
+        figures["cost_per_million_examples"] = settings.price_per_hour * seconds / _SECONDS_IN_HOUR
+    return Run(
+        time=datetime.datetime.now(datetime.timezone.utc),
+        environment=training.environment if training else {},
+        figures=metrics.checked(figures),
+        step_times=training.step_time_quantiles() if training else (),
+        plan=str(training.plan) if training else "",
+        **names,
+    )

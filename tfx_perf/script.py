@@ -1,0 +1,167 @@
+"""Keras trainings in scripts and notebooks, without TFX: planned, measured and gated."""
+
+import contextlib
+import dataclasses
+import datetime
+import pathlib
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import tfx_perf
+from tfx_perf import config, errors, fingerprint, interception
+from tfx_perf.gate import baseline, candidate, explanation, verdict
+from tfx_perf.gate import record as gate_record
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.report import gate_report, training_report
+from tfx_perf.settings.gate import GateSettings
+from tfx_perf.training import record as training_record
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials import plan_key
+from tfx_perf.training.trials.choice import PlanChoice
+
+REPORT_FILE = "report.html"
+GATE_REPORT_FILE = "gate_report.html"
+
+
+@dataclasses.dataclass
+class ScriptTraining:
+    """What came of the trainings in a `with optimized(…)`; known after its end.
+
+    Attributes:
+        record: of the `fit` with the most steps; None if there was none, or it could not be
+            measured.
+        decision: the gate's; None without `gate.baseline_uri`.
+    """
+
+    record: TrainingRecord | None = None
+    decision: GateRecord | None = None
+
+
+@contextlib.contextmanager
+def optimized(
+    settings: config.PerfConfig | Mapping[str, Any] | str | pathlib.Path | None = None,
+    *,
+    folder: str | pathlib.Path | None = None,
+    name: str = "",
+) -> Iterator[ScriptTraining]:
+    """Has every `model.fit` inside train by the plan that is fastest on it, and measures it.
+
+    Plans are tried in this process before the first step, as `training.trial_budget_seconds` says.
+    What is trained is what plain `fit` trains. With `folder`, the next run of unchanged code uses
+    the plan again. With `gate.baseline_uri` in the settings the run is compared with the blessed
+    ones there, and is added to them if nothing became worse.
+
+    Example:
+        >>> with tfx_perf.optimized(folder="perf") as training:
+        ...     model.fit(data, epochs=3)
+        >>> training.record.figures()["examples_per_second"]
+
+    Args:
+        settings: see `docs/settings.md`; also as a dictionary, or the path of a YAML file.
+        folder: for the figures and reports; each run replaces those of the one before. None
+            writes nothing.
+        name: of the training, by which the gate knows its runs from those of others at the same
+            `baseline_uri`.
+
+    Raises:
+        UserError: a wrong setting, or `baseline_uri` cannot be read or written.
+        RefusalError: the gate refuses the run, and `gate.fail_pipeline` is set.
+    """
+    settings = _settings(settings)
+    place = None if folder is None else pathlib.Path(folder)
+    key = _plan_key(settings)
+    session = TrainingSession(settings, choice=_choice_before(place, key))
+    training = ScriptTraining()
+    with interception.intercepting_fit(session.fit):
+        yield training
+    session.close()
+    if session.record is None:
+        _say(f"Nothing was measured: {session.gap}.")
+        return
+    training.record = session.record.model_copy(update={"key": key or {}})
+    if place is not None:
+        place.mkdir(parents=True, exist_ok=True)
+        training.record.write(place / training_record.FILE_NAME)
+    page = training_report.report_on(training.record)
+    _tell(page, place and place / REPORT_FILE)
+    if settings.gate.baseline_uri:
+        training.decision = _judge(training.record, settings.gate, name=name, place=place)
+
+
+def _settings(given: Any) -> config.PerfConfig:
+    if isinstance(given, str | pathlib.Path):
+        return config.PerfConfig.from_yaml(given)
+    return config.PerfConfig.of(given)
+
+
+def _plan_key(settings: config.PerfConfig) -> dict[str, str] | None:
+    """Returns what the plan depends on; None where the code has no file, as in a notebook."""
+    code = _code_digest()
+    if code is None:
+        return None
+    return plan_key.plan_key(settings, code=code, hyperparameters="", data="", input_candidate="")
+
+
+def _code_digest() -> str | None:
+    """Returns a digest of all code that was loaded by now and is not installed; None if unknown."""
+    if not getattr(sys.modules["__main__"], "__file__", None):
+        return None
+    installed = tuple(
+        f"{sysconfig.get_path(path)}/" for path in ("stdlib", "platstdlib", "purelib", "platlib")
+    )
+    own = f"{pathlib.Path(tfx_perf.__file__).parent}/"
+    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+    users = sorted(file for file in files if file and not file.startswith((*installed, own)))
+    return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
+
+
+def _choice_before(place: pathlib.Path | None, key: dict[str, str] | None) -> PlanChoice | None:
+    """Returns the choice of the run before, if trials would find the same; else None."""
+    file = place and place / training_record.FILE_NAME
+    if file is None or key is None or not file.exists():
+        return None
+    try:
+        before = TrainingRecord.read(file)
+    except errors.UserError:  # of another version; trials find a plan anew
+        return None
+    if not before.is_settled or fingerprint.differences(before.key, key):
+        return None
+    return before.choice_for_another_run(str(file))
+
+
+def _judge(
+    training: TrainingRecord, settings: GateSettings, *, name: str, place: pathlib.Path | None
+) -> GateRecord:
+    now = datetime.datetime.now(datetime.timezone.utc)
+    known = baseline.known(settings)
+    run = candidate.run_of(
+        training,
+        figures={},
+        settings=settings,
+        run_id=now.isoformat(timespec="microseconds"),
+        pipeline=name,
+        source=place and str(place),
+    )
+    decision = verdict.evaluate(run, ledger=known, settings=settings)
+    if place is not None:
+        decision.write(place / gate_record.FILE_NAME)
+    page = gate_report.report_on(decision)
+    _tell(page, place and place / GATE_REPORT_FILE, [*explanation.lines(decision)][1:])
+    baseline.extended(known, decision, settings=settings)
+    if settings.fail_pipeline and not decision.blessed:
+        raise errors.RefusalError(decision.headline)
+    return decision
+
+
+def _tell(page: Any, file: pathlib.Path | None, details: list[str] | None = None) -> None:
+    if file is not None:
+        page.write(file)
+    where = [] if file is None else [f"  report: {file}"]
+    _say(page.verdict, *(details or []), *where)
+
+
+def _say(*lines: str) -> None:
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
