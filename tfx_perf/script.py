@@ -55,9 +55,9 @@ def optimized(
     ones there, and is added to them if nothing became worse.
 
     Example:
-        >>> with tfx_perf.optimized(folder="perf") as training:
+        >>> with tfx_perf.optimized(folder="perf") as run:
         ...     model.fit(data, epochs=3)
-        >>> training.record.figures()["examples_per_second"]
+        >>> run.record.figures()["examples_per_second"]
 
     Args:
         settings: see `docs/settings.md`; also as a dictionary, or the path of a YAML file.
