@@ -246,6 +246,7 @@ def test_unknown_metric_suggests_a_similar_one(run_command, database):
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
 @pytest.mark.parametrize(
     ("rest", "received"),
@@ -302,6 +303,7 @@ def test_a_ledger_has_a_history_too(ledger, source, tmp_path, capsys):
     assert newest["environment"] == {"device_kind": "CPU"}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("root", [".", "artifacts", "below/.."])
 def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
     recorder, database, run_command, root

@@ -124,6 +124,7 @@ def test_result_log_and_environment(run, tmp_path):
     assert "adding" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.one_case
 def test_timeout_kills_all_that_the_child_started(run, tmp_path):
     pid_file = tmp_path / "pid"
     with pytest.raises(errors.MeasurementError, match="did not end within 4.00 s") as caught:
@@ -210,7 +211,7 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.slow_where("1-False", "0-True")
+@pytest.mark.one_case
 @pytest.mark.parametrize("from_server", [False, True])
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_child_has_the_parents_keras_line(tmp_path, legacy, from_server):

@@ -372,6 +372,7 @@ def wait_for_job(cluster, process):
     assert cluster.jobs, process.stderr.read()[-2000:]
 
 
+@pytest.mark.slow
 def test_sigterm_deletes_the_job(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: WAITS}
     process = start(trainer, tmp_path)
@@ -395,6 +396,7 @@ def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, t
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_of_an_attempt_that_failed_is_made_anew(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: WAITS}
     process = start(trainer, tmp_path)
@@ -442,6 +444,7 @@ def test_the_job_ends_with_the_pod_that_submitted_it(kind, trainer, cluster, tmp
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp_path, in_pod):
     cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
     process = start(trainer, tmp_path)

@@ -110,7 +110,7 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
         {**inputs, "transform_graph": transform_graph},
         module_file=module,
         label_key=None,
-        time_budget_seconds=12,
+        time_budget_seconds=6,
     )
     out, err = capfd.readouterr()
     assert not out
@@ -157,6 +157,7 @@ def run_fn(fn_args):
     assert record.file_bytes > 0
 
 
+@pytest.mark.slow
 def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
     with pytest.raises(errors.UserError, match=r"splits \['train', 'eval', 'empty'\]"):
         do(tmp_path, inputs, split="test")

@@ -49,6 +49,7 @@ def epochs_logged(trainer):
         return [int(row["epoch"]) for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_training_that_goes_on_has_the_files_of_its_callbacks(trainer, line):
     kept = {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}

@@ -58,7 +58,7 @@ class Slow(keras.layers.Layer):
 """
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line):
     trainer.run(

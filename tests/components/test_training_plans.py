@@ -137,6 +137,7 @@ def run(tmp_path, monkeypatch):
     return once
 
 
+@pytest.mark.slow
 def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
     state, measured, first = run("one")
     assert (state, first.reused_from, first.is_settled) == ("COMPLETE", None, True)

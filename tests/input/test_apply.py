@@ -41,6 +41,7 @@ def test_default_plan_is_the_factory_itself(make_source):
     assert tuned(source, plan("default")) is source.default_factory
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "default"])
 def test_serves_several_splits_and_options(name, make_source, tmp_path, caplog):
     write_records(tmp_path, count=40, files=1)

@@ -90,6 +90,7 @@ def test_too_little_time_proves_nothing(make_source):
     assert type(found).model_validate(found.model_dump(mode="json")) == found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_round")
 def test_the_copys_size_is_extrapolated(make_source, tmp_path, monkeypatch):
     write_records(tmp_path, count=4000, files=2)

@@ -159,6 +159,7 @@ def test_a_single_large_file_has_no_known_quality(make_source, tmp_path):
     assert (found.status, found.shuffle) == ("measured", None)
 
 
+@pytest.mark.slow
 def test_checking_ends_with_the_time(examined):
     class Slow(Default):
         name = "slow"

@@ -119,6 +119,7 @@ def test_seed_makes_the_order_reproducible(name, make_source):
     assert order(1) != order(2)
 
 
+@pytest.mark.slow
 def test_seed_repeats_in_another_process(tmp_path):
     record_data.write_records(tmp_path, count=300, files=2)
     script = (

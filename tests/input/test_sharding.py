@@ -142,6 +142,7 @@ def test_two_replicas(split_folder):
     assert {name: sorted(found[name]) for name in found} == dict.fromkeys(OTHERS, EVERY)
 
 
+@pytest.mark.slow
 def test_two_worker_processes(split_folder):
     with socket.socket() as first, socket.socket() as second:
         for free in [first, second]:

@@ -126,6 +126,7 @@ def test_what_the_training_code_adds_is_a_stage(make_source):
     assert found[-1].share > 0.5
 
 
+@pytest.mark.slow
 def test_with_little_time_turns_are_shorter(make_source, monkeypatch):
     monkeypatch.setattr(measure, "_BLOCK_SECONDS", 4.0)  # of which a round has six
     found = stages.measure_stages(make_source(), seconds=8)

@@ -257,6 +257,7 @@ def tune_with(source, training, **settings):
     )
 
 
+@pytest.mark.slow
 def test_a_fed_training_is_left_alone(make_source):
     # Long steps: on a machine busy with other tests, waking up late is no 3 % of them.
     source = make_source(batch_size=32)
@@ -284,6 +285,7 @@ def test_the_winner_is_proven_on_the_train_step(make_source):
     assert "What holds up training" in input_report.report_on(record).render()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
@@ -297,12 +299,14 @@ def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
     assert "not proven" in record.outcome("columns").reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
     record = tune(slowed(make_source(), 0.02), TakesLong(), time_budget_seconds=20)
     assert record.chosen == "takes_long", record.reason
 
 
+@pytest.mark.slow
 def test_the_time_budget_is_kept(make_source):
     seconds = 10  # with ample time it takes more than twice as long
     source = make_source(batch_size=32)

@@ -78,6 +78,7 @@ def test_a_container_that_fails_once_succeeds_when_it_is_tried_again(results):
     assert results["use"].tries == 2
 
 
+@pytest.mark.slow
 def test_the_command_of_the_spec_runs_as_it_stands(tmp_path):
     """As `kfp.local` runs it: local paths instead of URIs."""
     path = compile_pipeline(

@@ -67,6 +67,7 @@ def test_one_that_keeps_nothing_is_not():
     assert "no leak" in training_report.report_on(record).render()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_window")
 def test_an_input_that_may_be_filling_its_cache_is_not_judged():
     record = trained(tf_keras, kept_bytes=2**20, cached=True)

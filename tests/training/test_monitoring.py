@@ -197,6 +197,7 @@ def test_names_and_types_are_as_prometheus_wants_them(port, monkeypatch):
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
+@pytest.mark.one_case
 @pytest.mark.each_choice
 @pytest.mark.parametrize(
     "kind", ["keras.optimizers", "tf_keras.optimizers", "tf_keras.optimizers.legacy"]
@@ -238,6 +239,7 @@ def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
     assert started == []
 
 
+@pytest.mark.slow
 def test_who_waits_is_told_how_far_it_is(keras, monkeypatch):
     monkeypatch.setattr(announcing, "_SECONDS", 0.001)
     made = session_with(None)
@@ -350,6 +352,7 @@ def test_before_the_first_step_it_is_known_that_there_was_none(live):
         assert live.labels["plan"] == "plain fit"
 
 
+@pytest.mark.slow
 def test_calls_may_end_while_they_are_looked_at(live):
     timer, failures = live._loop.timer, []
     stop = threading.Event()

@@ -73,7 +73,7 @@ def test_models(keras, name):
     assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_that_are_computed_again(keras, name, monkeypatch):
     copied = []

@@ -164,6 +164,7 @@ def test_training_goes_on_without_room_for_checkpoints(keras, tmp_path, caplog):
     assert any("could not be written" in note for note in session.record.notes)
 
 
+@pytest.mark.slow
 def test_after_unreadable_data_it_goes_on(keras, tmp_path, caplog):
     file = str(tmp_path / "data")
     with tf.io.TFRecordWriter(file) as writer:
@@ -314,6 +315,7 @@ def test_what_a_callback_raises_is_raised_at_once(keras, tmp_path):
     assert epochs == [0]
 
 
+@pytest.mark.slow
 def test_a_plan_that_ends_its_process_again_and_again_is_left(keras, tmp_path):
     call = captured(model_of_two(keras), numbers())
     for _ in range(attempts.MOST):  # a process that is killed leaves just this
@@ -350,6 +352,7 @@ def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
     assert any("it did not come again" in note for note in session.record.notes)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_read_just_now_is_kept(keras, tmp_path, monkeypatch):
     def fail_late(epoch, logs=None):
         if epoch == 1:

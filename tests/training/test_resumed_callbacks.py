@@ -179,6 +179,7 @@ def test_a_cache_in_files_stays_whole(keras, tmp_path):
     assert any("a cache in files" in note for note in session.record.notes)
 
 
+@pytest.mark.slow
 def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
     file = tmp_path / "log.csv"
     with pytest.raises(InterruptedError):

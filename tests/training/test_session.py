@@ -183,6 +183,7 @@ def test_a_plan_that_is_slower_is_not_chosen(keras, plant, seconds):
     assert "times plain fit's" in trial.reason
 
 
+@pytest.mark.slow
 def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
     data = model_cases.regression().repeat()
 
@@ -203,6 +204,7 @@ def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
     assert all((trial.plan.steps_per_call or 0) <= 3 for trial in session.record.trials)
 
 
+@pytest.mark.slow
 def test_random_models_are_held_to_plain_fits_own_spread(keras):
     layers = keras.layers
     model = keras.Sequential(
@@ -229,6 +231,7 @@ def needs_autograph(keras):
     return model
 
 
+@pytest.mark.slow
 def test_layers_that_need_autograph_train_with_a_plan():
     import tf_keras
 
@@ -245,6 +248,7 @@ def test_layers_that_need_autograph_train_with_a_plan():
     assert 1 < session.record.plan.steps_per_call <= 50
 
 
+@pytest.mark.slow
 def test_validation_that_alone_needs_autograph_works():
     import tf_keras
 
@@ -279,6 +283,7 @@ def test_an_own_train_step_gets_no_xla(keras):
         assert "own train_step" in trial.reason
 
 
+@pytest.mark.slow
 def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
     model = keras.Sequential(
         [

@@ -218,6 +218,7 @@ def test_nothing_is_left_behind(keras, plan):
     assert dict(vars(tf.distribute.get_strategy())) == strategy
 
 
+@pytest.mark.slow
 def test_the_users_steps_per_execution_hold_in_callbacks(keras):
     def fit(plan):
         model, seen = model_of(keras), []

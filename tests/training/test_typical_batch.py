@@ -49,6 +49,7 @@ def record_of(keras, data, *, width=WIDTH):
     return session.record
 
 
+@pytest.mark.slow
 def test_the_order_of_the_data_makes_no_difference(keras):
     one, other = (record_of(keras, padded(sentences(), seed=seed)) for seed in (1, 2))
     assert one.flops_per_step == other.flops_per_step
@@ -59,6 +60,7 @@ def test_the_order_of_the_data_makes_no_difference(keras):
     assert not size.differences(moved.environment, one.environment)
 
 
+@pytest.mark.slow
 def test_a_larger_model_shows(keras):
     small = record_of(keras, padded(sentences(), seed=1))
     large = record_of(keras, padded(sentences(), seed=2), width=2 * WIDTH)

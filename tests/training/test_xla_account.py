@@ -94,7 +94,7 @@ def test_keras_own_compiled_step_is_read_too(keras):
     assert account.fusion_count > 0
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
     settings = {"training": {"trial_budget_seconds": 30, "steps_per_call": [2]}}
     session = TrainingSession(PerfConfig.from_dict(settings))
