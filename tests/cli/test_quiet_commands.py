@@ -35,7 +35,10 @@ def project(tmp_path_factory):
         ("unbless", "a", "--reason", "slow", "--metadata", "metadata.sqlite"),
         ("template", "list"),
         ("addon", "."),
-        ("kubeflow", "compile", "my_pipeline:create", "--settings", "settings.yaml"),
+        pytest.param(
+            ("kubeflow", "compile", "my_pipeline:create", "--settings", "settings.yaml"),
+            marks=pytest.mark.slow,  # it imports TFX
+        ),
         ("kubeflow", "lint", "refused.yaml"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),

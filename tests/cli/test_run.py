@@ -68,6 +68,7 @@ def test_nodes_and_what_they_found_are_all_that_is_shown(tfx_perf, tmp_path):
         assert "Component Choose is finished" in (tmp_path / "here.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_fails_is_one_line_and_exit_code_1(tfx_perf, tmp_path):
     done = tfx_perf("--log", "elsewhere.log", "here.py", "bad")
     assert done.returncode == 1

@@ -211,7 +211,7 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("from_server", [False, True])
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_child_has_the_parents_keras_line(tmp_path, legacy, from_server):

@@ -383,6 +383,7 @@ def test_sigterm_deletes_the_job(trainer, cluster, tmp_path):
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
     process = start(trainer, tmp_path)

@@ -223,6 +223,7 @@ def test_without_a_usable_training_the_input_is_measured_alone(
     assert (record.batch_size, record.example_count) == (256, tuning_cases.COUNT)
 
 
+@pytest.mark.slow
 def test_the_training_is_the_one_in_the_precision_that_trains(inputs, tmp_path, plan_split):
     told = tmp_path / "policies.txt"
     line = f"print(keras.mixed_precision.global_policy().name, file=open({str(told)!r}, 'a'))"
@@ -335,6 +336,7 @@ class TestReuse:
         }  # fmt: skip
         return made(name, **fields)
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize("name", ["default", "columns", "columns+projection"])
     def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
         plan = self.of_yesterday(

@@ -102,7 +102,7 @@ def test_the_profiler_profiles_it(given, tmp_path):
     assert found.module_batch_size == 10
 
 
-@pytest.mark.slow_where("text")
+@pytest.mark.slow
 def test_the_tuner_steps_aside_and_says_why(trainer, given, tmp_path):
     inputs, outputs, properties = given
     plan = types.InputPlan()

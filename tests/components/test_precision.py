@@ -21,7 +21,7 @@ def policies():
     ]
 
 
-@pytest.mark.slow_where("mixed_bfloat16-keras", "*-tf_keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
 def test_the_model_computes_in_it_and_keeps_its_weights(trainer, line, name):

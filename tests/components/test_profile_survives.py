@@ -161,7 +161,7 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
     assert record.largest_batch_size is None
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reason",
     [

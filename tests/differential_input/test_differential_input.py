@@ -18,7 +18,7 @@ pytestmark = pytest.mark.each_choice
 
 _EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl")
 _SEED = 17  # of the few that are drawn every time
-_FEW, _MANY = 3, 1000
+_FEW, _MANY = 2, 1000
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tfx_perf.settings.gate import GateSettings
 WORLDS = months.WORLDS
 
 
-@pytest.mark.one_case
+@pytest.mark.slow_where("[!m]*")  # one world, in which more happens than in others
 @pytest.mark.parametrize(
     "name",
     [

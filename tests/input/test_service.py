@@ -77,6 +77,7 @@ def test_with_one_worker(service_of_one, make_source):
     assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
 
 
+@pytest.mark.slow
 def test_several_epochs(service, make_source):
     source = make_source(num_epochs=2)
     found = build(source, service)
@@ -84,6 +85,7 @@ def test_several_epochs(service, make_source):
     assert [len(label) for _, label in found] == [len(label) for _, label in source.default()]
 
 
+@pytest.mark.slow
 def test_endless(service, make_source):
     source = make_source()
     found = build(source, service)

@@ -42,6 +42,7 @@ class Training:
         return slow(dataset, self.seconds)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("schema", [SCHEMA, SPARSE_SCHEMA, RAGGED_SCHEMA])
 def test_prefixes_are_cut_from_the_default(schema, make_source):
     source = make_source(schema=schema)
@@ -119,6 +120,7 @@ def test_the_stage_that_waits_is_the_bottleneck(make_source):
     assert all(stage.remedy for stage in found)
 
 
+@pytest.mark.slow
 def test_what_the_training_code_adds_is_a_stage(make_source):
     source = make_source(num_epochs=1)
     found = stages.measure_stages(source, seconds=20, train=Training(source, 0.01))

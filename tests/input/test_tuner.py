@@ -187,6 +187,7 @@ def test_the_headline_says_why_nothing_could_be_measured(make_source):
     assert record.remark == record.reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_a_default_that_stays_for_want_of_memory_says_so(make_source):
     record = tune(make_source(), TooLarge(), Twin(), margin=0.5, memory_budget_bytes=10 * 2**30)
@@ -271,6 +272,7 @@ def test_a_fed_training_is_left_alone(make_source):
     assert record.figures()["input_headroom_ratio"] < 1.03
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_the_winner_is_proven_on_the_train_step(make_source):
     source = slowed(make_source(batch_size=32), 0.005)

@@ -75,6 +75,7 @@ def test_convolutions(line, onednn, tmp_path):
     assert "fragmentation at the peak" in page
 
 
+@pytest.mark.slow
 def test_strings_have_a_plain_figure_only(tmp_path):
     record = ProfileRecord.model_validate(in_child("strings", tmp_path))
     assert record.step("plain", 4).peak_bytes > 0

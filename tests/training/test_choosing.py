@@ -57,6 +57,7 @@ def test_a_given_plan_trains_its_own_fit_without_trials(keras):
     assert 0 < record.compile_time_seconds < record.fit_time_seconds - 30.0
 
 
+@pytest.mark.slow
 def test_another_fit_is_not_trained_with_a_given_plan(keras):
     call = small(keras)
     session = TrainingSession(settings_with(), choice=choice_for(call))
@@ -69,6 +70,7 @@ def test_another_fit_is_not_trained_with_a_given_plan(keras):
     assert not session.record.is_settled
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "is_used", "is_settled"),
     [(0.95, True, True), (0.8, True, False), (0.4, False, False)],
@@ -98,6 +100,7 @@ def test_a_given_plan_yields_to_what_forbids_plans(keras):
     assert session.record.trial_time_seconds == 30.0
 
 
+@pytest.mark.slow
 def test_where_no_plan_could_be_tried_plain_fit_trains(keras):
     session = TrainingSession(settings_with(), choice=plain("the trials failed: planted"))
     session.fit(small(keras))

@@ -59,6 +59,7 @@ def test_a_callback_that_keeps_batches_is_found(keras, tmp_path):
     assert type(record).read(tmp_path / "record.json").figures() == record.figures()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_window")
 def test_one_that_keeps_nothing_is_not():
     record = trained(tf_keras, kept_bytes=1)

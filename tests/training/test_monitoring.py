@@ -197,8 +197,6 @@ def test_names_and_types_are_as_prometheus_wants_them(port, monkeypatch):
     assert (checked.returncode, checked.stdout, checked.stderr) == (0, "", "")
 
 
-@pytest.mark.one_case
-@pytest.mark.each_choice
 @pytest.mark.parametrize(
     "kind", ["keras.optimizers", "tf_keras.optimizers", "tf_keras.optimizers.legacy"]
 )
@@ -214,6 +212,7 @@ def test_a_schedule_of_the_learning_rate(port, kind):
     assert rates == pytest.approx([0.05, 0.025], rel=0.08)
 
 
+@pytest.mark.slow
 def test_the_size_of_a_batch_is_known_without_reading_data(keras):
     def seen(data, **arguments):
         call = captured(model_cases.dense(keras), data, **arguments)
@@ -254,6 +253,7 @@ def test_who_waits_is_told_how_far_it_is(keras, monkeypatch):
     assert made.record.train_step_count == total
 
 
+@pytest.mark.slow
 def test_the_port_is_free_before_between_and_afterwards(keras, port):
     training = session_with(port)
     choose, chosen = training._choose, []

@@ -80,6 +80,7 @@ def test_it_is_not_where_the_loss_is_another(keras, choose):
     assert found.plan.precision is None
 
 
+@pytest.mark.slow
 def test_a_loss_that_parts_late_is_seen(keras, choose, monkeypatch):
     """In the first pass over the batches the losses are the same, later they are not."""
     own = ShortTrainings.losses

@@ -120,6 +120,7 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
     assert record.figures()["xla_enabled"] == int(bool(call.model.jit_compile))
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_is_kept(keras):
     session = session_with(budget=0.05)
     session.fit(small(keras, steps_per_epoch=30))
@@ -272,6 +273,7 @@ def test_validation_that_alone_needs_autograph_works():
         assert session.record.plan.is_plain_fit == (margin > 1)
 
 
+@pytest.mark.slow
 def test_an_own_train_step_gets_no_xla(keras):
     session = session_with(xla=True)
     session.fit(captured(model_cases.custom_train_step(keras), model_cases.regression().repeat(),
@@ -301,6 +303,7 @@ def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
     assert_same_history(session_with().fit(call), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_of_several_fits_the_longest_counts(keras):
     session = session_with(budget=0)
     model = model_cases.dense(keras)
@@ -310,6 +313,7 @@ def test_of_several_fits_the_longest_counts(keras):
     assert session.record.train_step_count == 30
 
 
+@pytest.mark.slow
 def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     session = session_with(budget=0)
     monkeypatch.setattr(recording.meters, "count_flops", lambda *_: 1 / 0)

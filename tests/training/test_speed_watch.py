@@ -46,6 +46,7 @@ def loop_and_weights(keras):
     return Loop(call), model, expected
 
 
+@pytest.mark.one_case
 def test_a_slow_plan_is_left(loop_and_weights):
     loop, model, expected = loop_and_weights
     _, timer = loop.fit(XLA, promise=Promise(step_seconds=1e-6, margin=0.02))
@@ -56,6 +57,7 @@ def test_a_slow_plan_is_left(loop_and_weights):
     assert_same(Snapshot(model), expected, rtol=1e-4)
 
 
+@pytest.mark.one_case
 def test_a_plan_stays_where_plain_steps_are_no_faster(loop_and_weights):
     loop, model, expected = loop_and_weights
     # As if the machine had become slower since the trials: for both.

@@ -64,6 +64,7 @@ def outcome(model, train):
     return history, int(model.optimizer.iterations.numpy()), model.get_weights()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", combinations(), ids=str)
 def test_steps_and_history_are_those_of_plain_fit(keras, case, monkeypatch):
     length, steps, per_execution, epochs = case

@@ -65,6 +65,7 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
     assert figures["hfu_ratio"] == figures["mfu_ratio"] > 0
 
 
+@pytest.mark.slow
 def test_a_whole_call_is_one_program(keras):
     plan = TrainingPlan(steps_per_call=4, xla_call=True)
     data = rows().batch(8, drop_remainder=True)
@@ -76,6 +77,7 @@ def test_a_whole_call_is_one_program(keras):
     assert figures["executed_flops_per_step"] == figures["flops_per_step"]
 
 
+@pytest.mark.slow
 def test_without_xla_there_is_no_account(keras):
     record = trained(
         captured(model_cases.dense(keras), ragged(), epochs=2), TrainingPlan(steps_per_call=2)
