@@ -293,9 +293,9 @@ def test_a_job_that_is_deleted_from_outside(trainer, cluster, tmp_path):
 
 def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: WAITS}
-    words = "timeout_seconds=1. Received: state=Pending, pods: .*-node-0-0-abcde Running"
+    words = "timeout_seconds=3. Received: state=Pending, pods: .*-node-0-0-abcde Running"
     with pytest.raises(errors.MeasurementError, match=words):
-        run(trainer, tmp_path, kind="TrainJob", timeout_seconds=1)
+        run(trainer, tmp_path, kind="TrainJob", timeout_seconds=3)
     assert is_clean(cluster, tmp_path)
 
 

@@ -74,7 +74,7 @@ class Passing(Hoarder):
 
     def build(self, source, *, limits):
         dataset = super().build(source, limits=limits)
-        time.sleep(0.1)  # more than the meter's interval
+        time.sleep(0.5)  # many of the meter's intervals
         if source.options.num_epochs is None:
             self.chunks = [np.zeros(0)] * 1000
         return dataset

@@ -186,5 +186,5 @@ def test_endless_training_on_nothing_ends_as_the_defaults_does(name, source_of):
     # In a thread, because a pipeline that seeks the next example for ever cannot be interrupted.
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    thread.join(timeout=30)
+    thread.join(timeout=120)
     assert found == [behaviour(source.default_factory, source)] == [EMPTY_DIGEST]

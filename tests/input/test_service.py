@@ -33,7 +33,7 @@ def running(*arguments):
         yield process.stdout.readline().split()[-1]
     finally:
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.fixture(scope="module")

@@ -26,7 +26,7 @@ class Slow(candidate.Candidate):
     description = "Waits at every batch."
 
     def build(self, source, *, limits):
-        return slow(source.default(), 0.005)
+        return slow(source.default(), 0.02)
 
 
 class Fails(Slow):

@@ -107,7 +107,7 @@ def test_waiting_ends_with_the_run(api, server, path):
             },
         }
     ]
-    state = server.wait(run.id, timeout_seconds=5, poll_seconds=0.01)
+    state = server.wait(run.id, timeout_seconds=60, poll_seconds=0.01)
     assert (state.state, state.message, state.failed_tasks) == ("FAILED", "a task failed", ("use",))
 
 

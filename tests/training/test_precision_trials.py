@@ -27,7 +27,7 @@ def small(keras, *, policy=None, factor=1.0, width=8):
         def call(self, x):
             if self.compute_dtype != "float32":
                 return x * factor
-            tf.numpy_function(lambda value: time.sleep(0.003) or value, [x], x.dtype)
+            tf.numpy_function(lambda value: time.sleep(0.01) or value, [x], x.dtype)
             return x
 
     with precision.policy(policy):
