@@ -52,7 +52,7 @@ def test_nothing_is_on_standard_error(project, monkeypatch, run_command, argumen
     assert (done.returncode, said) == (int("lint" in arguments), [])
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["upload", "run"])
 def test_a_server_that_does_not_answer_is_the_only_line(project, monkeypatch, run_command, command):
     pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")

@@ -51,6 +51,7 @@ def cluster(tmp_path, monkeypatch):
     (tmp_path / "cluster").mkdir()
     (tmp_path / "shared").mkdir()
     monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
     cluster = TrainingCluster(tmp_path / "cluster")
     with cluster.running() as path:

@@ -157,6 +157,7 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
         assert profile.get_float_custom_property(key) == value
 
 
+@pytest.mark.slow
 def test_a_module_that_raises_has_a_record_with_the_cause_and_the_log(
     examples, schema, tmp_path, monkeypatch
 ):

@@ -52,6 +52,7 @@ def wait(x, y):
 WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
 
 
+@pytest.mark.slow
 def test_a_crash_costs_only_the_plans_that_crash(tmp_path):
     trainer = training_cases.Trainer(tmp_path)
     trainer.run(

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.each_choice
 
 _EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl")
 _SEED = 17  # of the few that are drawn every time
-_FEW, _MANY = 3, 1000
+_FEW, _MANY = 6, 1000
 
 
 @pytest.fixture(scope="module", params=["keras", "tf_keras"])
@@ -35,6 +35,7 @@ def test_what_was_found_once_is_as_under_plain_fit(checker, example):
     assert checker.check(case) is None
 
 
+@pytest.mark.slow
 def test_a_few_drawn_trainings_are_as_under_plain_fit(checker):
     failures = Failures(checker, title=checker.package)
     drawn(cases(checker.package), count=_FEW, seed=_SEED, act=failures.add)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.each_choice
 
 _EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl")
 _SEED = 17  # of the few that are drawn every time
-_FEW, _MANY = 2, 1000
+_FEW, _MANY = 8, 1000
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +40,7 @@ def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
     assert checker.check(Case.from_json(example)) is None
 
 
+@pytest.mark.slow
 def test_a_few_drawn_cases_are_as_tfxio_serves_them(checker):
     failures = _failures(checker, count=_FEW, seed=_SEED)
     assert not failures.groups, failures.table()

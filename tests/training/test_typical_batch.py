@@ -67,6 +67,7 @@ def test_a_larger_model_shows(keras):
     assert "flops_per_step" in size.differences(small.environment, large.environment)
 
 
+@pytest.mark.slow
 def test_it_is_the_step_of_a_batch_of_usual_length(keras):
     data = padded(sentences())
     lengths = sorted(batch[0].shape[1] for batch in data.take(32))
