@@ -1,9 +1,9 @@
 # Does all the set-up and runs things; needs git, make, a C++ compiler, Python 3.10-3.13 with pip.
 #
 #   make demo     the whole pipeline on real data, against the stock Trainer
-#   make test     the tests, of costly ones each value of each parameter once
+#   make test     the tests, of costly ones one of each kind; some ten minutes on two cores
 #   make test-slow   all others: the remaining combinations of parameters (tests/permutations.py),
-#       tests that take minutes each, or start servers and containers
+#       tests that take many seconds, or start servers and containers
 #   make first-hour   what docs/first_hour.md says, done by uv and by pip, about 40 minutes
 #   make differential   trainings drawn at random against plain fit: CASES=200 KERAS=tf_keras SEED=7
 #   make differential-input   input candidates on examples drawn at random: CASES=200 SEED=7

@@ -30,6 +30,7 @@ def test_only_the_first_metric_of_the_last_run_is_worse():
     assert levels[1:, -1].mean() / levels[1:, :-1].mean() == pytest.approx(1, abs=0.004)
 
 
+@pytest.mark.slow
 def test_the_gate_meets_its_targets_on_a_sample():
     assert judging.judge(histories.simulate(cell(), count=100, seed=2))["refused"] <= 0.04
     shares = judging.judge(histories.simulate(cell(effect=0.1), count=60, seed=3))

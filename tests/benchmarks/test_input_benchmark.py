@@ -4,6 +4,7 @@ import pathlib
 import subprocess
 import sys
 
+import pytest
 import tensorflow as tf
 
 from benchmarks.input import layout, results, run, targets
@@ -12,6 +13,7 @@ from benchmarks.input.workloads import WORKLOADS
 ROOT = pathlib.Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_a_cell_end_to_end(tmp_path):
     command = [
         sys.executable, "-m", "benchmarks.input", "--quick", "--workloads", "text-ragged",

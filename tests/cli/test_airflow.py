@@ -45,6 +45,7 @@ def test_a_function_is_deployed_with_settings(run_command, project):
     assert topology["nodes"][0]["environment"]["PYTHONPATH"] == str(project)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reference", "received"),
     [

@@ -77,6 +77,7 @@ def test_broken_installation_is_told_not_raised(monkeypatch, tmp_path):
     assert finding.remark == "ImportError: no libfoo.so"
 
 
+@pytest.mark.slow
 def test_command_writes_json_and_a_quiet_terminal(run_command):
     done = run_command("doctor", "--json")
     document = json.loads(done.stdout)

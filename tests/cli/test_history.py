@@ -167,10 +167,10 @@ def test_state_is_that_of_each_nodes_last_try(recorder, database, states, expect
     assert run.blessed is None and run.pushed is None
 
 
-def test_command_writes_a_table_with_human_units(recorder, database, run_command):
+def test_command_writes_a_table_with_human_units(recorder, database, call_command):
     record_run(recorder, "run-1", speed=163000.0, blessed=False)
 
-    done = run_command("history", database)
+    done = call_command("history", database)
 
     assert done.returncode == 0, done.stderr
     (row,) = [line for line in done.stdout.splitlines() if "run-1" in line]
@@ -179,12 +179,12 @@ def test_command_writes_a_table_with_human_units(recorder, database, run_command
     ]  # fmt: skip
 
 
-def test_command_writes_json(recorder, database, run_command):
+def test_command_writes_json(recorder, database, call_command):
     record_run(recorder, "run-1", speed=1000.0, blessed=True)
 
-    everything = json.loads(run_command("history", database, "--json").stdout)
+    everything = json.loads(call_command("history", database, "--json").stdout)
     chosen = json.loads(
-        run_command("history", database, "--json", "--metric", "mfu_ratio",
+        call_command("history", database, "--json", "--metric", "mfu_ratio",
                  "--metric", "examples_per_second").stdout
     )  # fmt: skip
 
@@ -196,11 +196,11 @@ def test_command_writes_json(recorder, database, run_command):
     assert chosen[0]["metrics"] == {"mfu_ratio": None, "examples_per_second": 1000.0}
 
 
-def test_database_without_runs(recorder, database, run_command):
-    done = run_command("history", database)
+def test_database_without_runs(recorder, database, call_command):
+    done = call_command("history", database)
     assert done.returncode == 0
     assert "no runs" in done.stdout
-    assert run_command("history", database, "--json").stdout.strip() == "[]"
+    assert call_command("history", database, "--json").stdout.strip() == "[]"
 
 
 def test_reading_changes_nothing(recorder, database):
@@ -232,20 +232,21 @@ def test_file_that_is_no_metadata(tmp_path, kind):
     assert "\n" not in str(caught.value)
 
 
-def test_the_beginning_of_a_metric_will_do(recorder, database, run_command):
+def test_the_beginning_of_a_metric_will_do(recorder, database, call_command):
     record_run(recorder, "run-1", speed=1000.0, blessed=True)
-    done = run_command("history", database, "--json", "--metric", "examples")
+    done = call_command("history", database, "--json", "--metric", "examples")
     assert json.loads(done.stdout)[0]["metrics"] == {"examples_per_second": 1000.0}
 
 
-def test_unknown_metric_suggests_a_similar_one(run_command, database):
-    done = run_command("history", database, "--metric", "example_per_second")
+def test_unknown_metric_suggests_a_similar_one(call_command, database):
+    done = call_command("history", database, "--metric", "example_per_second")
     assert done.returncode == 2
     assert "examples_per_second" in done.stderr
     assert "Received: metric=example_per_second" in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["postgresql", "mysql"])
 @pytest.mark.parametrize(
     ("rest", "received"),
@@ -302,9 +303,10 @@ def test_a_ledger_has_a_history_too(ledger, source, tmp_path, capsys):
     assert newest["environment"] == {"device_kind": "CPU"}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("root", [".", "artifacts", "below/.."])
 def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
-    recorder, database, run_command, root
+    recorder, database, call_command, root
 ):
     record_run(recorder, "run-1", speed=1000.0, blessed=True)
     folder = database.parent
@@ -312,7 +314,7 @@ def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
         (folder / name).mkdir(parents=True)
     if root == "below/..":
         database = database.rename(folder / "below" / database.name)
-    done = run_command("history", folder / root, "--json")
+    done = call_command("history", folder / root, "--json")
     assert done.returncode == 0, done.stderr
     assert [run["run_id"] for run in json.loads(done.stdout)] == ["run-1"]
 
@@ -325,14 +327,14 @@ def test_a_folder_stands_for_the_database_in_it_below_it_or_beside_it(
     ],
 )
 def test_a_folder_that_stands_for_nothing_is_said_in_one_line(
-    tmp_path, run_command, databases, words
+    tmp_path, call_command, databases, words
 ):
     root = tmp_path / "root"
     (root / "Trainer" / "model").mkdir(parents=True)
     for name in databases:
         (root / name).parent.mkdir()
         (root / name).touch()
-    done = run_command("history", root)
+    done = call_command("history", root)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     for word in [f"Received: path={root}", *words]:
@@ -340,8 +342,8 @@ def test_a_folder_that_stands_for_nothing_is_said_in_one_line(
 
 
 @pytest.mark.parametrize("command", ["history", "calibrate"])
-def test_an_empty_folder_is_another_one_than_was_meant(command, tmp_path, run_command):
-    done = run_command(command, tmp_path)
+def test_an_empty_folder_is_another_one_than_was_meant(command, tmp_path, call_command):
+    done = call_command(command, tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     (line,) = done.stderr.splitlines()
     assert f"Received: path={tmp_path}, a folder that holds neither" in line
@@ -363,8 +365,8 @@ def test_a_single_run_is_not_called_runs(recorder, database, capsys):
     assert "1 run of taxi" in capsys.readouterr().out
 
 
-def test_trends_mark_the_verdicts(ledger, tmp_path, run_command):
-    done = run_command("history", in_file(ledger, tmp_path))
+def test_trends_mark_the_verdicts(ledger, tmp_path, call_command):
+    done = call_command("history", in_file(ledger, tmp_path))
     assert done.returncode == 0, done.stderr
     lines = [re.split(r"  +", line.strip()) for line in done.stdout.splitlines()]
     assert ["verdict", "●●✗●"] in lines

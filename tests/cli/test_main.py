@@ -21,8 +21,8 @@ def test_the_package_is_the_command():
     assert done.stderr.startswith("tfx-perf: ")
 
 
-def test_without_a_subcommand_it_shows_the_help(run_command):
-    done = run_command()
+def test_without_a_subcommand_it_shows_the_help(call_command):
+    done = call_command()
     assert done.returncode == 0
     for name in main.SUBCOMMANDS:
         assert name in done.stdout
@@ -41,8 +41,8 @@ def _commands() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("names", _commands(), ids=" ".join)
-def test_every_subcommand_has_help_and_json(run_command, names):
-    done = run_command(*names, "--help")
+def test_every_subcommand_has_help_and_json(call_command, names):
+    done = call_command(*names, "--help")
     assert done.returncode == 0, done.stderr
     assert "--json" in done.stdout
 

@@ -35,7 +35,10 @@ def project(tmp_path_factory):
         ("unbless", "a", "--reason", "slow", "--metadata", "metadata.sqlite"),
         ("template", "list"),
         ("addon", "."),
-        ("kubeflow", "compile", "my_pipeline:create", "--settings", "settings.yaml"),
+        pytest.param(
+            ("kubeflow", "compile", "my_pipeline:create", "--settings", "settings.yaml"),
+            marks=pytest.mark.slow,  # it imports TFX
+        ),
         ("kubeflow", "lint", "refused.yaml"),
     ],
     ids=lambda arguments: " ".join(arguments[:2]),
@@ -49,6 +52,7 @@ def test_nothing_is_on_standard_error(project, monkeypatch, run_command, argumen
     assert (done.returncode, said) == (int("lint" in arguments), [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["upload", "run"])
 def test_a_server_that_does_not_answer_is_the_only_line(project, monkeypatch, run_command, command):
     pytest.importorskip("kfp", reason="kfp is not installed (extra kfp)")

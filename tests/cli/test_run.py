@@ -53,6 +53,7 @@ def tfx_perf(call):
     return lambda *arguments: call(script, "run", *arguments)
 
 
+@pytest.mark.slow
 def test_nodes_and_what_they_found_are_all_that_is_shown(tfx_perf, tmp_path):
     for state in ("done", "from cache"):
         done = tfx_perf("here.py", "good")
@@ -67,6 +68,7 @@ def test_nodes_and_what_they_found_are_all_that_is_shown(tfx_perf, tmp_path):
         assert "Component Choose is finished" in (tmp_path / "here.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_fails_is_one_line_and_exit_code_1(tfx_perf, tmp_path):
     done = tfx_perf("--log", "elsewhere.log", "here.py", "bad")
     assert done.returncode == 1
@@ -89,7 +91,7 @@ def test_json_has_the_nodes(tfx_perf):
     assert answer["nodes"][1]["found"][0] == "Stumble: Nothing was measured: run_fn raised."
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("code", "exit_code", "failure"), [("0", 0, None), ("3", 3, None), ("'no data'", 1, "no data")]
 )
@@ -102,6 +104,7 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
     assert done.stderr.splitlines()[-1].startswith("Log: ")
 
 
+@pytest.mark.slow
 def test_what_a_nodes_processes_print_goes_into_the_log(tfx_perf, tmp_path):
     done = tfx_perf("here.py", "loud")
     assert done.stdout == "a line of the script\n"
@@ -128,6 +131,7 @@ def test_a_script_that_is_not_there(tfx_perf):
     )
 
 
+@pytest.mark.slow
 def test_a_run_without_it_ends_with_what_was_found(call):
     done = call(sys.executable, "here.py", "good")
     assert done.returncode == 0

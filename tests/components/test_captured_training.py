@@ -78,6 +78,7 @@ def test_features_that_nobody_reads_are_unused(capture):
     assert capture(tuning_cases.training()).unused_features == {"other_xf", "spare_xf"}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "prepare",
     [

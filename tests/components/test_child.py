@@ -124,16 +124,17 @@ def test_result_log_and_environment(run, tmp_path):
     assert "adding" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.one_case
 def test_timeout_kills_all_that_the_child_started(run, tmp_path):
     pid_file = tmp_path / "pid"
-    with pytest.raises(errors.MeasurementError, match="did not end within 4.00 s") as caught:
-        run("stay", timeout_seconds=4, pid_file=str(pid_file))
+    with pytest.raises(errors.MeasurementError, match="did not end within 8.00 s") as caught:
+        run("stay", timeout_seconds=8, pid_file=str(pid_file))
     assert str(tmp_path / "log") in str(caught.value)
     wait_for_the_end_of(pid_file.read_text())
 
 
 def wait_for_the_end_of(pids):
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     for pid in pids.split():
         while is_alive(pid):
             assert time.monotonic() < deadline
@@ -171,7 +172,7 @@ def test_nothing_that_the_child_has_started_survives(tmp_path, from_server, kill
         [sys.executable, "-c", script, str(pid_file), str(tmp_path / "log")],
         env={**os.environ, "PYTHONPATH": path},
     )
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not pid_file.exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -180,7 +181,7 @@ def test_nothing_that_the_child_has_started_survives(tmp_path, from_server, kill
         parent.kill()
     else:
         os.kill(int(pids.split()[0]), signal.SIGKILL)
-    assert parent.wait(30) == (-signal.SIGKILL if killed == "parent" else 1)
+    assert parent.wait(60) == (-signal.SIGKILL if killed == "parent" else 1)
     wait_for_the_end_of(pids)
 
 
@@ -210,7 +211,7 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
     assert "Traceback" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.slow_where("1-False", "0-True")
+@pytest.mark.slow
 @pytest.mark.parametrize("from_server", [False, True])
 @pytest.mark.parametrize("legacy", ["0", "1"])
 def test_child_has_the_parents_keras_line(tmp_path, legacy, from_server):
@@ -300,12 +301,12 @@ def test_a_child_that_stands_for_its_parent(tmp_path):
         [sys.executable, "-c", script, str(pid_file)],
         env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True,
     )  # fmt: skip
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not (pid_file.exists() and pid_file.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     parent.terminate()
-    output, _ = parent.communicate(timeout=30)
+    output, _ = parent.communicate(timeout=60)
     assert output.splitlines() == ["adding", "saving"]
     assert parent.returncode == -signal.SIGTERM
     wait_for_the_end_of(pid_file.read_text())

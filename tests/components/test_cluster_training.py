@@ -51,6 +51,7 @@ def cluster(tmp_path, monkeypatch):
     (tmp_path / "cluster").mkdir()
     (tmp_path / "shared").mkdir()
     monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
     cluster = TrainingCluster(tmp_path / "cluster")
     with cluster.running() as path:
@@ -293,9 +294,9 @@ def test_a_job_that_is_deleted_from_outside(trainer, cluster, tmp_path):
 
 def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: WAITS}
-    words = "timeout_seconds=1. Received: state=Pending, pods: .*-node-0-0-abcde Running"
+    words = "timeout_seconds=3. Received: state=Pending, pods: .*-node-0-0-abcde Running"
     with pytest.raises(errors.MeasurementError, match=words):
-        run(trainer, tmp_path, kind="TrainJob", timeout_seconds=1)
+        run(trainer, tmp_path, kind="TrainJob", timeout_seconds=3)
     assert is_clean(cluster, tmp_path)
 
 
@@ -372,6 +373,7 @@ def wait_for_job(cluster, process):
     assert cluster.jobs, process.stderr.read()[-2000:]
 
 
+@pytest.mark.slow
 def test_sigterm_deletes_the_job(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: WAITS}
     process = start(trainer, tmp_path)
@@ -382,6 +384,7 @@ def test_sigterm_deletes_the_job(trainer, cluster, tmp_path):
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.slow
 def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
     process = start(trainer, tmp_path)
@@ -395,6 +398,7 @@ def test_an_executor_that_is_started_again_waits_for_the_job(trainer, cluster, t
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_of_an_attempt_that_failed_is_made_anew(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: WAITS}
     process = start(trainer, tmp_path)
@@ -442,6 +446,7 @@ def test_the_job_ends_with_the_pod_that_submitted_it(kind, trainer, cluster, tmp
     assert is_clean(cluster, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_job_that_was_taken_over_ends_with_the_other_pod(trainer, cluster, tmp_path, in_pod):
     cluster.stand_ins = {0: WAITS_FOR_FILE + SUCCEEDS, 1: ENDS}
     process = start(trainer, tmp_path)

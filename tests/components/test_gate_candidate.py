@@ -53,6 +53,7 @@ def test_the_metrics_over_all_examples_are_read_with_tfmas_loader(evaluation):
     assert gains == {}
 
 
+@pytest.mark.slow
 def test_what_they_are_above_the_baseline_models_is_read_too(tmp_path):
     config = text_format.Parse(
         """

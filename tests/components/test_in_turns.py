@@ -1,5 +1,6 @@
 """A run that would be refused and a blessed one are trained again, in turns."""
 
+import functools
 import os
 import pathlib
 
@@ -50,14 +51,11 @@ def trained(folder, **module):
 
 
 @pytest.fixture(scope="module")
-def trainers(tmp_path_factory):
+def trainer_of(tmp_path_factory):
+    """Returns, by its name, a trainer that has trained once."""
     folder = tmp_path_factory.mktemp("in_turns")
-    slow = {"beginning": SLOW, "layer": "Slow()"}
-    return {
-        "blessed": trained(folder / "blessed"),
-        "same": trained(folder / "same"),
-        "slow": trained(folder / "slow", **slow),
-    }
+    modules = {"blessed": {}, "same": {}, "slow": {"beginning": SLOW, "layer": "Slow()"}}
+    return functools.cache(lambda name: trained(folder / name, **modules[name]))
 
 
 def run_of(trainer, name):
@@ -70,12 +68,12 @@ def run_of(trainer, name):
 
 
 @pytest.mark.slow
-def test_a_slower_model_is_slower_in_turns(trainers, tmp_path):
+def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
     ratios = {}
     for name in ("same", "slow"):
         found = remeasuring.measure(
-            run_of(trainers[name], name),
-            [run_of(trainers["blessed"], "blessed")],
+            run_of(trainer_of(name), name),
+            [run_of(trainer_of("blessed"), "blessed")],
             seconds=90,
             log_folder=tmp_path / name,
         )
@@ -87,9 +85,10 @@ def test_a_slower_model_is_slower_in_turns(trainers, tmp_path):
     assert logs == {"in-turns-baseline.log", "in-turns-candidate.log"}
 
 
-def test_the_gate_asks_if_noise_leaves_it_undecided(trainers, tmp_path):
-    blessed = run_of(trainers["blessed"], "blessed")
-    step_time = run_of(trainers["slow"], "slow").figures["step_time_seconds"]
+@pytest.mark.slow
+def test_the_gate_asks_if_noise_leaves_it_undecided(trainer_of, tmp_path):
+    blessed = run_of(trainer_of("blessed"), "blessed")
+    step_time = run_of(trainer_of("slow"), "slow").figures["step_time_seconds"]
     noisy = [  # with the slow one in their midst
         blessed.model_copy(update={
             "run_id": f"noisy-{factor}",
@@ -97,29 +96,29 @@ def test_the_gate_asks_if_noise_leaves_it_undecided(trainers, tmp_path):
         })
         for factor in (0.5, 1.5, 1.0)
     ]  # fmt: skip
-    alone = judge(trainers["slow"], noisy, tmp_path / "alone")
+    alone = judge(trainer_of("slow"), noisy, tmp_path / "alone")
     assert alone.verdict is Verdict.INCONCLUSIVE, alone.headline
-    evaluation = judge(trainers["slow"], noisy, tmp_path / "in turns", escalate_seconds=90)
+    evaluation = judge(trainer_of("slow"), noisy, tmp_path / "in turns", escalate_seconds=90)
     assert evaluation.verdict is Verdict.REGRESSION, evaluation.headline
     assert evaluation.remeasured.ratio.low > 1.5
     assert "In turns with noisy-" in evaluation.headline
 
 
 @pytest.mark.slow
-def test_a_machine_that_became_slower_is_told_from_the_code(trainers, tmp_path):
-    own = run_of(trainers["same"], "same").figures["step_time_seconds"]
-    blessed = run_of(trainers["blessed"], "blessed")
+def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path):
+    own = run_of(trainer_of("same"), "same").figures["step_time_seconds"]
+    blessed = run_of(trainer_of("blessed"), "blessed")
     figures = {**blessed.figures, "step_time_seconds": own / 3}
     before = [blessed.model_copy(update={"run_id": f"run-{i}", "figures": figures}) for i in (1, 2)]
-    alone = judge(trainers["same"], before, tmp_path / "alone")
+    alone = judge(trainer_of("same"), before, tmp_path / "alone")
     assert alone.verdict is Verdict.REGRESSION, alone.headline
-    evaluation = judge(trainers["same"], before, tmp_path / "in turns", escalate_seconds=90)
+    evaluation = judge(trainer_of("same"), before, tmp_path / "in turns", escalate_seconds=90)
     assert evaluation.blessed, evaluation.headline
     assert "In turns with run-2 on one host" in evaluation.outcomes[0].reason
 
 
-def test_code_that_is_gone_leaves_it_undecided(trainers, tmp_path):
-    blessed = run_of(trainers["blessed"], "blessed")
+def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
+    blessed = run_of(trainer_of("blessed"), "blessed")
     assert jobs.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path)})
     found = remeasuring.measure(blessed, [gone], seconds=90, log_folder=tmp_path)
@@ -128,7 +127,7 @@ def test_code_that_is_gone_leaves_it_undecided(trainers, tmp_path):
 
 
 @pytest.mark.slow
-def test_code_that_fails_is_named(trainers, tmp_path):
+def test_code_that_fails_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "failing")
     own = pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
     job = jobs.TrainingJob.read(own)
@@ -136,17 +135,17 @@ def test_code_that_fails_is_named(trainers, tmp_path):
         path.unlink()
     assert job.is_unchanged
     found = remeasuring.measure(
-        run_of(trainer, "failing"), [run_of(trainers["blessed"], "blessed")], seconds=90,
+        run_of(trainer, "failing"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
         log_folder=tmp_path,
     )  # fmt: skip
     assert found.reason.startswith("Expected training examples. Received: none in ")
 
 
 @pytest.mark.slow
-def test_a_training_that_dies_is_named(trainers, tmp_path):
+def test_a_training_that_dies_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
     found = remeasuring.measure(
-        run_of(trainer, "dying"), [run_of(trainers["blessed"], "blessed")], seconds=90,
+        run_of(trainer, "dying"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
         log_folder=tmp_path,
     )  # fmt: skip
     log = tmp_path / "in-turns-candidate.log"

@@ -47,6 +47,7 @@ def copy(files, folder, *, shard_count=4, runner="in_memory"):
     )
 
 
+@pytest.mark.slow_where("processes")
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_holds_the_same_records_in_even_shards(runner, tmp_path):
     # Skewed, one of them empty, some gzip and some not.

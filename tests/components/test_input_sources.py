@@ -168,6 +168,7 @@ def sources_of_case(request, case):
     return source, source.replace_options(num_epochs=None), digest
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", NAMES)
 def test_every_candidate_yields_the_defaults_examples(name, sources_of_case):
     source, endless, expected = sources_of_case
@@ -201,6 +202,7 @@ def test_unused_features_are_not_parsed(case):
     assert set(found) == set(source.element_spec) - {feature}
 
 
+@pytest.mark.one_case
 def test_a_plan_serves_every_kind(case, caplog):
     item, schema, feature = case
     source = source_of(item, schema, feature, num_epochs=1)

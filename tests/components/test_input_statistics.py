@@ -101,6 +101,7 @@ def test_examples_too_many(tmp_path):
     assert ("", "num_examples") in found(compare(dataset(features()), tuned, tmp_path))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "value", "statistics_of_it"),
     [

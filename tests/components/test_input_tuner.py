@@ -110,7 +110,7 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
         {**inputs, "transform_graph": transform_graph},
         module_file=module,
         label_key=None,
-        time_budget_seconds=12,
+        time_budget_seconds=6,
     )
     out, err = capfd.readouterr()
     assert not out
@@ -157,6 +157,7 @@ def run_fn(fn_args):
     assert record.file_bytes > 0
 
 
+@pytest.mark.slow
 def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
     with pytest.raises(errors.UserError, match=r"splits \['train', 'eval', 'empty'\]"):
         do(tmp_path, inputs, split="test")
@@ -222,6 +223,7 @@ def test_without_a_usable_training_the_input_is_measured_alone(
     assert (record.batch_size, record.example_count) == (256, tuning_cases.COUNT)
 
 
+@pytest.mark.slow
 def test_the_training_is_the_one_in_the_precision_that_trains(inputs, tmp_path, plan_split):
     told = tmp_path / "policies.txt"
     line = f"print(keras.mixed_precision.global_policy().name, file=open({str(told)!r}, 'a'))"
@@ -334,6 +336,7 @@ class TestReuse:
         }  # fmt: skip
         return made(name, **fields)
 
+    @pytest.mark.one_case
     @pytest.mark.parametrize("name", ["default", "columns", "columns+projection"])
     def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
         plan = self.of_yesterday(

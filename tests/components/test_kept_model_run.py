@@ -49,6 +49,7 @@ def epochs_logged(trainer):
         return [int(row["epoch"]) for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_training_that_goes_on_has_the_files_of_its_callbacks(trainer, line):
     kept = {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}
@@ -62,6 +63,7 @@ def test_a_training_that_goes_on_has_the_files_of_its_callbacks(trainer, line):
     assert not (trainer.folder / "kept").exists()
 
 
+@pytest.mark.slow
 def test_edited_code_begins_with_an_empty_folder(trainer):
     kept = {"checkpoint_folder": str(trainer.folder / "kept"), "checkpoint_steps": 5}
     with pytest.raises(RuntimeError, match="the fuse"):

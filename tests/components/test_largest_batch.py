@@ -93,6 +93,7 @@ def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_comp
     assert 0.75 < int(done.stdout.split()[-1]) / record.memory_limit_bytes < 1.2
 
 
+@pytest.mark.slow
 def test_the_footprint_is_that_of_the_plan_that_trains(tmp_path):
     record, _ = profiled(
         tmp_path, line="keras", beginning=_EAGER, layer="Eager()", train="jit_compile=True"

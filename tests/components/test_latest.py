@@ -165,6 +165,7 @@ def run(tmp_path, monkeypatch):
     return once
 
 
+@pytest.mark.slow
 def test_plans_are_used_again_in_a_pipeline(run):
     state, measured = run()
     assert state == "COMPLETE"

@@ -127,8 +127,7 @@ def do(tmp_path, inputs, **changes):
     return profile
 
 
-@pytest.mark.one_case
-@pytest.mark.slow_where("keras")
+@pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     module = tmp_path / "module.py"
@@ -158,6 +157,7 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
         assert profile.get_float_custom_property(key) == value
 
 
+@pytest.mark.slow
 def test_a_module_that_raises_has_a_record_with_the_cause_and_the_log(
     examples, schema, tmp_path, monkeypatch
 ):
@@ -170,6 +170,7 @@ def test_a_module_that_raises_has_a_record_with_the_cause_and_the_log(
     assert "so far" in (pathlib.Path(profile.uri) / "profile.log").read_text()
 
 
+@pytest.mark.slow
 def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
     examples, tmp_path, monkeypatch
 ):
@@ -180,6 +181,7 @@ def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
     assert profile.get_string_custom_property("not_measured") == unmeasured.NO_FIT
 
 
+@pytest.mark.slow
 def test_the_module_gets_hyperparameters_and_base_model(examples, schema, tmp_path):
     found = standard_artifacts.HyperParameters()
     found.uri = str(tmp_path / "hyperparameters")
@@ -208,6 +210,7 @@ def test_the_module_gets_hyperparameters_and_base_model(examples, schema, tmp_pa
     assert record.state.weights_bytes == 4 * (8 + 8 + 8 + 1)
 
 
+@pytest.mark.slow
 def test_user_error_of_the_child_is_one_here(examples, tmp_path):
     with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
         do(tmp_path, {"examples": examples}, run_fn="no_such_module.run_fn")
@@ -319,6 +322,7 @@ def test_wiring_needs_one_module(given):
         )
 
 
+@pytest.mark.slow
 def test_the_step_is_the_one_in_the_precision_that_trains(examples, schema, tmp_path):
     module = tmp_path / "module.py"
     told = "    print('POLICY', keras.mixed_precision.global_policy().name)\n    model.fit("

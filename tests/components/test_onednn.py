@@ -147,7 +147,8 @@ def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
     assert not onednn.is_open()
 
 
-@pytest.mark.parametrize("line", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path, monkeypatch):
     own_is_on = str(onednn.is_on())
     # As on a processor whose features do not switch it on.
@@ -189,7 +190,7 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert logs == {"trials.log", "onednn-on.log", "onednn-off.log"}
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("beginning", ["", IS_LONG + HAS_LITTLE_MEMORY], ids=["short", "large"])
 def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
@@ -216,6 +217,7 @@ training.train_in_child(
 """
 
 
+@pytest.mark.slow
 def test_sigterm_reaches_the_process_that_trains(tmp_path):
     trainer = training_cases.Trainer(tmp_path)
     module = trainer.write_module(

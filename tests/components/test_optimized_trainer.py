@@ -25,6 +25,7 @@ def trainer(tmp_path):
     return training_cases.Trainer(tmp_path)
 
 
+@pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_stock_module_is_trained_and_measured(trainer, line):
     trainer.run(module={"line": line})
@@ -65,6 +66,7 @@ def test_the_tuned_input_is_what_fit_gets(trainer):
     assert trainer.record.global_batch_size == 10
 
 
+@pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_the_seed_makes_two_trainings_equal(trainer, line):
     losses = []
@@ -78,7 +80,7 @@ def test_the_seed_makes_two_trainings_equal(trainer, line):
 
 
 def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
-    trainer.run(module={"train": training_cases.LOOP})
+    trainer.run(module={"train": training_cases.LOOP}, trial_budget_seconds=0)
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert unmeasured.reason_in(trainer.perf_metrics.uri) == unmeasured.NO_FIT
     assert unmeasured.NO_FIT in trainer.perf_metrics.get_string_custom_property("plan")
@@ -116,6 +118,7 @@ def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, capl
         assert trainer.record.train_step_count == 20
 
 
+@pytest.mark.slow
 def test_trials_whose_code_raises_are_said_though_the_training_ends_well(trainer, caplog):
     # The trials run the code in a folder of their own, so that only they meet this.
     train = f"""if "optimized-trainer-" in fn_args.serving_model_dir:
@@ -216,6 +219,7 @@ def test_an_interrupted_training_goes_on_without_trials(trainer, tmp_path):
     assert trainer.record.resumed_step is None
 
 
+@pytest.mark.slow
 def test_the_model_is_compiled_ahead_of_time_if_that_is_wanted(trainer):
     trainer.run(
         compilation={"aot_signature": "serving_default"}, trial_budget_seconds=0
@@ -244,6 +248,7 @@ def watch(x, y):
 """
 
 
+@pytest.mark.slow
 def test_the_training_serves_its_metrics_and_the_trials_do_not(trainer, tmp_path):
     port, log = free_port(), tmp_path / "probes.txt"
     trainer.run(

@@ -81,7 +81,7 @@ def given(trainer, request):
     return inputs, outputs, properties
 
 
-@pytest.mark.slow_where("text")
+@pytest.mark.slow
 def test_the_trainer_trains_as_the_stock_one(trainer, given):
     stock.GenericExecutor().Do(*given)
     (saved,) = pathlib.Path(trainer.model.uri).rglob("saved_model.pb")
@@ -92,6 +92,7 @@ def test_the_trainer_trains_as_the_stock_one(trainer, given):
     assert trainer.record.trials
 
 
+@pytest.mark.slow
 def test_the_profiler_profiles_it(given, tmp_path):
     inputs, _, properties = given
     profile = types.MemoryProfile()
@@ -101,7 +102,7 @@ def test_the_profiler_profiles_it(given, tmp_path):
     assert found.module_batch_size == 10
 
 
-@pytest.mark.slow_where("text")
+@pytest.mark.slow
 def test_the_tuner_steps_aside_and_says_why(trainer, given, tmp_path):
     inputs, outputs, properties = given
     plan = types.InputPlan()

@@ -21,7 +21,7 @@ def policies():
     ]
 
 
-@pytest.mark.slow_where("mixed_bfloat16-keras", "*-tf_keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize("name", ["mixed_bfloat16", "mixed_float16"])
 def test_the_model_computes_in_it_and_keeps_its_weights(trainer, line, name):
@@ -58,7 +58,7 @@ class Slow(keras.layers.Layer):
 """
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line):
     trainer.run(

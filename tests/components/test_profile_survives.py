@@ -116,6 +116,7 @@ def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
 
 
+@pytest.mark.slow
 def test_a_step_that_raises_costs_its_own_figures(trainer, caplog):
     profile = striking(trainer, 20, "raise ValueError('too many rows')")
     record = record_of(profile)
@@ -147,6 +148,7 @@ def test_a_compiler_that_is_killed_costs_its_own_figures(trainer):
     assert record.step("xla", 10).status == "not run"
 
 
+@pytest.mark.slow
 def test_a_size_predicted_over_the_limit_is_not_run(trainer):
     record = record_of(
         striking(trainer, 10, memory={"max_device_utilization": 1e-8, "timeout_seconds": 300})
@@ -159,7 +161,7 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
     assert record.largest_batch_size is None
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "reason",
     [
@@ -188,12 +190,14 @@ def test_a_module_that_does_not_come_to_fit(reason, trainer):
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
 
 
+@pytest.mark.slow
 def test_data_that_cannot_be_cut_into_batches(trainer):
     train = "model.fit(iter(train), steps_per_epoch=2)"
     reason = unmeasured.reason_in(profiled(trainer, train=train).uri)
     assert "Dataset or arrays" in reason
 
 
+@pytest.mark.slow
 def test_a_wrong_split_is_still_the_users_to_mend(trainer):
     inputs, _, properties = trainer.given(trainer.write_module())
     profile = types.MemoryProfile()

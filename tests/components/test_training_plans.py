@@ -52,6 +52,7 @@ def wait(x, y):
 WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
 
 
+@pytest.mark.slow
 def test_a_crash_costs_only_the_plans_that_crash(tmp_path):
     trainer = training_cases.Trainer(tmp_path)
     trainer.run(
@@ -137,6 +138,7 @@ def run(tmp_path, monkeypatch):
     return once
 
 
+@pytest.mark.slow
 def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
     state, measured, first = run("one")
     assert (state, first.reused_from, first.is_settled) == ("COMPLETE", None, True)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.fuzzing.drawing import drawn
 from tests.fuzzing.failures import Failures
+from tests.fuzzing.found import found_once
 
 from .cases import Case
 from .checking import Checker
@@ -16,7 +17,7 @@ from .strategies import cases
 
 pytestmark = pytest.mark.each_choice
 
-_EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl").read_text().splitlines()
+_EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl")
 _SEED = 17  # of the few that are drawn every time
 _FEW, _MANY = 6, 1000
 
@@ -28,12 +29,13 @@ def checker(request):
     made.close()
 
 
-@pytest.mark.parametrize("example", _EXAMPLES)
+@pytest.mark.parametrize("example", found_once(_EXAMPLES))
 def test_what_was_found_once_is_as_under_plain_fit(checker, example):
     case = dataclasses.replace(Case.from_json(example), package=checker.package)
     assert checker.check(case) is None
 
 
+@pytest.mark.slow
 def test_a_few_drawn_trainings_are_as_under_plain_fit(checker):
     failures = Failures(checker, title=checker.package)
     drawn(cases(checker.package), count=_FEW, seed=_SEED, act=failures.add)

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fuzzing.drawing import drawn
 from tests.fuzzing.failures import Failures
+from tests.fuzzing.found import found_once
 
 from .cases import Case
 from .checking import Checker
@@ -15,8 +16,7 @@ from .strategies import cases
 
 pytestmark = pytest.mark.each_choice
 
-_FOLDER = pathlib.Path(__file__).parent
-_EXAMPLES = (_FOLDER / "examples.jsonl").read_text().splitlines()
+_EXAMPLES = pathlib.Path(__file__).with_name("examples.jsonl")
 _SEED = 17  # of the few that are drawn every time
 _FEW, _MANY = 8, 1000
 
@@ -35,11 +35,12 @@ def _failures(checker, *, count, seed, wide=False):
     return failures
 
 
-@pytest.mark.parametrize("example", _EXAMPLES)
+@pytest.mark.parametrize("example", found_once(_EXAMPLES))
 def test_what_was_found_once_is_as_tfxio_serves_it(checker, example):
     assert checker.check(Case.from_json(example)) is None
 
 
+@pytest.mark.slow
 def test_a_few_drawn_cases_are_as_tfxio_serves_them(checker):
     failures = _failures(checker, count=_FEW, seed=_SEED)
     assert not failures.groups, failures.table()

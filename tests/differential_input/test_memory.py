@@ -23,6 +23,7 @@ def checker():
     made.close()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("example", [
     '{"candidate": "parallel_reader", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
     ' "files": [{"records": 1000}], "memory_budget_bytes": 10000000}',
@@ -41,6 +42,7 @@ def test_rows_stay_within_the_budget(example, checker):
     assert checker.measured[-1][0] == case
 
 
+@pytest.mark.slow
 def test_a_table_that_would_not_fit_while_it_is_made_is_given_up_early(checker):
     case = Case.from_json(
         '{"candidate": "serialized_cache", "features": [{"dtype": "bytes", "value_bytes": 20000}],'

@@ -32,6 +32,7 @@ def grown(day, *, follows, slower=1.0, seed=0):
     )  # fmt: skip
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
 def test_a_model_that_grows_every_day_is_compared_and_blessed(follows):
     refused, ledger = 0, Ledger()
@@ -45,6 +46,7 @@ def test_a_model_that_grows_every_day_is_compared_and_blessed(follows):
     assert refused <= 3
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("follows", [0.0, 0.5, 1.0])
 def test_a_slowdown_in_a_model_that_grows_is_found_within_three_runs(follows):
     found = 0
@@ -185,6 +187,7 @@ def test_trainings_that_stop_early_are_judged_by_the_rest():
     assert not evaluate(one("new", 9, 7000, 1.3), ledger=ledger, settings=GateSettings()).blessed
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("ratio", [1.05, 1.1, 1.2, 1.24, 1.3])
 def test_a_model_that_becomes_larger_at_once_does_not_lock_the_gate(ratio):
     """Its time and memory follow the size, which runs of one size cannot have told."""

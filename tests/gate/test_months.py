@@ -10,6 +10,7 @@ from tfx_perf.settings.gate import GateSettings
 WORLDS = months.WORLDS
 
 
+@pytest.mark.slow_where("[!m]*")  # one world, in which more happens than in others
 @pytest.mark.parametrize(
     "name",
     [
@@ -25,6 +26,7 @@ def test_healthy_runs_are_blessed_and_none_unchecked(name):
     assert found.unchecked == 0
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("slowdown", [1.1, 1.5])
 @pytest.mark.parametrize(
     "name", ["10 % slower from day 60 on", "10 % slower, model grows by 1 % a day"]

@@ -41,6 +41,7 @@ def test_default_plan_is_the_factory_itself(make_source):
     assert tuned(source, plan("default")) is source.default_factory
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "default"])
 def test_serves_several_splits_and_options(name, make_source, tmp_path, caplog):
     write_records(tmp_path, count=40, files=1)
@@ -129,6 +130,7 @@ def test_files_that_it_was_not_examined_on_are_looked_at(is_examined, make_sourc
     assert ("examples are not those of the default" in caplog.text) != is_examined
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "default"])
 def test_serves_inside_of_a_function(name, make_source, caplog):
     source = make_source(num_epochs=1)

@@ -77,6 +77,7 @@ def test_a_copy_that_is_faster_pays_back(make_source, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_copy_that_is_slower_never_pays_back(make_source):
     found = trial(make_source(), slow="copy-")
     assert found.ratio.high < 1
@@ -90,6 +91,7 @@ def test_too_little_time_proves_nothing(make_source):
     assert type(found).model_validate(found.model_dump(mode="json")) == found
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_round")
 def test_the_copys_size_is_extrapolated(make_source, tmp_path, monkeypatch):
     write_records(tmp_path, count=4000, files=2)
@@ -106,6 +108,7 @@ def test_the_copys_size_is_extrapolated(make_source, tmp_path, monkeypatch):
     assert part.copy_bytes == pytest.approx(exact, rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_round")
 def test_many_files_are_tried_as_they_are(make_source, tmp_path, monkeypatch):
     write_records(tmp_path, count=2000, files=40)
@@ -177,6 +180,7 @@ def test_reads_the_copy_where_it_serves(make_source, copied):
         assert read_by(make_source(**options), copied) == {copied.copy_folder}
 
 
+@pytest.mark.slow
 def test_seed_repeats_the_order(make_source, copied):
     source = make_source(num_epochs=1, shuffle_seed=5)
 

@@ -131,7 +131,7 @@ def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):
     monkeypatch.setattr(measure, "_BLOCK_SECONDS", 0.3)
     source = make_source(num_epochs=1)
     train = Training(source, input_seconds=0.02)
-    found = diagnose.diagnose(source, train=train, seconds=30)
+    found = diagnose.diagnose(source, train=train, seconds=10)
     assert found.bound == "input"
     assert found.pipeline_examples_per_second.high < 1.25 * 16 / 0.02
     assert found.headroom_ratio.value > 2

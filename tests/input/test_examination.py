@@ -74,7 +74,7 @@ class Passing(Hoarder):
 
     def build(self, source, *, limits):
         dataset = super().build(source, limits=limits)
-        time.sleep(0.1)  # more than the meter's interval
+        time.sleep(0.5)  # many of the meter's intervals
         if source.options.num_epochs is None:
             self.chunks = [np.zeros(0)] * 1000
         return dataset
@@ -109,6 +109,7 @@ def test_quality_of_the_default_and_of_candidates(examined):
     assert found.shuffle.mixing_ratio > 0.9
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("size", [1, 10])
 def test_weaker_shuffle_is_dropped_unless_allowed(size, examined, make_source):
     found = examined.examine(Buffered(size))
@@ -133,6 +134,7 @@ def test_the_defaults_own_weak_shuffle_is_the_measure(make_source):
     assert examined.examine(Buffered(1)).outcome.status == "dropped"
 
 
+@pytest.mark.slow
 def test_large_data_is_judged_by_the_first_files(make_source, large_files):
     examined = examination(make_source(folder=large_files, batch_size=300), reference_seconds=0.0)
     assert not examined.reference.complete
@@ -159,6 +161,7 @@ def test_a_single_large_file_has_no_known_quality(make_source, tmp_path):
     assert (found.status, found.shuffle) == ("measured", None)
 
 
+@pytest.mark.slow
 def test_checking_ends_with_the_time(examined):
     class Slow(Default):
         name = "slow"
@@ -196,6 +199,7 @@ def test_memory_that_is_only_taken_for_a_time_counts(make_source):
     assert "the budget is 100 M" in found.outcome.reason
 
 
+@pytest.mark.slow
 def test_string_columns_are_measured(make_source, tmp_path):
     with tf.io.TFRecordWriter(f"{tmp_path}/strings") as writer:
         for number in range(20_000):

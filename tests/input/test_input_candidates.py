@@ -37,6 +37,7 @@ def flat(batches):
     return [number for batch in batches for number in batch]
 
 
+@pytest.mark.one_case
 @every_candidate
 @pytest.mark.parametrize(
     "options",
@@ -54,6 +55,7 @@ def test_element_spec_is_the_defaults(name, options, make_source, built):
     assert built(name, source).element_spec == source.element_spec
 
 
+@pytest.mark.one_case
 @every_candidate
 @pytest.mark.parametrize("batch_size", [1, 7, 230, 1000])
 def test_one_epoch_holds_the_same_examples(
@@ -110,6 +112,7 @@ def test_users_repeat_shuffles_anew(name, make_source, built):
     assert sorted(found[:230]) == list(range(230))
 
 
+@pytest.mark.one_case
 @every_candidate
 def test_seed_makes_the_order_reproducible(name, make_source):
     def order(seed):
@@ -119,6 +122,7 @@ def test_seed_makes_the_order_reproducible(name, make_source):
     assert order(1) != order(2)
 
 
+@pytest.mark.slow
 def test_seed_repeats_in_another_process(tmp_path):
     record_data.write_records(tmp_path, count=300, files=2)
     script = (
@@ -153,6 +157,7 @@ def test_sparse_features_are_the_defaults(name, options, make_source, built):
                 )
 
 
+@pytest.mark.one_case
 @every_candidate
 def test_sparse_features_shuffled(name, make_source, built, defaults_digest):
     source = make_source(schema=record_data.MANY_KINDS_SCHEMA, num_epochs=1, batch_size=7)

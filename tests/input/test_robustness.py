@@ -78,6 +78,7 @@ def defaults_behaviour(source):
     return behaviour(source.default_factory, source)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("case", CASES)
 @every_candidate
 def test_training_sees_what_the_default_would_give(case, name, source_of, once):
@@ -106,6 +107,7 @@ def test_no_files_at_all(make_source, tmp_path):
             examination(make_source(folder=folder))
 
 
+@pytest.mark.one_case
 @pytest.mark.one_case
 @pytest.mark.parametrize("case", SOUND)
 def test_sound_splits_are_examined_without_complaint(case, source_of, monkeypatch):
@@ -184,5 +186,5 @@ def test_endless_training_on_nothing_ends_as_the_defaults_does(name, source_of):
     # In a thread, because a pipeline that seeks the next example for ever cannot be interrupted.
     thread = threading.Thread(target=train, daemon=True)
     thread.start()
-    thread.join(timeout=30)
+    thread.join(timeout=120)
     assert found == [behaviour(source.default_factory, source)] == [EMPTY_DIGEST]

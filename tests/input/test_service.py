@@ -33,7 +33,7 @@ def running(*arguments):
         yield process.stdout.readline().split()[-1]
     finally:
         process.terminate()
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +59,7 @@ def numbers(dataset):
     return [n for features, _ in dataset for n in features["number"].numpy().ravel().tolist()]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("schema", [None, SPARSE_SCHEMA])
 def test_an_epoch_is_the_split(schema, service, make_source):
     source = make_source(num_epochs=1, **({"schema": schema} if schema else {}))
@@ -76,6 +77,7 @@ def test_with_one_worker(service_of_one, make_source):
     assert fingerprint.digest(dataset) == fingerprint.digest(source.default())
 
 
+@pytest.mark.slow
 def test_several_epochs(service, make_source):
     source = make_source(num_epochs=2)
     found = build(source, service)
@@ -83,6 +85,7 @@ def test_several_epochs(service, make_source):
     assert [len(label) for _, label in found] == [len(label) for _, label in source.default()]
 
 
+@pytest.mark.slow
 def test_endless(service, make_source):
     source = make_source()
     found = build(source, service)
@@ -124,6 +127,7 @@ def test_refuses_several_training_workers(service, make_source, monkeypatch):
         build(make_source(), service)
 
 
+@pytest.mark.slow
 def test_a_dispatcher_that_died_goes_on(make_source, tmp_path):
     port = free_port()
     dispatcher = ("dispatcher", "--port", str(port), "--work-dir", str(tmp_path / "state"))
@@ -140,6 +144,7 @@ def test_a_dispatcher_that_died_goes_on(make_source, tmp_path):
     assert sorted(numbers(found)) == sorted(2 * list(range(230)))
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_its_dispatcher():
     port = free_port()
     address = f"grpc://localhost:{port}"

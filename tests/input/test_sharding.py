@@ -137,11 +137,13 @@ def collected(process):
     return json.loads(output.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_two_replicas(split_folder):
     found = collected(start(TWO_REPLICAS, split_folder))
     assert {name: sorted(found[name]) for name in found} == dict.fromkeys(OTHERS, EVERY)
 
 
+@pytest.mark.slow
 def test_two_worker_processes(split_folder):
     with socket.socket() as first, socket.socket() as second:
         for free in [first, second]:

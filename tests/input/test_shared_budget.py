@@ -72,6 +72,7 @@ def test_what_nobody_uses_makes_room(name, folds):
     assert candidate.claimed_bytes <= budget_bytes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TABLES)
 def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(name, make_source, tmp_path):
     candidate, budget_bytes, in_use = candidates.make(name), None, []
@@ -89,6 +90,7 @@ def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(name, make_s
         del dataset
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STREAMS)
 def test_the_factory_keeps_the_account(name, folds, caplog):
     factory = apply.serving(

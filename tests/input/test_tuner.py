@@ -26,7 +26,7 @@ class Slow(candidate.Candidate):
     description = "Waits at every batch."
 
     def build(self, source, *, limits):
-        return slow(source.default(), 0.005)
+        return slow(source.default(), 0.02)
 
 
 class Fails(Slow):
@@ -187,6 +187,7 @@ def test_the_headline_says_why_nothing_could_be_measured(make_source):
     assert record.remark == record.reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_a_default_that_stays_for_want_of_memory_says_so(make_source):
     record = tune(make_source(), TooLarge(), Twin(), margin=0.5, memory_budget_bytes=10 * 2**30)
@@ -257,6 +258,7 @@ def tune_with(source, training, **settings):
     )
 
 
+@pytest.mark.slow
 def test_a_fed_training_is_left_alone(make_source):
     # Long steps: on a machine busy with other tests, waking up late is no 3 % of them.
     source = make_source(batch_size=32)
@@ -270,6 +272,7 @@ def test_a_fed_training_is_left_alone(make_source):
     assert record.figures()["input_headroom_ratio"] < 1.03
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_the_winner_is_proven_on_the_train_step(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
@@ -284,6 +287,7 @@ def test_the_winner_is_proven_on_the_train_step(make_source):
     assert "What holds up training" in input_report.report_on(record).render()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
@@ -297,12 +301,14 @@ def test_what_wins_alone_but_not_in_training_is_not_chosen(make_source):
     assert "not proven" in record.outcome("columns").reason
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_alone_can_be_prepared_in_time_is_not_given_up(make_source):
     record = tune(slowed(make_source(), 0.02), TakesLong(), time_budget_seconds=20)
     assert record.chosen == "takes_long", record.reason
 
 
+@pytest.mark.slow
 def test_the_time_budget_is_kept(make_source):
     seconds = 10  # with ample time it takes more than twice as long
     source = make_source(batch_size=32)

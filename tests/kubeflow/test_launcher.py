@@ -47,6 +47,7 @@ def results(cluster):
     return cluster.run(path, "run-1", factor=2.0)
 
 
+@pytest.mark.slow
 def test_values_and_parameters_of_the_run_reach_a_component(cluster, results):
     assert results["refused"].values == {"number": 7}
     model = results["use"].artifacts["model"]
@@ -54,26 +55,31 @@ def test_values_and_parameters_of_the_run_reach_a_component(cluster, results):
     assert (cluster.stored(model["uri"]) / "product").read_text() == "14.0"
 
 
+@pytest.mark.slow
 def test_properties_that_the_store_refuses_are_rewritten_or_left_out(results):
     model = results["refused"].artifacts["model"]
     assert model["metadata"]["flag"] == 1
     assert not {"not_a_number", "unset"} & set(model["metadata"])
 
 
+@pytest.mark.slow
 def test_paths_in_properties_become_uris_again(results):
     model = results["refused"].artifacts["model"]
     assert model["metadata"]["folder"] == model["uri"]
 
 
+@pytest.mark.slow
 def test_an_empty_folder_is_not_in_the_store_and_does_no_harm(cluster, results):
     assert not cluster.stored(results["refused"].artifacts["model"]["uri"]).exists()
     assert results["use"] is not None  # its condition gave it that model
 
 
+@pytest.mark.slow
 def test_what_a_condition_excludes_is_skipped(results):
     assert results["measure"] is None
 
 
+@pytest.mark.slow
 def test_a_container_that_fails_once_succeeds_when_it_is_tried_again(results):
     assert results["use"].tries == 2
 

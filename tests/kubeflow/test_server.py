@@ -107,7 +107,7 @@ def test_waiting_ends_with_the_run(api, server, path):
             },
         }
     ]
-    state = server.wait(run.id, timeout_seconds=5, poll_seconds=0.01)
+    state = server.wait(run.id, timeout_seconds=60, poll_seconds=0.01)
     assert (state.state, state.message, state.failed_tasks) == ("FAILED", "a task failed", ("use",))
 
 
@@ -262,6 +262,7 @@ def _compile(function, *options):
     return _command("compile", f"my_pipeline:{function}", "--settings", "settings.yaml", *options)
 
 
+@pytest.mark.slow
 def test_compiling_shows_own_lines_only(project):
     done = _compile("create")
     assert done.returncode == 0
@@ -274,6 +275,7 @@ def test_compiling_shows_own_lines_only(project):
     assert json.loads(done.stdout)["notes"] == [note.removeprefix("Note: ")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_what_is_no_pipeline_is_one_line():
     done = _compile("other")
@@ -282,6 +284,7 @@ def test_what_is_no_pipeline_is_one_line():
     assert "Received: my_pipeline:other" in line
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("project")
 def test_a_bug_in_the_users_function_is_shown_whole():
     done = _compile("broken")

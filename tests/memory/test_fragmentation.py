@@ -18,6 +18,7 @@ def index_after(tmp_path, *, freed):
     )
 
 
+@pytest.mark.slow
 def test_holes_count_and_one_large_rest_does_not(tmp_path):
     # Regions of 1, 2, 4, ... 64 MiB hold the tensors. With every other one freed, the largest
     # chunk is what is left of the last region, some 27 of 77 MiB.

@@ -34,7 +34,7 @@ def in_child(target, tmp_path, *, onednn=True, **arguments):
     )
 
 
-@pytest.mark.slow_where("keras-*", "*-without_onednn")
+@pytest.mark.slow_where("tf_keras-*", "*-without_onednn")
 @pytest.mark.parametrize("onednn", [True, False], ids=["onednn", "without_onednn"])
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_convolutions(line, onednn, tmp_path):
@@ -75,6 +75,7 @@ def test_convolutions(line, onednn, tmp_path):
     assert "fragmentation at the peak" in page
 
 
+@pytest.mark.slow
 def test_strings_have_a_plain_figure_only(tmp_path):
     record = ProfileRecord.model_validate(in_child("strings", tmp_path))
     assert record.step("plain", 4).peak_bytes > 0

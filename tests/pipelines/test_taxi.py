@@ -25,8 +25,8 @@ _OURS = {
     "tfx_perf.PerfEvaluation": "evaluation.json",
 }
 _CHEAP = {
-    "input": {"time_budget_seconds": 12},
-    "training": {"seed": 1, "trial_budget_seconds": 30},
+    "input": {"time_budget_seconds": 6},
+    "training": {"seed": 1, "trial_budget_seconds": 15},
 }
 _GATE = {"rules": {"step_time_seconds": {"margin": 20.0}}, "use_defaults": False}
 _BATCH_SIZE = 40

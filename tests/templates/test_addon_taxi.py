@@ -56,6 +56,7 @@ def _call(project: pathlib.Path, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_the_pipeline_has_our_components_in_place_of_trainer(taxi):
     nodes = set(json.loads(_call(taxi, "-c", _COMPILE).splitlines()[-1]))
     assert nodes >= {*_OURS, "CsvExampleGen", "Transform", "Evaluator", "Pusher"}

@@ -42,6 +42,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     return destination
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("arguments", "code", "shown"),
     [

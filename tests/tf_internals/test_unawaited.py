@@ -41,7 +41,7 @@ def endless(ended, tmp_path):
         # Opening a pipe waits until somebody writes to it, here in the thread that reads ahead.
         iterator = iter(unawaited(tf.data.TextLineDataset([str(file), pipes[-1]]).prefetch(1)))
         assert take(iterator) == b"a line"
-        time.sleep(0.05)  # until it reads ahead
+        time.sleep(0.2)  # until it reads ahead
         return iterator
 
     yield make
@@ -78,7 +78,7 @@ def test_ends_do_not_keep_tensorflows_threads(endless):
     lines = iter(tf.data.Dataset.from_tensors(b"another line"))
     other = threading.Thread(target=in_graph, args=[lines], daemon=True)
     other.start()
-    other.join(timeout=30)
+    other.join(timeout=90)
     assert not other.is_alive()
 
 

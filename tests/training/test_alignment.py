@@ -51,7 +51,7 @@ def test_small_parts_and_aligned_ones_are_not_timed():
 
 def test_a_real_product_takes_time():
     seconds = alignment.timer(product())()
-    assert 1e-6 < seconds < 1.0
+    assert 1e-6 < seconds < 60
 
 
 def test_products_of_a_training_step(keras):

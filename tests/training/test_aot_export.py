@@ -35,6 +35,7 @@ def test_a_saved_model_is_compiled(keras, rows, tmp_path):
     tf.saved_model.load(str(tmp_path))  # unharmed
 
 
+@pytest.mark.slow
 def test_what_cannot_be_compiled_is_refused(tmp_path):
     module = tf.Module()
     module.parse = tf.function(

@@ -52,6 +52,7 @@ def read(data, folder, *, epoch_length, makes_new, stop_at=None, resume=None, fo
     return found, None
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("forgets", [False, True], ids=["saved", "read again"])
 @pytest.mark.parametrize("repeats", [None, 2, -1], ids=["finite", "repeated", "endless"])
 @pytest.mark.parametrize("prefetch", [1, 20])

@@ -49,6 +49,7 @@ def test_a_short_training_is_not_kept_waiting(keras):
     assert doubling.double_batch_time_ratio(long_fit(keras), found(step_seconds=0.001)) is None
 
 
+@pytest.mark.slow
 def test_a_model_for_one_size_of_batch_is_left_alone(keras):
     model = keras.Sequential(
         [

@@ -65,6 +65,7 @@ def test_the_rate_holds_and_every_step_has_its_own_mask(keras, plan):
     assert abs(agreement - by_chance) < 0.05
 
 
+@pytest.mark.one_case
 @pytest.mark.each_choice
 @pytest.mark.parametrize("plan", PLANS)
 def test_in_keras_3_the_same_seed_gives_the_same_masks(plan):

@@ -149,6 +149,7 @@ def test_a_strategy_is_looked_at_inside_its_scope_too(keras):
         assert recovery_obstacle(call, Loop(call)) is None
 
 
+@pytest.mark.slow
 def test_keras_3_on_another_backend_keeps_its_own_fit(monkeypatch):
     import keras
     import tf_keras

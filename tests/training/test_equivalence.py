@@ -137,6 +137,7 @@ def test_what_differs_by_rounding_passes(keras, name):
             assert not found.note
 
 
+@pytest.mark.slow
 def test_a_gradient_that_is_zero_in_theory_may_lead_anywhere(keras):
     layers = keras.layers
     inputs = keras.Input((6, 8))
@@ -159,6 +160,7 @@ def dropout(keras):
     return model, numeric_models.batched(numeric_models.floats(4), numeric_models.floats(1, seed=1))
 
 
+@pytest.mark.slow
 def test_of_random_models_the_statistics_are_compared(keras, monkeypatch):
     with checking(*dropout(keras)) as check:
         found = check.check(XLA)

@@ -34,6 +34,7 @@ def holder(tmp_path):
         process.kill()
 
 
+@pytest.mark.slow
 def test_a_second_training_says_so_and_touches_nothing(keras, tmp_path, holder):
     draft = tmp_path / "fit-0" / "abc" / "draft-1"
     draft.mkdir(parents=True)

@@ -69,6 +69,7 @@ def test_weights_are_those_of_plain_fit(keras, name):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "multi_output"])
 def test_models(keras, name):
     build = numeric_models.MODELS[name]

@@ -58,6 +58,7 @@ def test_kills_and_a_damaged_checkpoint_change_nothing(trainings, tmp_path):
     assert pathlib.Path(logs[0]).read_text() == pathlib.Path(logs[1]).read_text()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps_per_call", [None, 4])
 def test_a_kill_before_the_first_checkpoint_loses_nothing_but_time(
     trainings, tmp_path, steps_per_call
@@ -71,6 +72,7 @@ def test_a_kill_before_the_first_checkpoint_loses_nothing_but_time(
     assert last["step_count"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kill_at", [3, 10, 18])
 def test_data_that_are_read_far_ahead_come_in_their_order(trainings, tmp_path, kill_at):
     options = {"steps_per_call": 2, "prefetch": 50, "checkpoint_steps": 2, "is_late": True}
@@ -81,7 +83,7 @@ def test_data_that_are_read_far_ahead_come_in_their_order(trainings, tmp_path, k
     assert last["outcome"] == expected["outcome"]
 
 
-@pytest.mark.slow_where("tf_keras-strategy", "keras-compiled")
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options",
     [

@@ -51,7 +51,7 @@ def trained(keras, *, kept_bytes, cached=False):
 def test_a_callback_that_keeps_batches_is_found(keras, tmp_path):
     record = trained(keras, kept_bytes=2**20)
     assert record.figures()["memory_leak"] == 1
-    assert record.figures()["memory_growth_bytes_per_step"] == pytest.approx(2**20, rel=0.3)
+    assert record.figures()["memory_growth_bytes_per_step"] == pytest.approx(2**20, rel=0.5)
     assert "memory_leak" in [item.code for item in record.advice]
     assert "a leak" in training_report.report_on(record).render()
     assert RULES["memory_leak"].max < 1
@@ -59,6 +59,7 @@ def test_a_callback_that_keeps_batches_is_found(keras, tmp_path):
     assert type(record).read(tmp_path / "record.json").figures() == record.figures()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_window")
 def test_one_that_keeps_nothing_is_not():
     record = trained(tf_keras, kept_bytes=1)
@@ -67,6 +68,7 @@ def test_one_that_keeps_nothing_is_not():
     assert "no leak" in training_report.report_on(record).render()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("short_window")
 def test_an_input_that_may_be_filling_its_cache_is_not_judged():
     record = trained(tf_keras, kept_bytes=2**20, cached=True)
@@ -91,7 +93,8 @@ def test_a_long_watch_keeps_few_samples(monkeypatch):
 def test_memory_is_returned_seldom(monkeypatch):
     monkeypatch.setattr(memory_watch, "_SAMPLING_SECONDS", 0.001)
     monkeypatch.setattr(memory_watch, "_RETURN_SECONDS", 0.1)
+    began = time.monotonic()
     with memory_watch.watching() as watch:
         time.sleep(0.5)
-    assert 1 <= len(watch.settled) <= 5
+    assert 1 <= len(watch.settled) <= (time.monotonic() - began) / 0.1
     assert set(watch.settled) < set(watch.samples)

@@ -73,7 +73,7 @@ def test_models(keras, name):
     assert_equal_to_plain_fit(keras, MODELS[name], [SLICED, XLA, XLA_CALL])
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_activations_that_are_computed_again(keras, name, monkeypatch):
     copied = []
@@ -111,6 +111,7 @@ def test_batch_norm(keras):
     assert_equal_to_plain_fit(keras, numeric_models.batch_norm, [XLA, XLA_CALL])
 
 
+@pytest.mark.slow
 def test_prepared_inputs(keras):
     # XLA alone cannot compile it.
     assert_equal_to_plain_fit(keras, numeric_models.prepared, [XLA_CALL])
@@ -127,6 +128,7 @@ def test_half_precision(keras):
     )
 
 
+@pytest.mark.slow
 def test_accumulation_by_the_optimizer_itself():
     build = numeric_models.accumulating_optimizer
     assert_equal_to_plain_fit(keras3, build, [SLICED_XLA, XLA_CALL])

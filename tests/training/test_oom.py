@@ -46,7 +46,7 @@ def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
     assert_as_without_a_limit(found, keras)
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 def test_what_is_compiled_together_goes_on_step_by_step(keras):
     """And there in slices: what is compiled together needs less than single steps do."""
     found, log = train(keras.__name__, limit_mib=36, steps=5, scenario="compiled")
@@ -86,6 +86,7 @@ def test_larger_slices_return_when_memory_does():
     assert found["iterations"] == 96
 
 
+@pytest.mark.slow
 def test_a_row_that_does_not_fit_is_a_clear_error():
     found, _ = train("tf_keras", limit_mib=205, steps=1, scenario="one row")
     assert found["micro_batches"] == 2  # as many as there are rows

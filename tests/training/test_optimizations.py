@@ -11,6 +11,7 @@ from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
 
+@pytest.mark.slow_where("tf_keras")
 def test_one_class_is_proposed_named_tried_run_and_left_after_a_blow_up(keras):
     """In a process of its own, where it is there before the plan is."""
     child = child_scripts.run(toy_optimization, keras.__name__)

@@ -27,7 +27,7 @@ def small(keras, *, policy=None, factor=1.0, width=8):
         def call(self, x):
             if self.compute_dtype != "float32":
                 return x * factor
-            tf.numpy_function(lambda value: time.sleep(0.003) or value, [x], x.dtype)
+            tf.numpy_function(lambda value: time.sleep(0.01) or value, [x], x.dtype)
             return x
 
     with precision.policy(policy):
@@ -80,6 +80,7 @@ def test_it_is_not_where_the_loss_is_another(keras, choose):
     assert found.plan.precision is None
 
 
+@pytest.mark.slow
 def test_a_loss_that_parts_late_is_seen(keras, choose, monkeypatch):
     """In the first pass over the batches the losses are the same, later they are not."""
     own = ShortTrainings.losses

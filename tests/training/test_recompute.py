@@ -98,7 +98,7 @@ def peak_bytes(package, **plan):
     return int(child_scripts.last_line(child))
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 def test_the_peak_of_memory_falls(keras):
     assert peak_bytes(keras.__name__, recompute="auto") < 0.4 * peak_bytes(keras.__name__)
 

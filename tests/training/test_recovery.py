@@ -81,6 +81,7 @@ def test_nan_in_the_weights_that_the_loss_does_not_show(keras, settings, tmp_pat
         session_with(checkpoint_folder=str(tmp_path), **settings).fit(call)
 
 
+@pytest.mark.slow
 def test_a_growing_loss_is_named_by_its_step(keras):
     call = captured(model_of_two(keras, rate=4.0), numbers(), epochs=30)
     with pytest.raises(errors.UserError, match=r"NaN or Inf in step \d+, first in .*learning rate"):
@@ -164,6 +165,7 @@ def test_training_goes_on_without_room_for_checkpoints(keras, tmp_path, caplog):
     assert any("could not be written" in note for note in session.record.notes)
 
 
+@pytest.mark.slow
 def test_after_unreadable_data_it_goes_on(keras, tmp_path, caplog):
     file = str(tmp_path / "data")
     with tf.io.TFRecordWriter(file) as writer:
@@ -209,6 +211,7 @@ def test_another_training_is_not_gone_on_with(keras, tmp_path, caplog):
     assert "is of another training and is not used: optimizer learning_rate was" in caplog.text
 
 
+@pytest.mark.slow
 def test_what_has_ended_is_not_trained_again(keras, tmp_path):
     """The process was killed between the end of fit and the export."""
     call = captured(model_of_two(keras), numbers())
@@ -258,6 +261,7 @@ def test_a_plan_that_raises_is_left_for_plain_fit(keras, monkeypatch, tmp_path):
     assert "InternalError: planted with 4 steps per call: went back" in session.record.notes[0]
 
 
+@pytest.mark.slow
 def test_it_goes_back_to_plain_fit_with_the_users_steps_per_execution(keras, monkeypatch):
     call = captured(model_of_two(keras), numbers())
     call.model.compile("sgd", "mse", steps_per_execution=2)
@@ -270,6 +274,7 @@ def test_it_goes_back_to_plain_fit_with_the_users_steps_per_execution(keras, mon
     assert_same(Snapshot(call.model), Snapshot(expected.model))
 
 
+@pytest.mark.slow
 def test_spoilt_weights_are_not_trained_on_where_there_is_no_way_back(keras, monkeypatch):
     """To begin anew is for a process that has just begun."""
     call = captured(model_of_two(keras), numbers(bad_batch=2))
@@ -314,6 +319,7 @@ def test_what_a_callback_raises_is_raised_at_once(keras, tmp_path):
     assert epochs == [0]
 
 
+@pytest.mark.slow
 def test_a_plan_that_ends_its_process_again_and_again_is_left(keras, tmp_path):
     call = captured(model_of_two(keras), numbers())
     for _ in range(attempts.MOST):  # a process that is killed leaves just this
@@ -350,6 +356,7 @@ def test_a_blow_up_that_does_not_come_again_is_noted(keras, monkeypatch):
     assert any("it did not come again" in note for note in session.record.notes)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_cannot_be_read_just_now_is_kept(keras, tmp_path, monkeypatch):
     def fail_late(epoch, logs=None):
         if epoch == 1:
@@ -378,6 +385,7 @@ def test_a_checkpoint_that_cannot_be_read_just_now_is_kept(keras, tmp_path, monk
     assert session.record.resumed_step == 8
 
 
+@pytest.mark.slow
 def test_edited_code_begins_anew_and_code_changed_back_goes_on(keras, tmp_path, caplog):
     def trained(loss, epochs_until_failure=9):
         def fail(epoch, logs=None):

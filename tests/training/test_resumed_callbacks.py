@@ -142,6 +142,7 @@ def makes_variables_of_the_model(keras):
     return [callback]
 
 
+@pytest.mark.slow
 def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
     """The model has other variables when it is resumed than it had when it was saved."""
     file = tmp_path / "log.csv"
@@ -157,6 +158,7 @@ def test_a_training_that_begins_anew_remembers_nothing(keras, tmp_path):
     assert len(file.read_text().splitlines()) == 1 + EPOCHS
 
 
+@pytest.mark.slow
 def test_data_whose_state_does_not_fit_begin_anew(keras, tmp_path):
     with pytest.raises(InterruptedError):
         fit(keras, [], folder=tmp_path, ends_at=2)
@@ -179,6 +181,7 @@ def test_a_cache_in_files_stays_whole(keras, tmp_path):
     assert any("a cache in files" in note for note in session.record.notes)
 
 
+@pytest.mark.slow
 def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
     file = tmp_path / "log.csv"
     with pytest.raises(InterruptedError):
@@ -192,6 +195,7 @@ def test_a_csv_logger_does_afterwards_what_it_was_told(keras, tmp_path):
     assert lines[0].startswith("epoch")
 
 
+@pytest.mark.slow
 def test_what_was_infinite_at_first_is_no_blow_up(keras, tmp_path):
     def make(keras):
         def forbid(logs=None):

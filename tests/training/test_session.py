@@ -120,6 +120,7 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
     assert record.figures()["xla_enabled"] == int(bool(call.model.jit_compile))
 
 
+@pytest.mark.slow
 def test_a_budget_that_is_too_small_is_kept(keras):
     session = session_with(budget=0.05)
     session.fit(small(keras, steps_per_epoch=30))
@@ -183,6 +184,7 @@ def test_a_plan_that_is_slower_is_not_chosen(keras, plant, seconds):
     assert "times plain fit's" in trial.reason
 
 
+@pytest.mark.slow
 def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
     data = model_cases.regression().repeat()
 
@@ -203,6 +205,7 @@ def test_long_steps_are_tried_with_few_steps_per_call_within_the_budget(keras):
     assert all((trial.plan.steps_per_call or 0) <= 3 for trial in session.record.trials)
 
 
+@pytest.mark.slow
 def test_random_models_are_held_to_plain_fits_own_spread(keras):
     layers = keras.layers
     model = keras.Sequential(
@@ -229,6 +232,7 @@ def needs_autograph(keras):
     return model
 
 
+@pytest.mark.slow
 def test_layers_that_need_autograph_train_with_a_plan():
     import tf_keras
 
@@ -245,6 +249,7 @@ def test_layers_that_need_autograph_train_with_a_plan():
     assert 1 < session.record.plan.steps_per_call <= 50
 
 
+@pytest.mark.slow
 def test_validation_that_alone_needs_autograph_works():
     import tf_keras
 
@@ -268,6 +273,7 @@ def test_validation_that_alone_needs_autograph_works():
         assert session.record.plan.is_plain_fit == (margin > 1)
 
 
+@pytest.mark.slow
 def test_an_own_train_step_gets_no_xla(keras):
     session = session_with(xla=True)
     session.fit(captured(model_cases.custom_train_step(keras), model_cases.regression().repeat(),
@@ -279,6 +285,7 @@ def test_an_own_train_step_gets_no_xla(keras):
         assert "own train_step" in trial.reason
 
 
+@pytest.mark.slow
 def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
     model = keras.Sequential(
         [
@@ -296,6 +303,7 @@ def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
     assert_same_history(session_with().fit(call), expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_of_several_fits_the_longest_counts(keras):
     session = session_with(budget=0)
     model = model_cases.dense(keras)
@@ -305,6 +313,7 @@ def test_of_several_fits_the_longest_counts(keras):
     assert session.record.train_step_count == 30
 
 
+@pytest.mark.slow
 def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     session = session_with(budget=0)
     monkeypatch.setattr(recording.meters, "count_flops", lambda *_: 1 / 0)

@@ -97,6 +97,7 @@ def tried(loop, model):
     return families.families(model, loop, settings=settings, step_seconds=0.001)
 
 
+@pytest.mark.one_case
 @pytest.mark.each_choice
 @pytest.mark.parametrize("name", OWN_GRADIENTS)
 def test_an_optimizer_that_computes_gradients_in_its_own_way(name):
@@ -149,6 +150,7 @@ def test_an_own_update_step_of_the_instance_is_not_fused(keras):
     trained_as_plain_fit_does(model)
 
 
+@pytest.mark.slow
 def test_an_own_compute_metrics_sees_the_weights_that_plain_fit_shows_it(keras):
     class Own(keras.Model):
         def compute_metrics(self, x, y, y_pred, sample_weight=None):

@@ -1,5 +1,7 @@
 """Advice follows from figures, and none is given without a reason."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -30,9 +32,9 @@ def trained(keras, data, **arguments):
     return training.record
 
 
-@pytest.fixture
-def record(keras):
-    """A real training, as if it had been long."""
+@functools.cache
+def trained_for_long(keras):
+    """Returns the record of a real training, as if it had been long."""
     found = trained(keras, regression())
     steps = {
         "step_time_p99_seconds": found.step_time.value,
@@ -41,6 +43,11 @@ def record(keras):
         "misalignments": (),
     }
     return found.model_copy(update={**steps, "fit_time_seconds": 1e6})
+
+
+@pytest.fixture
+def record(keras):
+    return trained_for_long(keras)
 
 
 def codes(record, data=None):

@@ -158,6 +158,7 @@ def test_batch_and_test_hooks_find_the_model_as_in_plain_fit(keras, hook, act):
     assert_equal_runs(run(keras, act, hook, PLAIN_FIT), run(keras, act, hook, None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plan", ["plain", "four"])
 def test_a_model_that_is_compiled_anew_is_evaluated_anew(keras, plan):
     def compiles(epoch, logs=None):
@@ -181,6 +182,7 @@ def test_a_model_that_is_compiled_anew_is_evaluated_anew(keras, plan):
     assert_same_history(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("plan", ["plain", "four"])
 def test_another_model_is_trained_by_its_own_fit(keras, package, plan):
@@ -218,6 +220,7 @@ def test_nothing_is_left_behind(keras, plan):
     assert dict(vars(tf.distribute.get_strategy())) == strategy
 
 
+@pytest.mark.slow
 def test_the_users_steps_per_execution_hold_in_callbacks(keras):
     def fit(plan):
         model, seen = model_of(keras), []

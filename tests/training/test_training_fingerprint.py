@@ -300,6 +300,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same_training(keras):
     expected = [of(keras, make=make, loss="MyLoss(2.0)") for make in ("model", "made_late")]
     program = [sys.executable, "-c", textwrap.dedent(PROGRAM), keras.__name__]

@@ -15,7 +15,7 @@ from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings import gate_defaults
 from tfx_perf.settings.gate import GateSettings
 
-pytestmark = pytest.mark.each_choice
+pytestmark = pytest.mark.slow  # each process takes twenty seconds
 
 KEY = "training_memory_bytes"
 WIDTH = 1500  # 55 MB of weights and slots, and as much again while a step runs
@@ -46,9 +46,7 @@ def verdict_on(figures, *, blessed):
     return outcome.verdict
 
 
-@pytest.fixture(
-    scope="module", params=["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
-)
+@pytest.fixture(scope="module", params=["keras", "tf_keras"])
 def package(request):
     return request.param
 
@@ -58,10 +56,7 @@ def alone(package):
     return figures_of(package)
 
 
-@pytest.mark.one_case  # each takes half a minute
-@pytest.mark.parametrize(
-    "before", ["ballast", "other trainings", pytest.param("freed", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("before", ["ballast", "other trainings", "freed"])
 def test_it_is_the_same_after_other_work(package, alone, before):
     # The margin alone decides: the same step takes up to 70 MB more in another process, by the
     # order in which TensorFlow's threads run its operations. What came before is 300 MB or more.

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.one_case
 SCRIPT = pathlib.Path(__file__).with_name("two_devices.py")
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_two_replicas_train_as_plain_fit_does(package):
     done = subprocess.run(

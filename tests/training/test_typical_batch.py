@@ -49,6 +49,7 @@ def record_of(keras, data, *, width=WIDTH):
     return session.record
 
 
+@pytest.mark.slow
 def test_the_order_of_the_data_makes_no_difference(keras):
     one, other = (record_of(keras, padded(sentences(), seed=seed)) for seed in (1, 2))
     assert one.flops_per_step == other.flops_per_step
@@ -59,12 +60,14 @@ def test_the_order_of_the_data_makes_no_difference(keras):
     assert not size.differences(moved.environment, one.environment)
 
 
+@pytest.mark.slow
 def test_a_larger_model_shows(keras):
     small = record_of(keras, padded(sentences(), seed=1))
     large = record_of(keras, padded(sentences(), seed=2), width=2 * WIDTH)
     assert "flops_per_step" in size.differences(small.environment, large.environment)
 
 
+@pytest.mark.slow
 def test_it_is_the_step_of_a_batch_of_usual_length(keras):
     data = padded(sentences())
     lengths = sorted(batch[0].shape[1] for batch in data.take(32))

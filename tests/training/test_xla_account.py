@@ -65,6 +65,7 @@ def test_known_shapes_are_one_program_and_products_are_counted_once(keras):
     assert figures["hfu_ratio"] == figures["mfu_ratio"] > 0
 
 
+@pytest.mark.slow
 def test_a_whole_call_is_one_program(keras):
     plan = TrainingPlan(steps_per_call=4, xla_call=True)
     data = rows().batch(8, drop_remainder=True)
@@ -76,6 +77,7 @@ def test_a_whole_call_is_one_program(keras):
     assert figures["executed_flops_per_step"] == figures["flops_per_step"]
 
 
+@pytest.mark.slow
 def test_without_xla_there_is_no_account(keras):
     record = trained(
         captured(model_cases.dense(keras), ragged(), epochs=2), TrainingPlan(steps_per_call=2)
@@ -94,7 +96,7 @@ def test_keras_own_compiled_step_is_read_too(keras):
     assert account.fusion_count > 0
 
 
-@pytest.mark.slow_where("tf_keras")
+@pytest.mark.slow
 def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
     settings = {"training": {"trial_budget_seconds": 30, "steps_per_call": [2]}}
     session = TrainingSession(PerfConfig.from_dict(settings))

@@ -85,6 +85,7 @@ def test_the_dag_is_what_pipeline_and_settings_say(programs, tmp_path):
     assert always["variables"]["CUDA_VISIBLE_DEVICES"] == "0"
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("schedule", "shown"), [(None, "None"), (90, "0:01:30"), ("@daily", "@daily")]
 )

@@ -177,6 +177,7 @@ def test_a_single_node_travels_in_an_environment_variable(tmp_path):
     assert run_node(uri, "Decide", run_id="first", values={}) == ""
 
 
+@pytest.mark.slow
 def test_what_airflow_ends_is_recorded_as_failed(store, tmp_path):
     pipeline = light.pipeline(tmp_path, [light.Sleep(marker=str(tmp_path / "begun"))])
     path = tmp_path / "pipeline.json"

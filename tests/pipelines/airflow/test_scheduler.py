@@ -11,7 +11,7 @@ from tfx_perf.mlmd import recorded_runs
 from tfx_perf.pipelines.airflow import deploy
 
 # About a minute where nothing else runs.
-pytestmark = [pytest.mark.each_choice, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 _HERE = str(pathlib.Path(__file__).parent)
 
