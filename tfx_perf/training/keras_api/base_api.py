@@ -6,10 +6,10 @@ import functools
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
 
+from tfx_perf import interception
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
@@ -180,7 +180,7 @@ class KerasApi(abc.ABC):
             return made[-1]
 
         tensorflow = importlib.import_module(self._trainer_module).tf
-        with mock.patch.object(tensorflow, "function", noted):
+        with interception.replacing(tensorflow, "function", lambda _: noted):
             yield made
 
     @abc.abstractmethod

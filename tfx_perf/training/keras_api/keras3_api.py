@@ -2,14 +2,13 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf import errors
+from tfx_perf import errors, interception
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 
 
@@ -110,11 +109,14 @@ def _counting_as(model: Any, weight: tf.Tensor | None) -> Iterator[None]:
     it is not; the size of a slice never is.
     """
     compiled = model._compile_loss
+
+    def weighing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def update(value: Any, sample_weight: Any = None) -> Any:
+            return own(value, sample_weight=weight if sample_weight is None else sample_weight)
+
+        return update
+
     with contextlib.ExitStack() as undo:
         for metric in [] if weight is None or compiled is None else compiled.metrics:
-
-            def update(value: Any, sample_weight: Any = None, *, own: Any = metric.update_state):
-                return own(value, sample_weight=weight if sample_weight is None else sample_weight)
-
-            undo.enter_context(mock.patch.object(metric, "update_state", update))
+            undo.enter_context(interception.replacing(metric, "update_state", weighing))
         yield

@@ -10,11 +10,11 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
 
 _DTYPES = (tf.float32, tf.float64)
@@ -56,7 +56,7 @@ def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
             learning_rate=tf.cast(tf.convert_to_tensor(rate), dtype),
         )
 
-    with mock.patch.object(optimizer, "update_step", update):
+    with interception.replacing(optimizer, "update_step", lambda _: update):
         yield
 
 
