@@ -18,10 +18,10 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
-from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner
 from tfx_perf.training.train_functions import TrainFunctions
@@ -129,7 +129,7 @@ class Loop:
     def observe(self) -> tuple[Any, StepTimer]:
         """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
         self.timer = timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
-        callback = timer.batches_callback(self.keras_api.callbacks)
+        callback = timer.batches_callback(self.keras_api)
         return self._proceed(self._call.arguments, callback), timer
 
     def fit(
@@ -203,7 +203,7 @@ class Loop:
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
         with self._functions.replaced():
-            callback = Turns(self._model, schedule).callback(self.keras_api.callbacks)
+            callback = Turns(self._model, schedule).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 
@@ -263,7 +263,7 @@ class Loop:
             steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
             iterators=None if guard is None else guard.iterators,
         ):
-            callback = timer.epochs_callback(self.keras_api.callbacks)
+            callback = timer.epochs_callback(self.keras_api)
             own_history = None if guard is None else guard.history
             history = self._proceed(arguments, callback, history=own_history)
         return history, timer

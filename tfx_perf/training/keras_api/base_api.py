@@ -28,6 +28,16 @@ def optimizers(model: Any) -> list[Any]:
     return [model.optimizer] if inner is None else [model.optimizer, inner]
 
 
+def all_layers(model: Any) -> list[Any]:
+    """Returns a model and every layer in it, those in layers included."""
+    return list(model._flatten_layers())
+
+
+def learning_rate(optimizer: Any) -> Any:
+    """Returns what an optimizer was given as its learning rate: a schedule, or its variable."""
+    return getattr(optimizer, "_learning_rate", None)
+
+
 class KerasApi(abc.ABC):
     """One of the two Keras APIs, as seen by the training loop.
 
@@ -66,6 +76,16 @@ class KerasApi(abc.ABC):
         """The API's `Model`."""
         return importlib.import_module(self.package).Model
 
+    def callback(self, **hooks: Callable[..., None]) -> Any:
+        """Returns a callback of some functions, for which no logs are copied to NumPy.
+
+        Args:
+            **hooks: of `LambdaCallback`, e.g. `on_epoch_begin`.
+        """
+        callback = self.callbacks.LambdaCallback(**hooks)
+        callback._supports_tf_logs = True  # else tf_keras copies them at every batch
+        return callback
+
     def overrides_train_step(self, model: Any) -> bool:
         """Whether the user wrote their own `train_step`, in a class or for this model alone."""
         return overrides(model, "train_step", self.model_class)
@@ -73,10 +93,6 @@ class KerasApi(abc.ABC):
     def compiled_with(self, model: Any) -> dict[str, Any]:
         """Returns what Keras' `compile` was given, by the names of its arguments."""
         return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
-
-    def all_layers(self, model: Any) -> list[Any]:
-        """Returns the model and every layer in it, those in layers included."""
-        return list(model._flatten_layers())
 
     def splitting_obstacle(self, model: Any) -> str | None:
         """Returns why a training step cannot be taken apart, None if it can.
@@ -134,7 +150,7 @@ class KerasApi(abc.ABC):
         return tf.nest.flatten(
             [
                 layer.states
-                for layer in model._flatten_layers()
+                for layer in all_layers(model)
                 if isinstance(layer, recurrent) and layer.stateful
             ]
         )

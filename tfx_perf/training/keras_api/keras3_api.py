@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors, interception
+from tfx_perf.training.keras_api import masks, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 
 
@@ -46,7 +48,7 @@ class Keras3(KerasApi):
         *,
         counts_as: tf.Tensor | None = None,
     ) -> Any:
-        if counts_as is not None and any(map(_is_masked, tf.nest.flatten(y_pred))):
+        if counts_as is not None and any(mask is not None for mask in masks.of(y_pred)):
             raise errors.UserError(
                 "Expected a loss that is the mean over all rows, to train in micro-batches. "
                 "Received: masked predictions, whose mean is over the unmasked entries. "
@@ -97,8 +99,11 @@ class Keras3(KerasApi):
         return None, None
 
 
-def _is_masked(prediction: Any) -> bool:
-    return getattr(prediction, "_keras_mask", None) is not None
+def global_generator_state() -> tf.Variable | None:
+    """Returns the state of Keras 3's global seed generator; None if nobody has asked for one."""
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    generator = module and module.get_global_attribute("global_seed_generator")
+    return None if generator is None else variables.inner(generator.state)
 
 
 @contextlib.contextmanager

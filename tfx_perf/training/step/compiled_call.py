@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.memory import breakdown
+from tfx_perf.tf_internals import iterators
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import oom_guard
@@ -184,13 +185,7 @@ class CompiledCall:
         batches = []
         with contextlib.suppress(tf.errors.OutOfRangeError):
             for _ in range(count):
-                batches.append(
-                    tf.raw_ops.IteratorGetNextSync(
-                        iterator=iterator._iterator_resource,
-                        output_types=dtypes,
-                        output_shapes=shapes,
-                    )
-                )
+                batches.append(iterators.next_parts(iterator, dtypes=dtypes, shapes=shapes))
         return batches
 
     def _trained(
