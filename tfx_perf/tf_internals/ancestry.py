@@ -36,8 +36,10 @@ def lineage(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
 
 def reshuffle_count(dataset: tf.data.Dataset) -> int:
     """Returns how many shuffles, of those that a dataset was made of, draw seeds for each pass."""
+    # None, which TensorFlow takes for True, is kept as it is by newer ones.
     return sum(
-        bool(getattr(each, "_reshuffle_each_iteration", False)) for each in lineage(dataset)
+        getattr(each, "_reshuffle_each_iteration", False) is not False
+        for each in lineage(dataset)
     )
 
 
