@@ -15,7 +15,7 @@ from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given, is_container, length_of
 from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
-from tfx_perf.training.fit.timer import StepTimer
+from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function
@@ -143,16 +143,16 @@ class Loop:
             blank.blank(self.element_spec, open_size=self._replica_count)
         )
         if plan.is_plain_fit or not self._model.built:
-            self._functions.keras[0].trace(iterator)
+            self._functions.keras.train.trace(iterator)
         if not plan.is_plain_fit:
             with self._random_layers(plan):
                 self._functions.of(plan).trace(iterator)
 
-    def observe(self) -> tuple[Any, StepTimer]:
-        """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
+    def observe(self) -> TimedFit:
+        """Runs Keras' own `fit`, nothing replaced."""
         self.timer = timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
         callback = timer.batches_callback(self.keras_api)
-        return self._proceed(self._call.arguments, callback), timer
+        return TimedFit(self._proceed(self._call.arguments, callback), timer)
 
     def fit(
         self,
@@ -162,7 +162,7 @@ class Loop:
         numerics_check: NumericsCheck | None = None,
         promise: Promise | None = None,
         data: tf.data.Dataset | None = None,
-    ) -> tuple[Any, StepTimer]:
+    ) -> TimedFit:
         """Runs the user's `fit` with the plan.
 
         Args:
@@ -171,9 +171,6 @@ class Loop:
             numerics_check: looks into the steps, if the plan is plain `fit` and there is a guard.
             promise: what the plan must keep; None if nothing is known.
             data: what to train on in the place of the user's, which have been read from.
-
-        Returns:
-            The History, and the timer that watched.
         """
         self.oom_guard = self.speed_watch = None
         self.plan = plan
@@ -196,7 +193,7 @@ class Loop:
         step_count: int,
         epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
-    ) -> tuple[Any, StepTimer]:
+    ) -> TimedFit:
         """Trains a little, without callbacks or validation.
 
         Args:
@@ -205,9 +202,6 @@ class Loop:
             step_count: how many steps in an epoch.
             epochs: how many epochs.
             stop_when: asked after every call; True ends the training.
-
-        Returns:
-            The History, and the timer that watched.
         """
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
@@ -226,7 +220,7 @@ class Loop:
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
-            function: Callable[..., Any] = self._functions.keras[0]
+            function: Callable[..., Any] = self._functions.keras.train
             count = self.users_steps_per_call
         else:
             count = plan.steps_per_call
@@ -249,22 +243,22 @@ class Loop:
                 self._model.history = before
                 return made.iterator
 
-    def _run(self, run: _Run, overrides: dict[str, Any]) -> tuple[Any, StepTimer]:
-        """Runs `fit` with other arguments; returns its History and the timer."""
+    def _run(self, run: _Run, overrides: dict[str, Any]) -> TimedFit:
+        """Runs `fit` with other arguments."""
         plan, guard = run.plan, run.guard
         arguments = self._arguments(run, overrides)
         self.timer = timer = StepTimer(steps_in_call=self._steps_in_call(run))
         train = self._stack(run, arguments)
         with self._functions.installed(
             timer.around(train, model=self._model, stop_when=run.stop_when),
-            self._functions.keras[1] if plan.is_plain_fit else None,
+            self._functions.keras.test if plan.is_plain_fit else None,
             steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
             iterators=None if guard is None else guard.iterators,
         ):
             callback = timer.epochs_callback(self.keras_api)
             own_history = None if guard is None else guard.history
             history = self._proceed(arguments, callback, history=own_history)
-        return history, timer
+        return TimedFit(history, timer)
 
     def _stack(self, run: _Run, arguments: dict[str, Any]) -> Function:
         """Returns the train function for `fit`: what comes later stands around what is before."""
@@ -272,7 +266,7 @@ class Loop:
         users_steps = self.users_steps_per_call
         plan, guard = run.plan, run.guard
         if plan.is_plain_fit and guard is None:
-            return functions.keras[0]
+            return functions.keras.train
         if plan.is_plain_fit:
             check = run.numerics_check
             runner: StepRunner = KerasSteps(functions, countdown, numerics_check=check)

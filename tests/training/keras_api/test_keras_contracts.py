@@ -70,7 +70,7 @@ def test_a_callback_of_ours_gets_the_logs_of_tf_keras_as_they_are():
 def test_the_graph_function_in_keras_own_train_function_is_found(keras):
     model = built(keras)
     model.optimizer.build(model.trainable_variables)
-    train, _ = either_keras.api_of(model).keras_functions(model)
+    train = either_keras.api_of(model).keras_functions(model).train
     train.trace(iterator())
     used = {id(variable) for variable in train.used_variables()}
     assert {id(variables.inner(each)) for each in model.trainable_variables} <= used
@@ -302,13 +302,13 @@ def test_a_functional_model_runs_a_part_of_its_graph(keras):
     by_layer, inputs_of, is_input = {}, {}, collections.Counter()
     for nodes in functional_graph.nodes_of(model).values():
         for node in nodes:
-            layer, inputs, outputs = keras_api.node_parts(node)
-            by_layer[layer.name], inputs_of[layer.name] = outputs, inputs
+            parts = keras_api.node_parts(node)
+            by_layer[parts.layer.name], inputs_of[parts.layer.name] = parts.outputs, parts.inputs
             is_input[node.is_input] += 1
     assert is_input == {True: 1, False: 2}
     assert [*map(id, inputs_of["second"])] == [*map(id, by_layer["first"])]
     nodes = {
-        depth: [node for node in nodes if keras_api.node_parts(node)[0] is second]
+        depth: [node for node in nodes if keras_api.node_parts(node).layer is second]
         for depth, nodes in functional_graph.nodes_of(model).items()
     }
     hidden = first(X)

@@ -101,6 +101,6 @@ class Epochs:
                 self._model.test_step,
                 strategy=self._model.distribute_strategy,
                 reduction=self._keras_api.reduction,
-                counter=self._keras_api.step_counters(self._model)[1],
+                counter=self._keras_api.step_counters(self._model).test,
             )
         return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)

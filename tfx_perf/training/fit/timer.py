@@ -4,7 +4,7 @@ import array
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -202,6 +202,13 @@ class StepTimer:
 
     def _step_seconds(self) -> np.ndarray:
         return self._call_seconds() / self._steps
+
+
+class TimedFit(NamedTuple):
+    """A `fit` that has ended: Keras' History, and what timed its calls."""
+
+    history: Any
+    timer: StepTimer
 
 
 def percentile(samples: np.ndarray, share: float) -> float | None:

@@ -5,13 +5,13 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.training.keras_api import variables
-from tfx_perf.training.keras_api.keras_function import KerasFunction
+from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 
 Tensors = Any  # a nested structure of tensors
@@ -36,6 +36,21 @@ def all_layers(model: Any) -> list[Any]:
 def learning_rate(optimizer: Any) -> Any:
     """Returns what an optimizer was given as its learning rate: a schedule, or its variable."""
     return getattr(optimizer, "_learning_rate", None)
+
+
+class StepCounters(NamedTuple):
+    """The variables in which Keras counts the steps of training and evaluation, if it does."""
+
+    train: tf.Variable | None = None
+    test: tf.Variable | None = None
+
+
+class NodeParts(NamedTuple):
+    """A node of a functional model's graph: a call of a layer."""
+
+    layer: Any
+    inputs: list[Any]
+    outputs: list[Any]
 
 
 class KerasApi(abc.ABC):
@@ -176,7 +191,7 @@ class KerasApi(abc.ABC):
             getattr(model.optimizer, "loss_scale_factor", None)
         )
 
-    def keras_functions(self, model: Any) -> tuple[KerasFunction, KerasFunction]:
+    def keras_functions(self, model: Any) -> KerasFunctions:
         """Returns Keras' own train and test functions, new ones, not yet traced."""
         with self._graph_functions() as made:
             model.make_train_function(force=True)
@@ -184,7 +199,8 @@ class KerasApi(abc.ABC):
             steps = functools.partial(self.execution_steps, model)
             train = KerasFunction(model.train_function, inner, execution_steps=steps)
         model.make_test_function(force=True)
-        return train, KerasFunction(model.test_function, None, execution_steps=steps)
+        test = KerasFunction(model.test_function, None, execution_steps=steps)
+        return KerasFunctions(train, test)
 
     @contextlib.contextmanager
     def _graph_functions(self) -> Iterator[list[Any]]:
@@ -254,8 +270,8 @@ class KerasApi(abc.ABC):
         """Updates the model's metrics and returns their results."""
 
     @abc.abstractmethod
-    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
-        """Returns layer, inputs and outputs of a node of a functional model's graph."""
+    def node_parts(self, node: Any) -> NodeParts:
+        """Returns what a node of a functional model's graph stands for."""
 
     @abc.abstractmethod
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
@@ -282,5 +298,5 @@ class KerasApi(abc.ABC):
         return "_use_cached_eval_dataset" in arguments
 
     @abc.abstractmethod
-    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
-        """Returns the variables in which Keras counts train and test steps, if it does."""
+    def step_counters(self, model: Any) -> StepCounters:
+        """Returns the variables in which Keras counts steps."""

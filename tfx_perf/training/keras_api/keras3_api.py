@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.training.keras_api import masks, variables
-from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
+from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, StepCounters, Tensors
 
 
 class Keras3(KerasApi):
@@ -75,8 +75,8 @@ class Keras3(KerasApi):
         return model.compute_metrics(x, y, y_pred, sample_weight=weight)
 
     @override
-    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
-        return node.operation, node.input_tensors, node.outputs
+    def node_parts(self, node: Any) -> NodeParts:
+        return NodeParts(node.operation, node.input_tensors, node.outputs)
 
     @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
@@ -95,8 +95,8 @@ class Keras3(KerasApi):
         model.steps_per_execution = steps
 
     @override
-    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
-        return None, None
+    def step_counters(self, model: Any) -> StepCounters:
+        return StepCounters()
 
 
 def global_generator_state() -> tf.Variable | None:
