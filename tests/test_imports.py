@@ -145,3 +145,37 @@ def test_packages_side_by_side_import_one_another_in_no_circle():
                 graph.setdefault(own, set()).add(other)
     assert graph, "no package imports another, the search for them is wrong"
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError
+
+
+PRIVATE_MODULES = re.compile(r"(tensorflow\.(python|core|compiler|tsl)|(tf_)?keras\.src)\b")
+BEHIND = ("tfx_perf.tf_internals.", "tfx_perf.training.keras_api.")  # see docs/architecture.md
+# Of Python itself, and of TFX and Kubeflow Pipelines.
+OTHERS_PRIVATE = {
+    "_asdict", "_exit", "_replace",
+    "_GetFnArgs", "_get_url_prefix", "_mlmd_connection", "_output_dir", "_output_filename",
+    "_pipeline_node", "_run_driver",
+}  # fmt: skip
+
+
+def private_attributes(path: pathlib.Path) -> set[str]:
+    """Returns the private attributes of other objects than those of the module's own classes."""
+    own, used = set(), set()
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.FunctionDef):
+            own.add(node.name)
+        elif isinstance(node, ast.Attribute):
+            of_self = getattr(node.value, "id", "") in {"self", "cls"}
+            (own if of_self else used).add(node.attr)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in {"getattr", "hasattr"}:
+            used.add(str(getattr(node.args[1], "value", "")))
+    return {name for name in used - own if name.startswith("_") and not name.startswith("__")}
+
+
+def test_private_parts_of_tensorflow_and_keras_are_used_in_two_packages_only():
+    sources = [*ENGINE, *MAPPED, *CLI]
+    behind = [path for path in sources if module_name(path).startswith(BEHIND)]
+    assert any(map(private_attributes, behind)), "the search for them is wrong"
+    for path in set(sources) - set(behind):
+        modules = list(filter(PRIVATE_MODULES.match, imported_names(path)))
+        attributes = private_attributes(path) - OTHERS_PRIVATE
+        assert not modules and not attributes, f"{module_name(path)}: {modules} {attributes}"

@@ -5,6 +5,7 @@ import functools
 import importlib
 import inspect
 import threading
+import types
 
 import numpy as np
 import pytest
@@ -228,3 +229,37 @@ def test_a_keras_that_cannot_be_imported_is_left_out(monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(importlib, "import_module", failing)
         assert interception.model_classes() == [own("tf_keras").Model]
+
+
+class Base:
+    def say(self):
+        return "base"
+
+
+class Loud(Base):
+    pass
+
+
+@pytest.mark.parametrize(
+    "make_owner", [lambda: Base, lambda: Loud, Loud], ids=["own", "inherited", "object"]
+)
+def test_a_replaced_function_is_as_it_was_afterwards(make_owner):
+    owner = make_owner()
+    before = dict(vars(owner))
+    with interception.replacing(owner, "say", lambda own: lambda *given: f"not {own(*given)}"):
+        said = owner.say() if isinstance(owner, Loud) else owner().say()
+        assert said == "not base"
+    assert dict(vars(owner)) == before
+
+
+def test_a_function_that_a_module_loads_on_first_use_is_replaced_and_put_back():
+    module = types.ModuleType("lazy")
+
+    def load(name):
+        module.say = lambda: "loaded"
+        return module.say
+
+    module.__getattr__ = load
+    with interception.replacing(module, "say", lambda own: lambda: f"not {own()}"):
+        assert module.say() == "not loaded"
+    assert module.say() == "loaded"

@@ -77,24 +77,26 @@ def model_classes() -> list[type]:
 
 @contextlib.contextmanager
 def replacing(
-    cls: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
+    owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]
 ) -> Iterator[None]:
-    """Replaces a method of a class for as long as the context lasts.
+    """Replaces a function for as long as the context lasts.
 
     Args:
-        cls: the class; subclasses that override the method reach ours through `super()`.
-        name: of the method.
-        make: from the method as it was to the one in its place.
+        owner: a class, whose subclasses that override the method reach ours through `super()`;
+            an object, of which others of its class are told apart; or a module.
+        name: of the function.
+        make: from the function as it was to the one in its place.
     """
-    own = vars(cls).get(name)
-    setattr(cls, name, make(getattr(cls, name)))
+    before = getattr(owner, name)  # first of all: a module may load it only here
+    own = vars(owner).get(name)
+    setattr(owner, name, make(before))
     try:
         yield
     finally:
         if own is None:  # inherited: removing ours uncovers it again
-            delattr(cls, name)
+            delattr(owner, name)
         else:
-            setattr(cls, name, own)
+            setattr(owner, name, own)
 
 
 @contextlib.contextmanager

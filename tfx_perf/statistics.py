@@ -46,6 +46,11 @@ class Interval(records.Record):
         """Whether all of the interval is below a value."""
         return self.high < value
 
+    def scaled(self, factor: float) -> "Interval":
+        """Returns the interval in a unit of which one of these is `factor`, above 0."""
+        ends = {name: factor * getattr(self, name) for name in ("value", "low", "high")}
+        return self.model_copy(update=ends)
+
     @property
     def name(self) -> str:
         """What may be called so between `low` and `high`, of one sample a round.

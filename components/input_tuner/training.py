@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import functools
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from tfx.components.trainer import fn_args_utils
 from tfx_perf import errors, interception
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.timing import measure
+from tfx_perf.tf_internals import ancestry
 from tfx_perf.training import consumer
 
 _LOGGER = logging.getLogger(__name__)
@@ -153,22 +154,15 @@ def _as_list(file_pattern: Any) -> list[str]:
 
 def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
     """Returns the call that `data` was made from."""
-    ancestors = list(_ancestors(data))
+    lineage = list(ancestry.lineage(data))
     for call in calls:
-        if any(call.dataset is ancestor for ancestor in ancestors):
+        if any(call.dataset is ancestor for ancestor in lineage):
             return call
     raise errors.UserError(
         "Expected fit's data to be made with fn_args.data_accessor.tf_dataset_factory. "
         f"Received: a {type(data).__name__} that is not, after {len(calls)} calls of the factory. "
         "Only what the factory makes can be exchanged."
     )
-
-
-def _ancestors(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """Yields the dataset and all that it was made from."""
-    yield dataset
-    for parent in dataset._inputs():  # there is no public way
-        yield from _ancestors(parent)
 
 
 def _features(spec: Any) -> dict[str, Any]:

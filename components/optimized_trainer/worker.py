@@ -36,9 +36,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(error)
     _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
     # Imported here, after TF_CONFIG is set, and because they take long.
-    from tfx_perf.components.optimized_trainer.cluster import startup, worker_training
+    from tfx_perf.components.optimized_trainer.cluster import worker_training
     from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
     from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
+    from tfx_perf.tf_internals import worker_server
 
     exchange = Exchange(folder)
     if not exchange.is_prepared:
@@ -49,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
     try:
-        startup.connect()
+        worker_server.start()
         worker_training.train(exchange, worker)
     except Exception as error:  # reported, whatever it is
         is_users = isinstance(error, errors.UserError)

@@ -115,10 +115,10 @@ class _Start:
         if plan.steps_per_call:
             steps = min(plan.steps_per_call, _START_STEPS // 2)
             plan = plan.model_copy(update={"steps_per_call": steps})
-        history, _ = self._loop.try_out(
+        ended = self._loop.try_out(
             plan, data, step_count=_START_STEPS, stop_when=lambda timer: False
         )
-        return float(history.history["loss"][-1])
+        return float(ended.history.history["loss"][-1])
 
     def _assign(self, values: list[np.ndarray]) -> None:
         for variable, value in zip(self._variables, values, strict=True):

@@ -43,7 +43,7 @@ def test_the_line_is_installed_by_one_rule_with_uv_or_with_pip(monkeypatch, tmp_
     folder = tmp_path / "share" / "tfx-perf"
     folder.mkdir(parents=True)
     assert remark().endswith(f"a wheel takes the dot's place, and both files are in {folder}")
-    assert "--ignore-requires-python" in versions.install_commands("3.11.4")[1]
+    assert "--ignore-requires-python" in versions.install_commands("3.11.4").pip
 
 
 def test_who_uses_pip_is_told_nothing_that_needs_uv_or_make(monkeypatch):

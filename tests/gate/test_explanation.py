@@ -76,5 +76,5 @@ def test_a_rate_does_not_fall_by_more_than_all_of_it():
         ledger=ledger_of("examples_per_second", [100.0, 150.0]),
         settings=only(examples_per_second={"margin": 0.05}),
     )
-    change, low, high = decision.outcomes[0].from_baseline
-    assert -1 <= low <= change <= high
+    found = decision.outcomes[0].from_baseline
+    assert -1 <= found.low <= found.value <= found.high

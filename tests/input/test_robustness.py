@@ -138,12 +138,12 @@ def test_what_reads_everything_meets_late_damage_first(late_damage):
 
 def test_search_ends_with_the_time_or_without_damage(late_damage, tmp_path):
     files = late_damage.files
-    assert unreadable.find(files, "", seconds=60)[0] == files[0]
+    assert unreadable.find(files, "", seconds=60).file == files[0]
     assert unreadable.find(files, "", seconds=0) is None
     write_shards(tmp_path / "..", [10], suffix=".sound")
     assert unreadable.find([f"{tmp_path}/../part-00000.sound"], "", seconds=60) is None
     found = unreadable.find([f"{tmp_path}/missing"], "", seconds=60)
-    assert "missing" in found[1]
+    assert "missing" in found.error
 
 
 def test_other_errors_are_told_as_they_are(late_damage):

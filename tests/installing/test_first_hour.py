@@ -50,7 +50,7 @@ class Reader(pages.Reader):
 
     def install(self, extra: str = "") -> None:
         """Installs the wheel with the tool's command of the page."""
-        install = versions.install_commands(_PYTHON)[0 if self._tool == "uv" else 1]
+        install = getattr(versions.install_commands(_PYTHON), self._tool)
         assert install in _PAGE.read_text()
         install = re.sub(r" \.$", f" 'tfx-perf{extra} @ {self._wheel.as_uri()}'", install)
         for name in ("requirements.lock", "constraints.txt"):

@@ -104,14 +104,14 @@ def test_the_commands_of_both_tools_are_told():
     for python in _PYTHONS:
         commands = {command for command, remark in told if python in remark or "each" in remark}
         assert commands == set(versions.install_commands(python))
-        assert versions.install_commands(python)[0] in _text("README.md").splitlines()
+        assert versions.install_commands(python).uv in _text("README.md").splitlines()
 
 
 def test_the_projects_tests_run_where_pip_needs_telling_nothing():
     workflow = _text("templates/perf/.github/workflows/ci.yml")
     (python,) = re.findall(r'python-version: "([\d.]+)"', workflow)
     assert "pip install -r requirements.txt" in workflow
-    assert "--" not in versions.install_commands(python)[1]
+    assert "--" not in versions.install_commands(python).pip
     assert versions.line_of(python) is not None
 
 

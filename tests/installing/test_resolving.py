@@ -97,7 +97,7 @@ def _arguments(command: str) -> list[str]:
 
 @pytest.mark.parametrize("python", _PYTHONS)
 def test_pip_as_documented(resolve_with_pip, python):
-    done, chosen = resolve_with_pip(python, *_arguments(versions.install_commands(python)[1]))
+    done, chosen = resolve_with_pip(python, *_arguments(versions.install_commands(python).pip))
     assert done.returncode == 0, done.stderr
     _check(python, chosen)
 
@@ -122,7 +122,7 @@ def test_uv(uv, wheel, tmp_path, python, constrained):
     command = [
         uv, "pip", "install", "--dry-run", "--no-config", "--python-version", python,
         "--python-platform", "x86_64-manylinux_2_39", "--target", str(tmp_path / "target"),
-        *(_arguments(versions.install_commands(python)[0]) if constrained else ()), str(wheel),
+        *(_arguments(versions.install_commands(python).uv) if constrained else ()), str(wheel),
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

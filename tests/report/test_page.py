@@ -7,10 +7,17 @@ import pytest
 
 from tfx_perf import report
 from tfx_perf.report import plots
+from tfx_perf.statistics import Interval
+
+
+def interval(value, low, high):
+    return Interval(value=value, low=low, high=high)
+
+
 
 DRAWINGS = {
     "interval_bars": lambda: plots.interval_bars(
-        [("plain & simple", 3.0, 2.5, 3.5), ("fast", 1.0, 1.0, 1.0)],
+        [("plain & simple", interval(3.0, 2.5, 3.5)), ("fast", interval(1.0, 1.0, 1.0))],
         xlabel="ms",
         highlight="fast",
         reference=1.0,
@@ -70,7 +77,8 @@ def test_a_plot_is_one_well_formed_svg_that_shows_something(name):
 def test_bars_are_as_long_as_their_values():
     """The widths of the drawn rectangles have the values' ratio."""
     values = [4.0, 1.0]
-    svg = plots.interval_bars([(str(v), v, v, v) for v in values], xlabel="x", highlight="1.0")
+    rows = [(str(v), interval(v, v, v)) for v in values]
+    svg = plots.interval_bars(rows, xlabel="x", highlight="1.0")
     widths = {}
     for path, colour in re.findall(r'<path d="([^"]+)"[^>]*style="fill: (#\w+)', svg):
         x = [float(number) for number in re.findall(r"[ML] (\S+)", path)]

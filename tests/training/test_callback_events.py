@@ -66,7 +66,7 @@ def run_both(model, callbacks_of, **arguments):
         call.arguments["callbacks"] = callbacks
         loop = Loop(call)
         assert obstacle(call, loop) is None
-        history = call.proceed() if plan is None else loop.fit(plan)[0]
+        history = call.proceed() if plan is None else loop.fit(plan).history
         steps = int(model.optimizer.iterations.numpy())
         results.append((Snapshot(model), history, noted, steps))
     return results

@@ -57,7 +57,7 @@ def test_out_of_memory(keras, monkeypatch):
 
     monkeypatch.setattr(compiled_call.CompiledCall, "_trained", run)
     loop = compare(model, data)
-    assert not loop.functions._kept["xla_call"]._may_compile
+    assert not loop.functions._kept["xla_call"].may_compile
 
 
 def test_the_data_end_early(keras):

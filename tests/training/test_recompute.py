@@ -9,9 +9,9 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, captured
 
+from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step import recompute, segments
 from tfx_perf.training.step.segments import Activation
 

@@ -10,6 +10,7 @@ import pytest
 
 from tfx_perf import interception
 from tfx_perf.training.fit.timer import StepTimer, percentile
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import TrainingPlan
@@ -164,7 +165,7 @@ def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
 
     model = model_cases.dense(keras)
     model.fit(model_cases.regression(), verbose=0)  # else Keras 3 has no metrics to report
-    callback = turns.Turns(model, schedule()).callback(keras.callbacks)
+    callback = turns.Turns(model, schedule()).callback(either_keras.api_of(model))
     data = model_cases.regression().repeat()
     model.fit(data, steps_per_epoch=10**9, verbose=0, callbacks=[callback])
     changes = [name for name, after in zip(calls, [*calls[1:], None], strict=True) if name != after]

@@ -73,7 +73,7 @@ def test_all_that_a_step_uses_can_be_reached(keras):
     model, _ = model_with_hidden_state(keras)
     del model.train_step
     data = tf.data.Dataset.from_tensors((tf.ones([2, 4]), tf.ones([2, 1])))
-    train = either_keras.api_of(model).keras_functions(model)[0]
+    train = either_keras.api_of(model).keras_functions(model).train
     train.trace(iter(data))
     reachable = {id(each) for each in either_keras.api_of(model).state(model)}
     assert train.used_variables()

@@ -53,7 +53,7 @@ def _figures(decision: GateRecord) -> Iterator[str]:
 def _change(outcome: Outcome | None) -> str:
     if outcome is None or outcome.from_baseline is None:
         return ""
-    change, _, _ = outcome.from_baseline
+    change = outcome.from_baseline.value
     if change > 1 and (outcome.baseline or 0) > 0:
         return f" ({1 + change:.1f} times)"
     return f" ({100 * change:+.1f} %)"

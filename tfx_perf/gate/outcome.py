@@ -4,7 +4,7 @@ import enum
 import math
 from typing import Literal
 
-from tfx_perf import metrics, records
+from tfx_perf import metrics, records, statistics
 
 
 class Verdict(str, enum.Enum):
@@ -82,7 +82,7 @@ class Outcome(records.Record):
     remedy: Remedy | None = None
 
     @property
-    def from_baseline(self) -> tuple[float, float, float] | None:
+    def from_baseline(self) -> statistics.Interval | None:
         """The change and its interval as shares of the baseline, whatever changes count by.
 
         As `change` has them where the baseline is not above 0; None if nothing was compared. What
@@ -94,10 +94,14 @@ class Outcome(records.Record):
             self.change if end is None else end for end in (self.change_low, self.change_high)
         )
         if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
-            return self.change, low, high
+            return statistics.Interval(value=self.change, low=low, high=high)
         factor = (self.value / self.baseline - 1) / self.change
         least = -1.0 if metrics.lookup(self.metric).bounds[0] == 0 else -math.inf
-        return factor * self.change, max(least, factor * low), max(least, factor * high)
+        return statistics.Interval(
+            value=factor * self.change,
+            low=max(least, factor * low),
+            high=max(least, factor * high),
+        )
 
     @property
     def checked(self) -> bool:

@@ -5,7 +5,6 @@ import platform
 import re
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tfx_perf.hardware import host, versions
 
@@ -15,11 +14,6 @@ _DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 def accelerators() -> list[tf.config.PhysicalDevice]:
     """Returns the visible GPUs, or the CPU where there is none."""
     return tf.config.get_visible_devices("GPU") or tf.config.get_visible_devices("CPU")
-
-
-def are_open() -> bool:
-    """Returns whether this process has used a device; until then they may be configured."""
-    return getattr(context.context(), "_initialized", False)
 
 
 def device_kind(device: tf.config.PhysicalDevice) -> str:

@@ -7,6 +7,7 @@ import os
 import pathlib
 import platform
 import re
+from typing import NamedTuple
 
 import psutil
 
@@ -41,14 +42,21 @@ def anonymous_memory_bytes() -> int:
 
     Pages of files (libraries, mapped data) are the system's to take back when it needs them.
     """
-    return resident_memory_bytes()[0]
+    return resident_memory().anonymous_bytes
 
 
-def resident_memory_bytes() -> tuple[int, int]:
-    """Returns `anonymous_memory_bytes`, and the rest of this process's resident memory."""
+class ResidentMemory(NamedTuple):
+    """A process's resident memory: what belongs to no file, and the rest."""
+
+    anonymous_bytes: int
+    file_bytes: int
+
+
+def resident_memory() -> ResidentMemory:
+    """Returns this process's."""
     memory = psutil.Process().memory_info()
     shared = getattr(memory, "shared", 0)
-    return memory.rss - shared, shared
+    return ResidentMemory(memory.rss - shared, shared)
 
 
 def reset_resident_peak() -> None:

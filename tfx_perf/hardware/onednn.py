@@ -8,9 +8,8 @@ are faster with them on AVX2, too. A process decides when it imports TensorFlow.
 import os
 from collections.abc import Mapping
 
-from tensorflow.python.util import _pywrap_util_port
-
 from tfx_perf.hardware import host
+from tfx_perf.tf_internals import devices
 
 _VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 ON: Mapping[str, str] = {_VARIABLE: "1"}
@@ -19,7 +18,7 @@ ON: Mapping[str, str] = {_VARIABLE: "1"}
 
 def is_on() -> bool:
     """Returns whether this process uses it."""
-    return _pywrap_util_port.IsMklEnabled()
+    return devices.uses_onednn()
 
 
 def users_choice() -> str:

@@ -9,6 +9,7 @@ import platform
 import sys
 from collections.abc import Sequence
 from importlib import metadata
+from typing import NamedTuple
 
 from packaging import specifiers
 
@@ -88,14 +89,24 @@ def line_of(python: str) -> Line | None:
     return next((line for line in LINES if _satisfies(python, line.python)), None)
 
 
-def install_commands(python: str) -> tuple[str, str]:
-    """Returns how uv and how pip install tfx-perf from a clone, with the line's versions.
+class InstallCommands(NamedTuple):
+    """How uv and how pip install tfx-perf from a clone, with a line's versions."""
+
+    uv: str
+    pip: str
+
+
+def install_commands(python: str) -> InstallCommands:
+    """Returns the commands for a Python version.
 
     Args:
         python: e.g. `3.11.4`.
     """
     options = _PIP_OPTIONS.get(".".join(python.split(".")[:2]), "")
-    return "uv pip install -c requirements.lock .", f"pip install {options}-c constraints.txt ."
+    return InstallCommands(
+        uv="uv pip install -c requirements.lock .",
+        pip=f"pip install {options}-c constraints.txt .",
+    )
 
 
 def check() -> list[Check]:

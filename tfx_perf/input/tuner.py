@@ -68,7 +68,7 @@ def tune(
     activity.say("finding out what holds training up")
     diagnosis = diagnose.diagnose(endless, train=train, seconds=budget.left(_DIAGNOSED))
     if diagnosis.is_fed:
-        found = search_lib.Choice(record_lib.DEFAULT, diagnosis.verdict)
+        found = choice_lib.Choice(record_lib.DEFAULT, diagnosis.verdict)
         search.outcomes[record_lib.DEFAULT] = search.outcomes[record_lib.DEFAULT].model_copy(
             update={"examples_per_second": diagnosis.pipeline_examples_per_second}
         )

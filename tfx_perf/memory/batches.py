@@ -6,7 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.tf_data import datasets, independent
+from tfx_perf.tf_data import independent
+from tfx_perf.tf_internals import ancestry
 
 _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 
@@ -90,7 +91,7 @@ def declared_batch_size(call: interception.FitCall) -> int | None:
     if isinstance(data, tf.data.Dataset):
         shape = getattr(tf.nest.flatten(data.element_spec)[0], "shape", None)
         known = shape[0] if shape is not None and shape.rank else None
-        return known or datasets.batch_size(data)
+        return known or ancestry.batch_size(data)
     return (given or _KERAS_BATCH_SIZE) if hasattr(data, "shape") else None
 
 

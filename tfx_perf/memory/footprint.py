@@ -51,7 +51,7 @@ def footprint(
     gc.collect()
     host.return_freed_memory()
     found = limit.memory_limit(max_utilization=max_utilization)
-    before_bytes = sum(host.resident_memory_bytes())
+    before_bytes = sum(host.resident_memory())
     # A process that is let go on takes memory from others.
     available_bytes = found.bytes / max_utilization
     ceiling_bytes = min(_CLEARLY * found.bytes, (found.bytes + available_bytes) / 2)
@@ -60,7 +60,7 @@ def footprint(
 
     def look() -> None:
         nonlocal sampled_bytes
-        sampled_bytes = max(sampled_bytes, sum(host.resident_memory_bytes()) - before_bytes)
+        sampled_bytes = max(sampled_bytes, sum(host.resident_memory()) - before_bytes)
         if on_cpu and sampled_bytes > ceiling_bytes:
             reason = (
                 f"stopped at {formatting.format_bytes(sampled_bytes)}, over the limit of "

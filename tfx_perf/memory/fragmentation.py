@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfx_perf import errors
 from tfx_perf.memory import peak
+from tfx_perf.tf_internals.messages import xplane_pb2
 
 _ALLOCATORS = {"CPU": "cpu", "GPU": "gpu_0"}  # parts of their names
 _EVENTS = ("MemoryAllocation", "MemoryDeallocation")

@@ -2,10 +2,9 @@
 
 import dataclasses
 
-from tensorflow.python.client import device_lib
-
 from tfx_perf.hardware import host
 from tfx_perf.memory import peak
+from tfx_perf.tf_internals import devices
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +33,7 @@ def memory_limit(*, max_utilization: float) -> MemoryLimit:
     if device.startswith("CPU"):
         available, source = host.available_memory_bytes(), "available RAM"
     else:
-        available, source = _allocator_limit_bytes(device), f"allocator limit of {device}"
+        available, source = devices.allocator_limit_bytes(device), f"allocator limit of {device}"
     return MemoryLimit(int(max_utilization * available), f"{max_utilization:.0%} of {source}")
 
 
@@ -43,14 +42,4 @@ def device_memory_bytes() -> int:
     device = peak.device_name()
     if device.startswith("CPU"):
         return host.memory_limit_bytes()
-    return _allocator_limit_bytes(device)
-
-
-def _allocator_limit_bytes(device: str) -> int:
-    # The only place where TensorFlow tells it.
-    (found,) = (
-        item.memory_limit
-        for item in device_lib.list_local_devices()
-        if item.name == f"/device:{device}"
-    )
-    return found
+    return devices.allocator_limit_bytes(device)

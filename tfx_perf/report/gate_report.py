@@ -102,10 +102,10 @@ def change_in_words(outcome: Outcome) -> str:
     """Returns the change with its interval, e.g. `+3.1 % (+1.0 to +5.2)`."""
     if outcome.from_baseline is None:
         return formatting.MISSING
-    change, low, high = (100 * share for share in outcome.from_baseline)
-    if low == high:
-        return f"{change:+.1f} %"
-    return f"{change:+.1f} % ({low:+.1f} to {high:+.1f})"
+    percent = outcome.from_baseline.scaled(100)
+    if percent.low == percent.high:
+        return f"{percent.value:+.1f} %"
+    return f"{percent.value:+.1f} % ({percent.low:+.1f} to {percent.high:+.1f})"
 
 
 def allowed_in_words(outcome: Outcome) -> str:

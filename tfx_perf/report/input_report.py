@@ -67,7 +67,7 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
     report.add_figure(
         "What holds up training, with TFXIO's default",
         svg=plots.interval_bars(
-            [_bar(name, rate) for name, rate in rates.items() if rate],
+            [(name, rate) for name, rate in rates.items() if rate],
             xlabel=f"examples per second, {diagnosis.pipeline_examples_per_second.name}",
             highlight="both together",
         ),
@@ -160,7 +160,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         report.add_figure(
             "Speed of the candidates with nothing else running",
             svg=plots.interval_bars(
-                [_bar(name, rate) for name, rate in rates],
+                rates,
                 xlabel=f"examples per second at batch size {record.batch_size}, "
                 + _names(rate for _, rate in rates),
                 highlight=record.chosen,
@@ -235,10 +235,6 @@ def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:
     if record.training_note:
         rows.append(("train step", record.training_note))
     report.add_table("Data", columns=["what", "value"], rows=rows)
-
-
-def _bar(name: str, interval: statistics.Interval) -> tuple[str, float, float, float]:
-    return name, interval.value, interval.low, interval.high
 
 
 def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib import figure, ticker
 from matplotlib.axes import Axes
 
-from tfx_perf import formatting, metrics
+from tfx_perf import formatting, metrics, statistics
 
 # All of it, so that the SVG names no foreign vocabularies and does not change from run to run.
 _SVG_METADATA = ("Creator", "Date", "Format", "Type")
@@ -49,7 +49,7 @@ def _plain(value: float, _: float | None = None) -> str:
 
 
 def interval_bars(
-    rows: Sequence[tuple[str, float, float, float]],
+    rows: Sequence[tuple[str, statistics.Interval]],
     *,
     xlabel: str,
     highlight: str | None = None,
@@ -58,17 +58,17 @@ def interval_bars(
     """Draws one horizontal bar a row with its interval.
 
     Args:
-        rows: label, value, low, high; drawn top to bottom.
+        rows: label and value; drawn top to bottom.
         xlabel: what the values are, with their unit.
         highlight: the label to draw in the accent colour (the winner).
         reference: where to draw a dashed line, e.g. 1.0 for "as fast as the default".
     """
     drawing, axes = _axes(0.8 + 0.42 * len(rows))
-    for position, (label, value, low, high) in enumerate(reversed(rows)):
+    for position, (label, bar) in enumerate(reversed(rows)):
         colour = _COLOURS[1] if label == highlight else _COLOURS[0]
-        error = [[max(0.0, value - low)], [max(0.0, high - value)]]
-        axes.barh(position, value, color=colour, height=0.6, xerr=error, capsize=3)
-    axes.set_yticks(range(len(rows)), [row[0] for row in reversed(rows)])
+        error = [[max(0.0, bar.value - bar.low)], [max(0.0, bar.high - bar.value)]]
+        axes.barh(position, bar.value, color=colour, height=0.6, xerr=error, capsize=3)
+    axes.set_yticks(range(len(rows)), [label for label, _ in reversed(rows)])
     if reference is not None:
         axes.axvline(reference, color="#1d2733", linestyle="--", linewidth=1)
     axes.xaxis.set_major_formatter(_plain)

@@ -142,12 +142,7 @@ def _add_plans(
         "Step time of the plans",
         svg=plots.interval_bars(
             [
-                (
-                    str(trial.plan),
-                    trial.step_time.value * 1e3,
-                    trial.step_time.low * 1e3,
-                    trial.step_time.high * 1e3,
-                )
+                (str(trial.plan), trial.step_time.scaled(1e3))
                 for trial in timed
                 if trial.step_time
             ],

@@ -1,13 +1,11 @@
 """Small things about `tf.data` that more than one floor needs."""
 
-import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 
-# Datasets that only hand on what they get.
-_ORDERLY = ("_PrefetchDataset", "_OptionsDataset")
+from tfx_perf.tf_internals import ancestry
 
 
 def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -84,71 +82,8 @@ def operations(data: Any) -> set[str]:
     """
     if not isinstance(data, tf.data.Dataset):
         return set()
-    try:
-        graph = tf.compat.v1.GraphDef.FromString(data._as_serialized_graph().numpy())
-    except (tf.errors.OpError, AttributeError, ValueError):
+    graph = ancestry.graph_of(data)
+    if graph is None:
         return set()
     functions = (node for function in graph.library.function for node in function.node_def)
     return {node.op for node in (*graph.node, *functions)}
-
-
-def reshuffle_count(dataset: tf.data.Dataset) -> int:
-    """Returns how many shuffles, of those that a dataset was made of, draw seeds for each pass."""
-    return sum(
-        bool(getattr(each, "_reshuffle_each_iteration", False)) for each in _lineage(dataset)
-    )
-
-
-def batch_size(dataset: tf.data.Dataset) -> int | None:
-    """Returns the size that the last `batch` of a dataset was given; None if there is none."""
-    sizes = (getattr(each, "_batch_size", None) for each in _lineage(dataset))
-    return next((int(size) for size in sizes if size is not None), None)
-
-
-@dataclasses.dataclass(frozen=True)
-class Ancestor:
-    """One of the datasets that a dataset was made of.
-
-    Attributes:
-        name: of its class, e.g. `_MapDataset`.
-        sizes: of its batches and buffers, and how often it repeats.
-        functions: of the user, that it calls.
-    """
-
-    name: str
-    sizes: list[int]
-    functions: list[Callable[..., Any]]
-
-
-def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
-    """Returns what decides which elements a dataset has and in what order, the last one first.
-
-    Not how early or on how many threads they are made; nor what files or tables hold.
-    """
-    found = []
-    for each in _lineage(dataset):
-        if type(each).__name__ in _ORDERLY:
-            continue
-        sizes = [getattr(each, name, None) for name in ("_batch_size", "_buffer_size", "_count")]
-        wrapped: list[Any] = (getattr(each, "_functions", None) or list)()
-        functions = [function._func for function in wrapped if hasattr(function, "_func")]
-        name = type(each).__name__.replace("Parallel", "")
-        found.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
-    return found
-
-
-def caches_in_files(dataset: tf.data.Dataset) -> bool:
-    """Returns whether a dataset writes a cache into files."""
-    names = (getattr(each, "_filename", None) for each in _lineage(dataset))
-    return any(name is not None and bool(name.numpy()) for name in names)
-
-
-def _lineage(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    """Yields a dataset and what it was made of, the nearest first."""
-    to_see, seen = [dataset], set()
-    while to_see:
-        each = to_see.pop(0)
-        if id(each) not in seen:
-            seen.add(id(each))
-            yield each
-            to_see += each._inputs()

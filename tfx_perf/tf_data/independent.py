@@ -8,6 +8,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfx_perf.tf_internals import ancestry
+
 # Operations with a state of their own, the input where they get it, and what makes a new one.
 _STATES = {
     "ShuffleDatasetV2": (2, "DummySeedGenerator"),
@@ -38,13 +40,13 @@ def independent(
     Returns:
         None where it may not, or cannot be written down (2 GB of data in memory).
     """
+    graph = ancestry.graph_of(dataset)
+    if graph is None or not calls_python and any(node.op in _PYTHON for node in _nodes(graph)):
+        return None
+    _separate(graph, without)
     try:
-        graph = tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
-        if not calls_python and any(node.op in _PYTHON for node in _nodes(graph)):
-            return None
-        _separate(graph, without)
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
-    except (tf.errors.OpError, ValueError, AttributeError):
+    except (tf.errors.OpError, ValueError):
         return None
     return tf.data.experimental.from_variant(variant, dataset.element_spec)
 

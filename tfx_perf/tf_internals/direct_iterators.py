@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
+from tfx_perf import interception
 from tfx_perf.tf_internals.unawaited import unawaited
 
 
@@ -78,12 +79,5 @@ def direct_iterators(
         return iterators.over(dataset)
 
     # On the instance: the class and other strategies stay what they are.
-    had = vars(strategy).get("experimental_distribute_dataset")
-    strategy.experimental_distribute_dataset = direct
-    try:
+    with interception.replacing(strategy, "experimental_distribute_dataset", lambda _: direct):
         yield
-    finally:
-        if had is None:
-            del strategy.experimental_distribute_dataset
-        else:
-            strategy.experimental_distribute_dataset = had

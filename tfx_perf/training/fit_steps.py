@@ -31,10 +31,10 @@ class KerasSteps:
         """
         self._steps_per_call = functions.users_steps_per_call
         self._countdown = countdown
-        self._traced = functions.keras[0]
+        self._traced = functions.keras.train
 
         def own(iterator: Any) -> Logs:  # made anew if a callback asks for it
-            return functions.keras[0](iterator)
+            return functions.keras.train(iterator)
 
         self._run = (
             numerics_check.around(own) if numerics_check else lambda iterator, _: own(iterator)

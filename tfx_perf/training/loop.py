@@ -1,6 +1,7 @@
 """Runs `fit` with a plan: Keras' shell around our train and test functions."""
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -20,14 +21,14 @@ from tfx_perf.training.fit.fit_arguments import (
     may_run_out,
 )
 from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
-from tfx_perf.training.fit.timer import StepTimer
+from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
-from tfx_perf.training.recovery.random_layers import SaveableRandomLayers
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner
 from tfx_perf.training.train_functions import TrainFunctions
@@ -41,6 +42,27 @@ _ON_TRIAL = {
     "callbacks": None,
     "verbose": 0,
 }
+
+
+@dataclasses.dataclass(frozen=True)
+class _Run:
+    """How to run one `fit`.
+
+    Attributes:
+        plan: how to run the steps.
+        guard: see `Loop.fit`.
+        numerics_check: see `Loop.fit`.
+        promise: see `Loop.fit`.
+        stop_when: see `Loop.try_out`.
+        survives_oom: whether it goes on where memory runs out, if it can.
+    """
+
+    plan: TrainingPlan
+    guard: Guard | None = None
+    numerics_check: NumericsCheck | None = None
+    promise: Promise | None = None
+    stop_when: Callable[[StepTimer], bool] = lambda timer: False
+    survives_oom: bool = True
 
 
 class Loop:
@@ -127,16 +149,16 @@ class Loop:
             blank.blank(self.element_spec, open_size=self._replica_count)
         )
         if plan.is_plain_fit or not self._model.built:
-            self._functions.keras[0].trace(iterator)
+            self._functions.keras.train.trace(iterator)
         if not plan.is_plain_fit:
             with self._random_layers(plan):
                 self._functions.of(plan).trace(iterator)
 
-    def observe(self) -> tuple[Any, StepTimer]:
-        """Runs Keras' own `fit`, nothing replaced; returns its History and the timer."""
+    def observe(self) -> TimedFit:
+        """Runs Keras' own `fit`, nothing replaced."""
         self.timer = timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
-        callback = timer.batches_callback(self.keras_api.callbacks)
-        return self._proceed(self._call.arguments, callback), timer
+        callback = timer.batches_callback(self.keras_api)
+        return TimedFit(self._proceed(self._call.arguments, callback), timer)
 
     def fit(
         self,
@@ -146,7 +168,7 @@ class Loop:
         numerics_check: NumericsCheck | None = None,
         promise: Promise | None = None,
         data: tf.data.Dataset | None = None,
-    ) -> tuple[Any, StepTimer]:
+    ) -> TimedFit:
         """Runs the user's `fit` with the plan.
 
         Args:
@@ -155,28 +177,19 @@ class Loop:
             numerics_check: looks into the steps, if the plan is plain `fit` and there is a guard.
             promise: what the plan must keep; None if nothing is known.
             data: what to train on in the place of the user's, which have been read from.
-
-        Returns:
-            The History, and the timer that watched.
         """
         self.oom_guard = self.speed_watch = None
         self.plan = plan
+        run = _Run(plan, guard=guard, numerics_check=numerics_check, promise=promise)
         if guard is None:
-            return self._run(plan, {}, survives_oom=True, promise=promise)
+            return self._run(run, {})
         arguments = self._call.arguments
         callbacks = [guard.callback(), *callback_list(arguments["callbacks"])]
         overrides = {"callbacks": callbacks, "initial_epoch": guard.initial_epoch}
         if data is not None:
             overrides["x"] = data
         with guard.running(), self._random_layers(plan):
-            return self._run(
-                plan,
-                overrides,
-                survives_oom=True,
-                guard=guard,
-                numerics_check=numerics_check,
-                promise=promise,
-            )
+            return self._run(run, overrides)
 
     def try_out(
         self,
@@ -186,7 +199,7 @@ class Loop:
         step_count: int,
         epochs: int = 1,
         stop_when: Callable[[StepTimer], bool],
-    ) -> tuple[Any, StepTimer]:
+    ) -> TimedFit:
         """Trains a little, without callbacks or validation.
 
         Args:
@@ -195,28 +208,25 @@ class Loop:
             step_count: how many steps in an epoch.
             epochs: how many epochs.
             stop_when: asked after every call; True ends the training.
-
-        Returns:
-            The History, and the timer that watched.
         """
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
             with self._random_layers(plan):
-                return self._run(plan, overrides, stop_when=stop_when)
+                return self._run(_Run(plan, stop_when=stop_when, survives_oom=False), overrides)
         finally:
             self.timer = None  # a trial is none of the training's steps
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
         with self._functions.replaced():
-            callback = Turns(self._model, schedule).callback(self.keras_api.callbacks)
+            callback = Turns(self._model, schedule).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 
     def turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         """Returns a turn with the plan, over Keras' iterator or over another one."""
         if plan.is_plain_fit:
-            function: Callable[..., Any] = self._functions.keras[0]
+            function: Callable[..., Any] = self._functions.keras.train
             count = self.users_steps_per_call
         else:
             count = plan.steps_per_call
@@ -239,63 +249,36 @@ class Loop:
                 self._model.history = before
                 return made.iterator
 
-    def _run(
-        self,
-        plan: TrainingPlan,
-        overrides: dict[str, Any],
-        *,
-        stop_when: Callable[[StepTimer], bool] = lambda timer: False,
-        survives_oom: bool = False,
-        guard: Guard | None = None,
-        numerics_check: NumericsCheck | None = None,
-        promise: Promise | None = None,
-    ) -> tuple[Any, StepTimer]:
-        """Runs `fit` with a plan; returns its History and the timer."""
-        arguments = self._arguments(plan, overrides, is_guarded=guard is not None)
-        self.timer = timer = StepTimer(steps_in_call=self._steps_in_call(plan, guard))
-        train = self._stack(
-            plan,
-            arguments,
-            survives_oom=survives_oom,
-            guard=guard,
-            numerics_check=numerics_check,
-            promise=promise,
-            timer=timer,
-            stop_when=stop_when,
-        )
+    def _run(self, run: _Run, overrides: dict[str, Any]) -> TimedFit:
+        """Runs `fit` with other arguments."""
+        plan, guard = run.plan, run.guard
+        arguments = self._arguments(run, overrides)
+        self.timer = timer = StepTimer(steps_in_call=self._steps_in_call(run))
+        train = self._stack(run, arguments)
         with self._functions.installed(
-            train,
-            self._functions.keras[1] if plan.is_plain_fit else None,
+            timer.around(train, model=self._model, stop_when=run.stop_when),
+            self._functions.keras.test if plan.is_plain_fit else None,
             steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
             iterators=None if guard is None else guard.iterators,
         ):
-            callback = timer.epochs_callback(self.keras_api.callbacks)
+            callback = timer.epochs_callback(self.keras_api)
             own_history = None if guard is None else guard.history
             history = self._proceed(arguments, callback, history=own_history)
-        return history, timer
+        return TimedFit(history, timer)
 
-    def _stack(
-        self,
-        plan: TrainingPlan,
-        arguments: dict[str, Any],
-        *,
-        survives_oom: bool,
-        guard: Guard | None,
-        numerics_check: NumericsCheck | None,
-        promise: Promise | None,
-        timer: StepTimer,
-        stop_when: Callable[[StepTimer], bool],
-    ) -> Function:
+    def _stack(self, run: _Run, arguments: dict[str, Any]) -> Function:
         """Returns the train function for `fit`: what comes later stands around what is before."""
         functions, countdown = self._functions, self._epochs.training
         users_steps = self.users_steps_per_call
+        plan, guard = run.plan, run.guard
         if plan.is_plain_fit and guard is None:
-            return timer.around(functions.keras[0], model=self._model, stop_when=stop_when)
+            return functions.keras.train
         if plan.is_plain_fit:
-            runner: StepRunner = KerasSteps(functions, countdown, numerics_check=numerics_check)
+            check = run.numerics_check
+            runner: StepRunner = KerasSteps(functions, countdown, numerics_check=check)
         else:
             runner = steps = functions.stepwise(plan)
-            if survives_oom and steps.journal is not None:
+            if run.survives_oom and steps.journal is not None:
                 runner = self.oom_guard = OomGuard(steps, self._model)
             runner = functions.around(plan, runner)
             runner = CallLengths(
@@ -305,8 +288,8 @@ class Loop:
                 steps_per_call=_steps_per_call(plan, arguments),
                 users_steps_per_call=users_steps,
             )
-            if promise is not None and users_steps == 1:
-                runner = SpeedWatch(runner, functions.plain_step(), promise=promise)
+            if run.promise is not None and users_steps == 1:
+                runner = SpeedWatch(runner, functions.plain_step(), promise=run.promise)
                 self.speed_watch = runner
             if may_run_out(arguments):
                 optimizer = self._model.optimizer
@@ -314,15 +297,13 @@ class Loop:
         if self._replica_count == 1:
             whole = users_steps if plan.is_plain_fit else 1
             runner = self.first_batch.around(runner, whole=whole)
-        train = train_function(runner) if guard is None else guard.around(runner)
-        return timer.around(train, model=self._model, stop_when=stop_when)
+        return train_function(runner) if guard is None else guard.around(runner)
 
-    def _arguments(
-        self, plan: TrainingPlan, overrides: dict[str, Any], *, is_guarded: bool
-    ) -> dict[str, Any]:
+    def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments of `fit`, with callbacks that tell of epochs where we count."""
+        plan = run.plan
         arguments = {**self._call.arguments, **overrides}
-        if plan.is_plain_fit and not is_guarded:
+        if plan.is_plain_fit and run.guard is None:
             return arguments
         callbacks = callback_list(arguments["callbacks"])
         if plan.is_plain_fit:
@@ -337,11 +318,12 @@ class Loop:
         self._let_no_count_matter(arguments)
         return arguments
 
-    def _steps_in_call(self, plan: TrainingPlan, guard: Guard | None) -> Callable[[], int]:
+    def _steps_in_call(self, run: _Run) -> Callable[[], int]:
         """Returns what says how many steps the last call had."""
+        guard = run.guard
         if guard is not None:
             return lambda: guard.last_call_steps
-        if plan.is_plain_fit:
+        if run.plan.is_plain_fit:
             return lambda: self.users_steps_per_call
         return lambda: self._epochs.training.last_call_steps
 

@@ -9,7 +9,7 @@ from tfx_perf import errors
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import Takeover
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
-from tfx_perf.training.keras_api.keras_function import KerasFunction
+from tfx_perf.training.keras_api.keras_function import KerasFunctions
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.input_shapes import InputShapes
@@ -75,7 +75,7 @@ class TrainFunctions:
         self._renewed = renewed
         self._made: dict[tuple[tuple[str, Any], ...], MultiStep] = {}
         self._kept: dict[str, Kept] = {}
-        self._keras: tuple[KerasFunction, KerasFunction] | None = None
+        self._keras: KerasFunctions | None = None
         self._takeover = Takeover(model, keras_api, renew=self._renew)
 
     @property
@@ -89,10 +89,10 @@ class TrainFunctions:
 
         `compile` takes Keras' own away.
         """
-        return self._keras is not None and self.model.train_function is self._keras[0].own
+        return self._keras is not None and self.model.train_function is self._keras.train.own
 
     @property
-    def keras(self) -> tuple[KerasFunction, KerasFunction]:
+    def keras(self) -> KerasFunctions:
         """Keras' own functions for training and evaluation."""
         if self._keras is None:
             with self._takeover.suspended():
@@ -186,7 +186,7 @@ class TrainFunctions:
 
         def step(iterator: Any) -> dict[str, Any]:
             nonlocal traced
-            train = self.keras[0]
+            train = self.keras.train
             if train is traced:
                 return train(iterator)
             traced = train  # in here; from then on the number of steps is part of the graph
@@ -234,8 +234,7 @@ class TrainFunctions:
 
     def _theirs(self) -> tuple[Function, Function]:
         """Returns Keras' own functions as Keras made them."""
-        train, test = self.keras
-        return train.own, test.own
+        return self.keras.train.own, self.keras.test.own
 
     def _renew(self) -> tuple[Function, Function]:
         """Has everything be traced anew, for what can be trained may have changed."""
@@ -263,7 +262,7 @@ class TrainFunctions:
             self._step(arguments, journal, shapes),
             strategy=model.distribute_strategy,
             reduction=keras_api.reduction,
-            counter=keras_api.step_counters(model)[0],
+            counter=keras_api.step_counters(model).train,
             journal=journal,
             shapes=shapes,
         )

@@ -9,11 +9,9 @@ import sys
 import tempfile
 
 import tensorflow as tf
-from tensorflow.core.framework import types_pb2
-from tensorflow.python.framework import convert_to_constants
-from tensorflow.python.tools import saved_model_utils
 
 from tfx_perf import errors, storage
+from tfx_perf.tf_internals import graphs
 
 FOLDER = os.path.join("assets.extra", "aot_cpu")  # what SavedModel keeps for others, see its README
 
@@ -46,7 +44,7 @@ def export(folder: str, *, signature: str) -> str:
     with tempfile.TemporaryDirectory() as frozen, tempfile.TemporaryDirectory() as draft:
         _freeze(folder, signature, frozen)
         command = [
-            *(sys.executable, "-m", "tensorflow.python.tools.saved_model_cli", "aot_compile_cpu"),
+            *(sys.executable, "-m", graphs.SAVED_MODEL_CLI, "aot_compile_cpu"),
             *("--dir", frozen, "--tag_set", "serve", "--signature_def_key", signature),
             *("--output_prefix", os.path.join(draft, _NAME), "--cpp_class", _CLASS),
         ]
@@ -80,7 +78,7 @@ def _freeze(folder: str, signature: str, target: str) -> None:
     def fixed(**inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         return function(**inputs)
 
-    constant = convert_to_constants.convert_variables_to_constants_v2(
+    constant = graphs.with_constants(
         tf.function(fixed, autograph=False).get_concrete_function(**specs)
     )
     # Its inputs and outputs are flat, in the order of their sorted names.
@@ -97,12 +95,12 @@ def _freeze(folder: str, signature: str, target: str) -> None:
 def _check(folder: str, signature: str) -> None:
     if storage.is_remote(folder):
         raise _failed(signature, f"{folder} is not a local folder")
-    signatures = saved_model_utils.get_meta_graph_def(folder, "serve").signature_def
+    signatures = graphs.signatures(folder)
     if signature not in signatures:
         known = ", ".join(sorted(name for name in signatures if not name.startswith("__")))
         raise _failed(signature, f"the model has the signatures {known or '(none)'}")
     for name, tensor in signatures[signature].inputs.items():
-        if tensor.dtype == types_pb2.DT_STRING:
+        if tensor.dtype == tf.string.as_datatype_enum:
             raise _failed(
                 signature, f"its input {name} is a string, which XLA does not know; save another "
                 "signature that takes numbers"

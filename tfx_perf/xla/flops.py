@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from tensorflow.compiler.xla.service import hlo_pb2
+from tfx_perf.tf_internals.messages import hlo_pb2
 
 _MAX_TRIPS = 100_000  # a loop that is longer is not followed to its end
 

@@ -9,8 +9,7 @@ import dataclasses
 import math
 from collections.abc import Iterator
 
-from tensorflow.compiler.xla import xla_data_pb2
-from tensorflow.compiler.xla.service import hlo_pb2
+from tfx_perf.tf_internals.messages import hlo_pb2, xla_data_pb2
 
 # What writes nothing of its own even if it stands alone, or would be part of its user anyway.
 _FREE = {

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.xla.service import hlo_pb2
 
+from tfx_perf.tf_internals.messages import hlo_pb2
 from tfx_perf.xla.flops import count_flops
 
 __all__ = [

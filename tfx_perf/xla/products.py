@@ -3,8 +3,7 @@
 import dataclasses
 import math
 
-from tensorflow.compiler.xla import xla_data_pb2
-from tensorflow.compiler.xla.service import hlo_pb2
+from tfx_perf.tf_internals.messages import hlo_pb2, xla_data_pb2
 
 _BACKWARD = "gradient_tape/"  # where TensorFlow names what a tape adds
 _DTYPES = {

@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from tfx_perf import interception
+
 
 @dataclasses.dataclass(frozen=True)
 class Caught:
@@ -46,14 +48,13 @@ class CatchingPatcher:
         with contextlib.ExitStack() as stack:
             for target in self._functions:
                 module, _, name = target.partition(":")
-                stack.enter_context(
-                    replaced(importlib.import_module(module), name, self._function)
-                )
+                owner = importlib.import_module(module)
+                stack.enter_context(interception.replacing(owner, name, lambda _: self._function))
             for target in self._runners:
                 module, _, name = target.partition(":")
                 with contextlib.suppress(ImportError):
                     runner = getattr(importlib.import_module(module), name)
-                    stack.enter_context(replaced(runner, "run", self._run))
+                    stack.enter_context(interception.replacing(runner, "run", lambda _: self._run))
             yield {}
 
     def _function(self, pipeline: Any, **arguments: Any) -> None:
@@ -65,20 +66,3 @@ class CatchingPatcher:
             self.caught.append(Caught(pipeline, {"runner": runner}))
 
         return run
-
-
-@contextlib.contextmanager
-def replaced(owner: Any, name: str, function: Callable[..., Any]) -> Iterator[None]:
-    """Replaces a function of a module or a class while the context lasts.
-
-    Args:
-        owner: the module, which may load the function on first use, or the class.
-        name: of the function.
-        function: takes its place.
-    """
-    before = getattr(owner, name)
-    setattr(owner, name, function)
-    try:
-        yield
-    finally:
-        setattr(owner, name, before)

@@ -11,8 +11,7 @@ from typing import Any
 import yaml
 from tfx.tools.cli.handler import kubeflow_v2_dag_runner_patcher as tfx_patcher
 
-from tfx_perf import kubeflow
-from tfx_perf.cli.repairs import interception
+from tfx_perf import interception, kubeflow
 from tfx_perf.kubeflow import compiler
 
 _compile_pipeline = compiler.compile_pipeline
@@ -30,8 +29,8 @@ class VertexPatcher(tfx_patcher.KubeflowV2DagRunnerPatcher):
         """Catches both while the context lasts."""
         with (
             super().patch() as context,
-            interception.replaced(kubeflow, "compile_pipeline", self._compile),
-            interception.replaced(compiler, "compile_pipeline", self._compile),
+            interception.replacing(kubeflow, "compile_pipeline", lambda _: self._compile),
+            interception.replacing(compiler, "compile_pipeline", lambda _: self._compile),
         ):
             yield context
 

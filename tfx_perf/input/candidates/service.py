@@ -4,13 +4,13 @@ import json
 import os
 
 import tensorflow as tf
-from tensorflow.python.eager import context
 
 from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.building import batching, dispatcher
 from tfx_perf.input.candidates import parallel_reader, wrapper
+from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0
 _BLOCKS_AHEAD = 2
@@ -66,7 +66,7 @@ class Service(wrapper.Wrapper):
         source.need_parse()
         if not source.options.shuffle or source.options.shuffle_seed is not None:
             raise candidate.NotApplicable("a tf.data service keeps no order")
-        if context.global_seed() is not None:
+        if random_state.global_seed() is not None:
             # The workers start every epoch from one graph, into which the seed is written.
             raise candidate.NotApplicable(
                 "with a global seed (tf.random.set_seed) a tf.data service would repeat one order"

@@ -13,6 +13,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import records
+from tfx_perf.tf_internals.messages import xplane_pb2
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -129,8 +130,6 @@ def from_model(model: Any) -> list[AutotuneNode]:
 
 def from_trace(trace: bytes) -> list[AutotuneNode]:
     """Returns the nodes of a profiler's trace (a serialised `XSpace`), from the files on."""
-    from tensorflow.tsl.profiler.protobuf import xplane_pb2
-
     by_path = {}
     for plane in xplane_pb2.XSpace.FromString(trace).planes:
         paths = {

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.timing import measure
+from tfx_perf.tf_internals import ancestry
 
 READ = "read"
 
@@ -60,14 +61,9 @@ def _ends(dataset: tf.data.Dataset) -> dict[str, tf.data.Dataset]:
 
 
 def _nodes(dataset: tf.data.Dataset) -> list[tf.data.Dataset]:
-    """Returns the datasets that `dataset` is built from, the source first and itself last.
-
-    `_inputs` is no public API, though every dataset of TensorFlow 2 has it; without it the
-    pipeline is one stage.
-    """
+    """Returns the datasets that `dataset` is built from, the source first and itself last."""
     nodes = [dataset]
-    inputs: list[tf.data.Dataset]
-    while len(inputs := getattr(nodes[-1], "_inputs", list)()) == 1:
+    while len(inputs := ancestry.inputs(nodes[-1])) == 1:
         nodes.append(inputs[0])
     return nodes[::-1]
 

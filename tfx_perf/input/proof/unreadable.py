@@ -3,6 +3,7 @@
 import re
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -15,23 +16,27 @@ _RECORDS_AT_ONCE = 1024
 _TENSORFLOW_NOISE = re.compile(r"\{\{[^}]*\}\}\s*|\s*\[Op:.*$")
 
 
+class Damage(NamedTuple):
+    """A file that cannot be read to its end, and the error, in one line."""
+
+    file: str
+    error: str
+
+
 def find(
     files: Sequence[str],
     compression: str,
     *,
     seconds: float,
     parse: source_lib.Parse | None = None,
-) -> tuple[str, str] | None:
-    """Returns the first file that cannot be read to its end, and the error.
+) -> Damage | None:
+    """Returns the first file that cannot be read to its end; None if none was found.
 
     Args:
         files: record files.
         compression: `GZIP` or the empty string.
         seconds: after this the search is given up.
         parse: also parses the records, to find one that lacks a feature.
-
-    Returns:
-        The file and its error in one line; None if all are sound, or the time ended.
     """
     deadline = time.monotonic() + seconds
     for name in files:
@@ -41,7 +46,7 @@ def find(
                 if time.monotonic() > deadline:
                     return None
         except tf.errors.OpError as error:
-            return name, describe(error)
+            return Damage(name, describe(error))
     return None
 
 
@@ -57,7 +62,7 @@ class DamageSearch:
     def __init__(self, source: source_lib.RecordSource) -> None:
         """Explains errors of `source`; its files are looked into only when asked."""
         self._source = source
-        self._found: dict[bool, tuple[str, str] | None] = {}
+        self._found: dict[bool, Damage | None] = {}
 
     def reason(self, error: Exception, *, seconds: float) -> str:
         """Returns why a candidate failed, in one line.
@@ -69,7 +74,7 @@ class DamageSearch:
         from_tensorflow = isinstance(error, tf.errors.OpError)
         damage = self._find(error, seconds=seconds) if from_tensorflow else None
         if damage:
-            return f"cannot read {damage[0]}: {damage[1]}"
+            return f"cannot read {damage.file}: {damage.error}"
         return f"{type(error).__name__}: {describe(error)}"
 
     def user_error(self, error: Exception) -> errors.UserError:
@@ -83,7 +88,7 @@ class DamageSearch:
                 f"Received: {received} ({mixed}). Write all of them the same way."
             )
         if damage:
-            received, remedy = f"file={damage[0]} ({damage[1]})", "Write that file again."
+            received, remedy = f"file={damage.file} ({damage.error})", "Write that file again."
         else:
             received = f"{received} ({describe(error)})"
             remedy = "Check the split and its schema."
@@ -92,10 +97,8 @@ class DamageSearch:
             f"Received: {received}. {remedy}"
         )
 
-    def _find(
-        self, error: Exception, *, seconds: float = _SEARCH_SECONDS
-    ) -> tuple[str, str] | None:
-        """Returns the damaged file and what is wrong with it; None if it was not found."""
+    def _find(self, error: Exception, *, seconds: float = _SEARCH_SECONDS) -> Damage | None:
+        """Returns the damaged file; None if it was not found."""
         corrupt = isinstance(error, tf.errors.DataLossError)  # else the content is to blame
         if corrupt not in self._found:  # all candidates meet the same one
             self._found[corrupt] = find(

@@ -1,5 +1,6 @@
 """The rules by which a candidate is chosen."""
 
+import dataclasses
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -9,6 +10,21 @@ from tfx_perf.input.search import final as final_lib
 from tfx_perf.input.timing import measure
 
 _REASON_LENGTH = 160  # in a headline; the table has all of it
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """What the search came to.
+
+    Attributes:
+        name: of the chosen candidate.
+        reason: why, in a sentence.
+        final: the last comparison; None if no candidate got so far.
+    """
+
+    name: str
+    reason: str
+    final: final_lib.FinalComparison | None = None
 
 
 def with_figures(
@@ -140,8 +156,8 @@ def improvement(
     return max(surely, key=lambda name: surely[name], default=None)
 
 
-def verdict(final: final_lib.FinalComparison, *, margin: float) -> tuple[str, str]:
-    """Returns what is chosen after the last comparison, and why.
+def verdict(final: final_lib.FinalComparison, *, margin: float) -> Choice:
+    """Returns what is chosen after the last comparison.
 
     The default stays unless the whole interval of the ratio lies above 1 + margin. Where the time
     ended early, two rounds are enough if the candidate was beyond doubt in both: to stay with a
@@ -154,13 +170,14 @@ def verdict(final: final_lib.FinalComparison, *, margin: float) -> tuple[str, st
     )
     is_beyond_doubt = final.rounds > 1 and final.ratio.surely_above(measure.BEYOND_DOUBT)
     if final.rounds < measure.MIN_ROUNDS and not is_beyond_doubt:
-        return record_lib.DEFAULT, too_few_rounds(final.rounds)
+        return Choice(record_lib.DEFAULT, too_few_rounds(final.rounds), final)
     if final.ratio.surely_above(1 + margin):
-        return final.candidate, f"{final.candidate} is {figures}."
-    return record_lib.DEFAULT, (
+        return Choice(final.candidate, f"{final.candidate} is {figures}.", final)
+    reason = (
         f"{final.candidate} was {figures}: not above 1 by the margin of {margin:.0%}, so the "
         "default stays."
     )
+    return Choice(record_lib.DEFAULT, reason, final)
 
 
 def judged(

@@ -18,7 +18,6 @@ from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.input.proof import shuffle_quality as quality_lib
 from tfx_perf.input.search import choice, in_training
 from tfx_perf.input.search import examination as examination_lib
-from tfx_perf.input.search import final as final_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
 from tfx_perf.input.timing import measure, page_cache
 from tfx_perf.settings.input import InputSettings
@@ -31,21 +30,6 @@ _AMPLE = 3.0  # times the speed of the train step, from which on an input need n
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _PROOF_CONTENDERS = 4  # in the last comparison, which may have slower ones than those before
 _MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
-
-
-@dataclasses.dataclass(frozen=True)
-class Choice:
-    """What the search came to.
-
-    Attributes:
-        name: of the chosen candidate.
-        reason: why, in a sentence.
-        final: the last comparison; None if no candidate got so far.
-    """
-
-    name: str
-    reason: str
-    final: final_lib.FinalComparison | None = None
 
 
 class Search:
@@ -108,7 +92,7 @@ class Search:
         candidates: Sequence[candidate_lib.Candidate],
         *,
         diagnosis: diagnosis_lib.Diagnosis,
-    ) -> Choice:
+    ) -> choice.Choice:
         """Searches among the candidates and what can be wrapped around the best of them.
 
         Args:
@@ -122,18 +106,18 @@ class Search:
         examined = [self.outcomes[candidate.name] for candidate in candidates]
         if not self._prepared:
             reason = choice.none_measured(examined, memory_budget_bytes=self.memory_budget_bytes)
-            return Choice(record_lib.DEFAULT, reason)
+            return choice.Choice(record_lib.DEFAULT, reason)
         found = self._compared(diagnosis)
         without = choice.without_memory(examined, memory_budget_bytes=self.memory_budget_bytes)
         if found.name == record_lib.DEFAULT and without:
             return dataclasses.replace(found, reason=f"{found.reason} {without}")
         return found
 
-    def _compared(self, diagnosis: diagnosis_lib.Diagnosis) -> Choice:
+    def _compared(self, diagnosis: diagnosis_lib.Diagnosis) -> choice.Choice:
         """Returns the choice among the candidates that have been measured."""
         best = choice.best_of(self.outcomes.values(), margin=self._settings.margin)
         if best is None:
-            return Choice(record_lib.DEFAULT, choice.none_is_faster(self._settings.margin))
+            return choice.Choice(record_lib.DEFAULT, choice.none_is_faster(self._settings.margin))
         name = best.name
         step = diagnosis.train_examples_per_second
         rate = best.examples_per_second
@@ -149,7 +133,7 @@ class Search:
             tuned=tuned,
             deadline_seconds=self._budget.until(_COMPARED),
         )
-        return Choice(*choice.verdict(final, margin=self._settings.margin), final)
+        return choice.verdict(final, margin=self._settings.margin)
 
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""

@@ -29,11 +29,9 @@ class Epochs:
         Args:
             length: steps of an epoch, None if unknown.
         """
-        callback = self._keras_api.callbacks.LambdaCallback(
+        return self._keras_api.callback(
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
-        callback._supports_tf_logs = True
-        return callback
 
     def switching(self, arguments: dict[str, Any], *, steps_per_call: int) -> tuple[Any, Any]:
         """Returns callbacks that also put our test function in where `fit` evaluates.
@@ -62,14 +60,12 @@ class Epochs:
             keras_api.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
             self.training.begin(train_length)
 
-        first = keras_api.callbacks.LambdaCallback(
+        first = keras_api.callback(
             on_train_begin=leave,
             on_epoch_end=leave,
             on_test_begin=lambda logs=None: self._testing.begin(test_length),
         )
-        last = keras_api.callbacks.LambdaCallback(on_epoch_begin=enter)
-        first._supports_tf_logs = last._supports_tf_logs = True
-        return first, last
+        return first, keras_api.callback(on_epoch_begin=enter)
 
     def retrace(self) -> None:
         """Has the test function be traced anew, for the model was compiled anew."""
@@ -105,6 +101,6 @@ class Epochs:
                 self._model.test_step,
                 strategy=self._model.distribute_strategy,
                 reduction=self._keras_api.reduction,
-                counter=self._keras_api.step_counters(self._model)[1],
+                counter=self._keras_api.step_counters(self._model).test,
             )
         return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)

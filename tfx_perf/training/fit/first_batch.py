@@ -4,8 +4,8 @@ import time
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.data.ops import iterator_ops
 
+from tfx_perf.tf_internals import iterators
 from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapper
 
 
@@ -50,7 +50,7 @@ class _Noting(StepRunnerWrapper):
         if first.is_over:
             return self.inner.run(iterator, steps)
         first.is_over = True
-        if not isinstance(iterator, iterator_ops.OwnedIterator):
+        if not iterators.is_of_dataset(iterator):
             return self.inner.run(iterator, steps)
         taken: list[Any] = []
         spec = iterator.element_spec

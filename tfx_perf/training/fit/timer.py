@@ -4,12 +4,12 @@ import array
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
@@ -80,30 +80,17 @@ class StepTimer:
 
         return call
 
-    def epochs_callback(self, callbacks: Any) -> Any:
-        """Returns the callback to give to a `fit` whose train function is timed.
+    def epochs_callback(self, keras_api: KerasApi) -> Any:
+        """Returns the callback to give to a `fit` whose train function is timed."""
+        return keras_api.callback(on_epoch_begin=self._on_epoch_begin)
 
-        Args:
-            callbacks: the `callbacks` module of the model's Keras API.
-        """
-        return self._callback(callbacks)
-
-    def batches_callback(self, callbacks: Any) -> Any:
-        """Returns the callback to give to a `fit` in which no function may be replaced.
-
-        Args:
-            callbacks: the `callbacks` module of the model's Keras API.
-        """
-        return self._callback(
-            callbacks,
+    def batches_callback(self, keras_api: KerasApi) -> Any:
+        """Returns the callback to give to a `fit` in which no function may be replaced."""
+        return keras_api.callback(
+            on_epoch_begin=self._on_epoch_begin,
             on_train_batch_begin=self._on_batch_begin,
             on_train_batch_end=self._on_batch_end,
         )
-
-    def _callback(self, callbacks: Any, **others: Callable[..., None]) -> Any:
-        callback = callbacks.LambdaCallback(on_epoch_begin=self._on_epoch_begin, **others)
-        callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
-        return callback
 
     def _on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         self._epoch = epoch
@@ -215,6 +202,13 @@ class StepTimer:
 
     def _step_seconds(self) -> np.ndarray:
         return self._call_seconds() / self._steps
+
+
+class TimedFit(NamedTuple):
+    """A `fit` that has ended: Keras' History, and what timed its calls."""
+
+    history: Any
+    timer: StepTimer
 
 
 def percentile(samples: np.ndarray, share: float) -> float | None:

@@ -5,13 +5,13 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator
-from typing import Any
-from unittest import mock
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from tfx_perf import interception
 from tfx_perf.training.keras_api import variables
-from tfx_perf.training.keras_api.keras_function import KerasFunction
+from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 
 Tensors = Any  # a nested structure of tensors
@@ -26,6 +26,31 @@ def optimizers(model: Any) -> list[Any]:
     """Returns a model's optimizer, and the one inside it if it scales the loss for another."""
     inner = getattr(model.optimizer, "inner_optimizer", None)
     return [model.optimizer] if inner is None else [model.optimizer, inner]
+
+
+def all_layers(model: Any) -> list[Any]:
+    """Returns a model and every layer in it, those in layers included."""
+    return list(model._flatten_layers())
+
+
+def learning_rate(optimizer: Any) -> Any:
+    """Returns what an optimizer was given as its learning rate: a schedule, or its variable."""
+    return getattr(optimizer, "_learning_rate", None)
+
+
+class StepCounters(NamedTuple):
+    """The variables in which Keras counts the steps of training and evaluation, if it does."""
+
+    train: tf.Variable | None = None
+    test: tf.Variable | None = None
+
+
+class NodeParts(NamedTuple):
+    """A node of a functional model's graph: a call of a layer."""
+
+    layer: Any
+    inputs: list[Any]
+    outputs: list[Any]
 
 
 class KerasApi(abc.ABC):
@@ -66,6 +91,16 @@ class KerasApi(abc.ABC):
         """The API's `Model`."""
         return importlib.import_module(self.package).Model
 
+    def callback(self, **hooks: Callable[..., None]) -> Any:
+        """Returns a callback of some functions, for which no logs are copied to NumPy.
+
+        Args:
+            **hooks: of `LambdaCallback`, e.g. `on_epoch_begin`.
+        """
+        callback = self.callbacks.LambdaCallback(**hooks)
+        callback._supports_tf_logs = True  # else tf_keras copies them at every batch
+        return callback
+
     def overrides_train_step(self, model: Any) -> bool:
         """Whether the user wrote their own `train_step`, in a class or for this model alone."""
         return overrides(model, "train_step", self.model_class)
@@ -73,10 +108,6 @@ class KerasApi(abc.ABC):
     def compiled_with(self, model: Any) -> dict[str, Any]:
         """Returns what Keras' `compile` was given, by the names of its arguments."""
         return dict(getattr(getattr(model, "_compile_config", None), "config", None) or {})
-
-    def all_layers(self, model: Any) -> list[Any]:
-        """Returns the model and every layer in it, those in layers included."""
-        return list(model._flatten_layers())
 
     def splitting_obstacle(self, model: Any) -> str | None:
         """Returns why a training step cannot be taken apart, None if it can.
@@ -134,7 +165,7 @@ class KerasApi(abc.ABC):
         return tf.nest.flatten(
             [
                 layer.states
-                for layer in model._flatten_layers()
+                for layer in all_layers(model)
                 if isinstance(layer, recurrent) and layer.stateful
             ]
         )
@@ -160,7 +191,7 @@ class KerasApi(abc.ABC):
             getattr(model.optimizer, "loss_scale_factor", None)
         )
 
-    def keras_functions(self, model: Any) -> tuple[KerasFunction, KerasFunction]:
+    def keras_functions(self, model: Any) -> KerasFunctions:
         """Returns Keras' own train and test functions, new ones, not yet traced."""
         with self._graph_functions() as made:
             model.make_train_function(force=True)
@@ -168,7 +199,8 @@ class KerasApi(abc.ABC):
             steps = functools.partial(self.execution_steps, model)
             train = KerasFunction(model.train_function, inner, execution_steps=steps)
         model.make_test_function(force=True)
-        return train, KerasFunction(model.test_function, None, execution_steps=steps)
+        test = KerasFunction(model.test_function, None, execution_steps=steps)
+        return KerasFunctions(train, test)
 
     @contextlib.contextmanager
     def _graph_functions(self) -> Iterator[list[Any]]:
@@ -180,7 +212,7 @@ class KerasApi(abc.ABC):
             return made[-1]
 
         tensorflow = importlib.import_module(self._trainer_module).tf
-        with mock.patch.object(tensorflow, "function", noted):
+        with interception.replacing(tensorflow, "function", lambda _: noted):
             yield made
 
     @abc.abstractmethod
@@ -238,8 +270,8 @@ class KerasApi(abc.ABC):
         """Updates the model's metrics and returns their results."""
 
     @abc.abstractmethod
-    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
-        """Returns layer, inputs and outputs of a node of a functional model's graph."""
+    def node_parts(self, node: Any) -> NodeParts:
+        """Returns what a node of a functional model's graph stands for."""
 
     @abc.abstractmethod
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
@@ -266,5 +298,5 @@ class KerasApi(abc.ABC):
         return "_use_cached_eval_dataset" in arguments
 
     @abc.abstractmethod
-    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
-        """Returns the variables in which Keras counts train and test steps, if it does."""
+    def step_counters(self, model: Any) -> StepCounters:
+        """Returns the variables in which Keras counts steps."""

@@ -2,15 +2,16 @@
 
 import contextlib
 import importlib
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import tensorflow as tf
 from typing_extensions import override
 
-from tfx_perf import errors
-from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
+from tfx_perf import errors, interception
+from tfx_perf.training.keras_api import masks, variables
+from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, StepCounters, Tensors
 
 
 class Keras3(KerasApi):
@@ -47,7 +48,7 @@ class Keras3(KerasApi):
         *,
         counts_as: tf.Tensor | None = None,
     ) -> Any:
-        if counts_as is not None and any(map(_is_masked, tf.nest.flatten(y_pred))):
+        if counts_as is not None and any(mask is not None for mask in masks.of(y_pred)):
             raise errors.UserError(
                 "Expected a loss that is the mean over all rows, to train in micro-batches. "
                 "Received: masked predictions, whose mean is over the unmasked entries. "
@@ -74,8 +75,8 @@ class Keras3(KerasApi):
         return model.compute_metrics(x, y, y_pred, sample_weight=weight)
 
     @override
-    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
-        return node.operation, node.input_tensors, node.outputs
+    def node_parts(self, node: Any) -> NodeParts:
+        return NodeParts(node.operation, node.input_tensors, node.outputs)
 
     @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
@@ -94,12 +95,15 @@ class Keras3(KerasApi):
         model.steps_per_execution = steps
 
     @override
-    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
-        return None, None
+    def step_counters(self, model: Any) -> StepCounters:
+        return StepCounters()
 
 
-def _is_masked(prediction: Any) -> bool:
-    return getattr(prediction, "_keras_mask", None) is not None
+def global_generator_state() -> tf.Variable | None:
+    """Returns the state of Keras 3's global seed generator; None if nobody has asked for one."""
+    module = sys.modules.get("keras.src.backend.common.global_state")
+    generator = module and module.get_global_attribute("global_seed_generator")
+    return None if generator is None else variables.inner(generator.state)
 
 
 @contextlib.contextmanager
@@ -110,11 +114,14 @@ def _counting_as(model: Any, weight: tf.Tensor | None) -> Iterator[None]:
     it is not; the size of a slice never is.
     """
     compiled = model._compile_loss
+
+    def weighing(own: Callable[..., Any]) -> Callable[..., Any]:
+        def update(value: Any, sample_weight: Any = None) -> Any:
+            return own(value, sample_weight=weight if sample_weight is None else sample_weight)
+
+        return update
+
     with contextlib.ExitStack() as undo:
         for metric in [] if weight is None or compiled is None else compiled.metrics:
-
-            def update(value: Any, sample_weight: Any = None, *, own: Any = metric.update_state):
-                return own(value, sample_weight=weight if sample_weight is None else sample_weight)
-
-            undo.enter_context(mock.patch.object(metric, "update_state", update))
+            undo.enter_context(interception.replacing(metric, "update_state", weighing))
         yield

@@ -1,7 +1,7 @@
 """KerasFunction: Keras' own train or test function, with the graph function inside."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -48,3 +48,10 @@ class KerasFunction:
     def used_variables(self) -> Sequence[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
         return self._used
+
+
+class KerasFunctions(NamedTuple):
+    """Keras' own functions for training and for evaluation."""
+
+    train: KerasFunction
+    test: KerasFunction

@@ -7,7 +7,13 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api.base_api import KerasApi, Tensors, optimizers
+from tfx_perf.training.keras_api.base_api import (
+    KerasApi,
+    NodeParts,
+    StepCounters,
+    Tensors,
+    optimizers,
+)
 from tfx_perf.training.keras_api.overriding import is_of_package
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
@@ -85,8 +91,9 @@ class TfKeras(KerasApi):
         return model.compute_metrics(x, y, y_pred, weight)
 
     @override
-    def node_parts(self, node: Any) -> tuple[Any, list[Any], list[Any]]:
-        return node.layer, tf.nest.flatten(node.keras_inputs), tf.nest.flatten(node.outputs)
+    def node_parts(self, node: Any) -> NodeParts:
+        inputs, outputs = map(tf.nest.flatten, (node.keras_inputs, node.outputs))
+        return NodeParts(node.layer, inputs, outputs)
 
     @override
     def set_steps_per_execution(self, model: Any, steps: int) -> None:
@@ -106,5 +113,5 @@ class TfKeras(KerasApi):
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
 
     @override
-    def step_counters(self, model: Any) -> tuple[tf.Variable | None, tf.Variable | None]:
-        return model._train_counter, model._test_counter
+    def step_counters(self, model: Any) -> StepCounters:
+        return StepCounters(model._train_counter, model._test_counter)

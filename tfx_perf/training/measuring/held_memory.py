@@ -12,7 +12,8 @@ import gc
 
 import tensorflow as tf
 
-from tfx_perf.hardware import devices, host
+from tfx_perf.hardware import host
+from tfx_perf.tf_internals import devices
 from tfx_perf.training.measuring import meters
 
 _ALLOCATOR = "CPU:0"

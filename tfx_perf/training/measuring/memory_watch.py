@@ -55,10 +55,10 @@ class MemoryWatch:
             took = time.thread_time() - spent  # on a busy machine it may wait for long
             pauses = _RETURN_SECONDS, _RETURN_SHARE * (now - self._began), _RETURN_RATIO * took
             self._return_time = now + max(pauses)
-        anonymous_bytes, file_bytes = host.resident_memory_bytes()
-        self.peak_bytes = max(self.peak_bytes, anonymous_bytes)
-        self._most_file_bytes = max(self._most_file_bytes, file_bytes)
-        sample = time.perf_counter(), anonymous_bytes
+        memory = host.resident_memory()
+        self.peak_bytes = max(self.peak_bytes, memory.anonymous_bytes)
+        self._most_file_bytes = max(self._most_file_bytes, memory.file_bytes)
+        sample = time.perf_counter(), memory.anonymous_bytes
         self.samples.append(sample)
         if is_settled:
             self.settled.append(sample)
@@ -72,10 +72,10 @@ class MemoryWatch:
         The kernel counts pages of files, too. Less the most of these, which need not have been at
         the same time, that is no more than there was.
         """
-        anonymous_bytes, file_bytes = host.resident_memory_bytes()
-        most_file_bytes = max(self._most_file_bytes, file_bytes)
+        memory = host.resident_memory()
+        most_file_bytes = max(self._most_file_bytes, memory.file_bytes)
         between = (meters.peak_rss_bytes() or 0) - most_file_bytes
-        self.peak_bytes = max(self.peak_bytes, anonymous_bytes, between)
+        self.peak_bytes = max(self.peak_bytes, memory.anonymous_bytes, between)
 
 
 @contextlib.contextmanager

@@ -10,22 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from tfx_perf.training.keras_api import callback_attributes
 from tfx_perf.training.recovery import plain_data
 from tfx_perf.training.recovery.plain_data import is_packed
 
 _FILE, _ARRAYS = "callbacks.json", "callbacks.npz"
 _STORED = "array number"  # no attribute has such a name
 _KERAS = ("keras", "tf_keras")
-# What Keras' own callbacks remember under private names.
-_ALSO = {
-    "ModelCheckpoint": ("_batches_seen_since_last_saving", "_last_batch_seen"),
-    "SwapEMAWeights": ("_ema_weights_in_model",),
-}
-# All that is to be remembered of those whose other attributes are those of open files.
-_ONLY = {
-    "CSVLogger": ("keys",),
-    "TensorBoard": ("_global_train_batch", "_global_test_batch", "_should_write_train_graph"),
-}
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -218,12 +209,14 @@ class CallbackState:
         """Returns what may be state, packed."""
         of_keras = [cls for cls in type(callback).__mro__[:-1] if _is_keras(cls)]
         # Keras sets them, and changes what its constructors are given.
-        passed = {*vars(self._module.Callback()), "params", "model", "_model"}
+        passed = {*vars(self._module.Callback()), *callback_attributes.BASE}
         if type(callback) in of_keras:  # a user's may change what it was given
             passed.update(inspect.signature(type(callback).__init__).parameters)
         found = {name: value for name, value in vars(callback).items() if name not in passed}
         if type(callback) in of_keras:
-            only, also = (names.get(type(callback).__name__, ()) for names in (_ONLY, _ALSO))
+            name = type(callback).__name__
+            only = callback_attributes.ONLY.get(name, ())
+            also = callback_attributes.ALSO.get(name, ())
             found = {
                 name: value
                 for name, value in found.items()

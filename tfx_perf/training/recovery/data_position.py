@@ -6,10 +6,10 @@ import pathlib
 from typing import Any, ClassVar
 
 import tensorflow as tf
-from tensorflow.python.data.ops import iterator_ops
 
 from tfx_perf import errors, records
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals import iterators as iterators_lib
 from tfx_perf.tf_internals.direct_iterators import FitIterators
 from tfx_perf.training.recovery.training_state import StateMismatchError
 
@@ -147,9 +147,7 @@ class DataPosition:
             self._read_again(position)
         else:
             try:
-                tf.raw_ops.DeserializeIterator(
-                    resource_handle=self._used._iterator_resource, serialized=captured.state
-                )
+                iterators_lib.put_back(self._used, captured.state)
             except tf.errors.OpError as error:
                 reason = error.message.partition(" [Op:")[0]
                 raise StateMismatchError(f"the data are made in another way, {reason}") from error
@@ -162,17 +160,14 @@ class DataPosition:
         return (self._iterators.number_of(self._used) or 0) + self._offset
 
     def _state(self) -> tf.Tensor | None:
-        if not isinstance(self._used, iterator_ops.OwnedIterator):
+        if not iterators_lib.is_of_dataset(self._used):
             self.note = f"a {type(self._used).__name__} has no state that can be saved"
             return None
-        if datasets.caches_in_files(self._iterators.dataset):
+        if ancestry.caches_in_files(self._iterators.dataset):
             self.note = "to save it would end a cache in files that is being written"
             return None
         try:
-            state = tf.raw_ops.SerializeIterator(
-                resource_handle=self._used._iterator_resource,
-                external_state_policy=tf.data.experimental.ExternalStatePolicy.FAIL.value,
-            )
+            state = iterators_lib.saved(self._used)
         except (tf.errors.FailedPreconditionError, tf.errors.UnimplementedError) as error:
             # "{{function_node ...}} EagerPyFunc is stateful. [Op:SerializeIterator]"
             self.note = error.message.partition("}} ")[2].partition(".")[0] or error.message
@@ -181,7 +176,7 @@ class DataPosition:
         if len(as_bytes) > _LARGEST_BYTES:
             self.note = f"the state of the data takes {len(as_bytes) / 2**30:.1f} GiB"
             return None
-        shuffles = datasets.reshuffle_count(self._iterators.dataset)
+        shuffles = ancestry.reshuffle_count(self._iterators.dataset)
         return state if as_bytes.count(_SEEDS_KEY) >= shuffles else None
 
     def _read_again(self, position: Position) -> None:

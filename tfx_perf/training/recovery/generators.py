@@ -4,7 +4,8 @@ import random
 from typing import Any
 
 import numpy as np
-from tensorflow.python.eager import context
+
+from tfx_perf.tf_internals import random_state
 
 
 def states() -> dict[str, Any]:
@@ -15,7 +16,7 @@ def states() -> dict[str, Any]:
     """
     state: Any = np.random.get_state()
     name, keys, *rest = state
-    of_tensorflow = _of_tensorflow()
+    of_tensorflow = random_state.operation_seeds()
     return {
         "python": random.getstate(),
         "numpy": [name, keys.tolist(), *rest],
@@ -28,14 +29,9 @@ def put_back(found: dict[str, Any]) -> None:
     random.setstate(_state(found["python"]))
     name, keys, *rest = found["numpy"]
     np.random.set_state((name, np.array(keys, np.uint32), *rest))
-    of_tensorflow = _of_tensorflow()
+    of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and found["tensorflow"] is not None:
         of_tensorflow.setstate(_state(found["tensorflow"]))
-
-
-def _of_tensorflow() -> random.Random | None:
-    """Returns the generator; None before TensorFlow is seeded."""
-    return getattr(context.context(), "_rng", None)
 
 
 def _state(found: Any) -> tuple[Any, ...]:

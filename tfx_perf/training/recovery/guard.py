@@ -105,11 +105,9 @@ class Guard:
             is_first = False
             self._epoch, self._step_in_epoch = epoch, 0
 
-        callback = task.keras_api.callbacks.LambdaCallback(
+        return task.keras_api.callback(
             on_train_begin=begin_training, on_epoch_begin=before_epoch
         )
-        callback._supports_tf_logs = True
-        return callback
 
     def around(self, runner: StepRunner) -> Function:
         """Returns the train function for Keras, which runs the runner's steps."""

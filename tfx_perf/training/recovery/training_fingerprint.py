@@ -7,7 +7,8 @@ from typing import Any
 
 from tfx_perf import fingerprint, likeness
 from tfx_perf.interception import FitCall
-from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import ancestry
+from tfx_perf.training.keras_api.base_api import all_layers, learning_rate
 from tfx_perf.training.loop import Loop
 
 _SHORT = 100  # characters that are compared, and shown to users, as they are
@@ -44,16 +45,16 @@ def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
         config = _plain_attributes(model.optimizer)
     ancestors = [
         [ancestor.name, ancestor.sizes, *map(found.of, ancestor.functions)]
-        for ancestor in datasets.ancestors(arguments["x"])
+        for ancestor in ancestry.ancestors(arguments["x"])
     ]
     parts = {
         **{f"optimizer {name}": value for name, value in config.items() if name != "name"},
         "optimizer's class": optimizer,
-        "learning rate": found.of(getattr(model.optimizer, "_learning_rate", None)),
+        "learning rate": found.of(learning_rate(model.optimizer)),
         **{name: found.of(compiled.get(name)) for name in _AS_COMPILED},
         "class_weight": found.of(arguments["class_weight"]),
         "data": ancestors,
-        "model": [found.of(model), *map(found.of, loop.keras_api.all_layers(model))],
+        "model": [found.of(model), *map(found.of, all_layers(model))],
     }
     names = _numbered(parts)
     texts = {name: json.dumps(_plain(part, names)) for name, part in parts.items()}

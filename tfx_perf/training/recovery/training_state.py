@@ -4,14 +4,13 @@ import collections
 import dataclasses
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.python.ops import stateful_random_ops
 
-from tfx_perf.training.keras_api import variables
+from tfx_perf.tf_internals import random_state
+from tfx_perf.training.keras_api import keras3_api, variables
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.recovery import generators
 
@@ -152,9 +151,5 @@ class TrainingState:
 
 def _global_states() -> list[tf.Variable]:
     """Returns the states of the global generators of TensorFlow and Keras 3, if there are any."""
-    states = []
-    if stateful_random_ops.global_generator is not None:
-        states.append(stateful_random_ops.global_generator.state)
-    keras3 = sys.modules.get("keras.src.backend.common.global_state")
-    generator = keras3.get_global_attribute("global_seed_generator") if keras3 else None
-    return states if generator is None else [*states, variables.inner(generator.state)]
+    found = (random_state.global_generator_state(), keras3_api.global_generator_state())
+    return [state for state in found if state is not None]

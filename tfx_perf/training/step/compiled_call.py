@@ -14,6 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.memory import breakdown
+from tfx_perf.tf_internals import iterators
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import oom_guard
@@ -61,6 +62,11 @@ class CompiledCall:
     still there.
 
     All variables must be there before it runs: `trace` comes first.
+
+    Attributes:
+        stepwise: traced of the same steps, one by one.
+        shapes: what XLA compiled for.
+        may_compile: whether memory has been enough so far.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi, *, stepwise: steps_lib.MultiStep) -> None:
@@ -79,7 +85,7 @@ class CompiledCall:
         self._model = model
         self._spec: Any = None
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
-        self._may_compile = True
+        self.may_compile = True
         self._trace_seconds = 0.0
         self.retrace()
 
@@ -116,51 +122,29 @@ class CompiledCall:
         """
         return _CompiledSteps(inner, self, steps_per_call=steps_per_call)
 
-    def run(
-        self, iterator: Any, steps: int, *, inner: StepRunner, steps_per_call: int
-    ) -> Logs:
-        """Runs exactly `steps` steps, at least one.
+    def most_batches(self, batch: Parts | None) -> int:
+        """Returns how many batches may be held at once.
 
         Args:
-            iterator: over the training data.
-            steps: how many.
-            inner: see `around`.
-            steps_per_call: see `around`.
-
-        Raises:
-            OutOfRangeError: the data ended; the steps before are complete.
+            batch: one of them; None if none can be taken.
         """
-        left = steps
-        while left:
-            if not self._may_compile:
-                return inner.run(iterator, left)
-            logs, done = self._run_some(iterator, left, inner, steps_per_call)
-            left -= done
-        return logs
+        if self._step_bytes is None and batch is not None:
+            self._step_bytes = self._bytes_of(batch)
+        return max(1, int(_MOST_BYTES / (self._step_bytes or 1)))
 
-    def _run_some(
-        self, iterator: Any, steps: int, inner: StepRunner, steps_per_call: int
-    ) -> tuple[Logs, int]:
-        """Returns the last logs, and how many of the steps were run."""
-        self._spec = iterator.element_spec
-        batches = []
-        if self._step_bytes is None:
-            batches = self._taken(iterator, 1)
-            self._step_bytes = self._bytes_of(batches[0]) if batches else None
-        length = max(1, min(steps_per_call, int(_MOST_BYTES / (self._step_bytes or 1))))
-        wanted = min(steps, length)
-        batches += self._taken(iterator, wanted - len(batches))
-        logs = None
-        if batches and self._have_one_size(batches):
-            logs = self._run_compiled(batches, length)
-        if batches and logs is None:
-            logs = inner.run(self._iterator_over(batches), len(batches))
-        if len(batches) < wanted:
-            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
-        return logs or {}, wanted
+    def train(self, batches: list[Parts], *, length: int) -> Logs | None:
+        """Trains on batches in one computation.
 
-    def _run_compiled(self, batches: list[Parts], length: int) -> Logs | None:
-        """Returns the logs, None if memory ran out."""
+        Args:
+            batches: as `taken`, at least one.
+            length: of the computation, in batches.
+
+        Returns:
+            The logs of the last; None if nothing was done, because they are not of one size or
+            memory ran out, after which `may_compile` is False.
+        """
+        if not self._have_one_size(batches):
+            return None
         try:
             # Of one length, so that nothing is compiled for another; what is too much is not run.
             padded = batches + batches[-1:] * (length - len(batches))
@@ -168,29 +152,24 @@ class CompiledCall:
                 stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
             return self._train(stacked, tf.constant(len(batches)))[0]
         except tf.errors.ResourceExhaustedError as error:
-            self._may_compile = False
+            self.may_compile = False
             cause = oom_guard.cause(error.message)
             _LOGGER.warning("Out of memory (%s); the steps go on one by one.", cause)
             return None
 
-    def _taken(self, iterator: Any, count: int) -> list[Parts]:
+    def taken(self, iterator: Any, count: int) -> list[Parts]:
         """Takes batches, fewer if the data end.
 
         From here, because in a graph each would wait for a change of threads, which takes
         several times as long as getting it.
         """
+        self._spec = iterator.element_spec
         shapes = [part.shape for part in tf.nest.flatten(self._spec)]
         dtypes = [part.dtype for part in tf.nest.flatten(self._spec)]
         batches = []
         with contextlib.suppress(tf.errors.OutOfRangeError):
             for _ in range(count):
-                batches.append(
-                    tf.raw_ops.IteratorGetNextSync(
-                        iterator=iterator._iterator_resource,
-                        output_types=dtypes,
-                        output_shapes=shapes,
-                    )
-                )
+                batches.append(iterators.next_parts(iterator, dtypes=dtypes, shapes=shapes))
         return batches
 
     def _trained(
@@ -252,7 +231,7 @@ class CompiledCall:
         first = [part.shape for part in batches[0]]
         return all([part.shape for part in batch] == first for batch in batches[1:])
 
-    def _iterator_over(self, batches: list[Parts]) -> Any:
+    def iterator_over(self, batches: list[Parts]) -> Any:
         """Returns an iterator like the data's, so that nothing is traced for it alone."""
         elements = [tf.nest.pack_sequence_as(self._spec, parts) for parts in batches]
         return iter(
@@ -271,6 +250,25 @@ class _CompiledSteps(StepRunnerWrapper):
         self._steps_per_call = steps_per_call
 
     def run(self, iterator: Any, steps: int) -> Logs:
-        return self._compiled.run(
-            iterator, steps, inner=self.inner, steps_per_call=self._steps_per_call
-        )
+        left = steps
+        while left:
+            if not self._compiled.may_compile:
+                return self.inner.run(iterator, left)
+            logs, done = self._run_some(iterator, left)
+            left -= done
+        return logs
+
+    def _run_some(self, iterator: Any, steps: int) -> tuple[Logs, int]:
+        """Returns the last logs, and how many of the steps were run."""
+        compiled = self._compiled
+        batches = compiled.taken(iterator, 1)
+        most = compiled.most_batches(batches[0] if batches else None)
+        length = min(self._steps_per_call, most)
+        wanted = min(steps, length)
+        batches += compiled.taken(iterator, wanted - len(batches))
+        logs = compiled.train(batches, length=length) if batches else None
+        if batches and logs is None:
+            logs = self.inner.run(compiled.iterator_over(batches), len(batches))
+        if len(batches) < wanted:
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+        return logs or {}, wanted

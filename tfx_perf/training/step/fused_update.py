@@ -10,11 +10,12 @@ import contextlib
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf import interception
+from tfx_perf.training.keras_api import slots
 from tfx_perf.training.keras_api.base_api import KerasApi
 
 _DTYPES = (tf.float32, tf.float64)
@@ -56,7 +57,7 @@ def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
             learning_rate=tf.cast(tf.convert_to_tensor(rate), dtype),
         )
 
-    with mock.patch.object(optimizer, "update_step", update):
+    with interception.replacing(optimizer, "update_step", lambda _: update):
         yield
 
 
@@ -125,12 +126,12 @@ class _Adam:
     def __call__(self, variable: Any, gradient: tf.Tensor, *, learning_rate: tf.Tensor) -> None:
         """Updates a variable and its slots."""
         optimizer, dtype = self._optimizer, gradient.dtype
-        index = _index(optimizer, variable)
+        first, second = slots.adam_moments(optimizer, variable)
         beta_1_power, beta_2_power = self._powers[dtype]
         tf.raw_ops.ResourceApplyAdam(
             var=variable.handle,
-            m=optimizer._momentums[index].handle,
-            v=optimizer._velocities[index].handle,
+            m=first.handle,
+            v=second.handle,
             beta1_power=beta_1_power,
             beta2_power=beta_2_power,
             lr=learning_rate * self._corrections[dtype],
@@ -162,16 +163,9 @@ class _Momentum:
         momentum = tf.constant(optimizer.momentum, tf.float32)  # as Keras, in float64 too
         tf.raw_ops.ResourceApplyKerasMomentum(
             var=variable.handle,
-            accum=optimizer.momentums[_index(optimizer, variable)].handle,
+            accum=slots.momentum(optimizer, variable).handle,
             lr=learning_rate,
             grad=gradient,
             momentum=tf.cast(momentum, gradient.dtype),
             use_nesterov=optimizer.nesterov,
         )
-
-
-def _index(optimizer: Any, variable: Any) -> int:
-    """Returns the variable's place in the optimizer's lists of slots."""
-    if hasattr(optimizer, "_index_dict"):  # tf_keras
-        return optimizer._index_dict[optimizer._var_key(variable)]
-    return optimizer._get_variable_index(variable)

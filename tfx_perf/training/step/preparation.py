@@ -1,13 +1,12 @@
 """Preparation: the layers of a model that only prepare its inputs, apart from the others."""
 
-import contextlib
-from collections.abc import Iterator
+import functools
 from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.training.keras_api import functional_graph
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
-from tfx_perf.training.keras_api.overriding import overrides
 
 # Without trained weights, randomness or state that changes, and row by row: of many batches
 # joined to one, their result is that of the batches, joined.
@@ -24,9 +23,6 @@ _LAYERS = (
     "Reshape",
     "StringLookup",
 )
-
-# Methods of a model, where it has them, that are given the inputs.
-_SEE_INPUTS = ("_compute_loss", "compute_loss", "compute_metrics")
 
 
 class Preparation:
@@ -50,10 +46,11 @@ class Preparation:
         """
         self._model = model
         self._keras_api = keras_api
-        self._before: dict[int, list[Any]] = {}
-        self._after: dict[int, list[Any]] = {}
+        self._before: functional_graph.Nodes = {}
+        self._after: functional_graph.Nodes = {}
         self._between: list[Any] = []
-        if _runs_its_graph(model, keras_api):
+        self._running = functools.partial(functional_graph.part_of, model, keras_api)
+        if functional_graph.runs_its_graph(model, keras_api):
             self._split()
         self.row_bytes = sum(
             tf.as_dtype(tensor.dtype).size
@@ -75,7 +72,7 @@ class Preparation:
         first = tf.nest.flatten(x)[0]
         batches, rows = first.shape[:2]
         joined = tf.nest.map_structure(lambda part: _reshaped(part, [-1], behind=2), x)
-        with self._part(outputs=self._between, nodes=self._before):
+        with self._running(outputs=self._between, nodes=self._before):
             prepared = tf.nest.flatten(self._keras_api.forward(self._model, joined))
         batches = tf.shape(first)[0] if batches is None else batches
         front = [batches, -1 if rows is None else rows]
@@ -85,13 +82,13 @@ class Preparation:
         """Calls the rest of the model on one batch of what `prepare` gave."""
         if not self._between:
             return self._keras_api.forward(self._model, prepared)
-        with self._part(inputs=self._between, nodes=self._after):
+        with self._running(inputs=self._between, nodes=self._after):
             return self._keras_api.forward(self._model, prepared)
 
     def _split(self) -> None:
         ready = {id(tensor): tensor for tensor in self._model.inputs}
         needed = list(self._model.outputs)
-        nodes_by_depth = self._model._nodes_by_depth
+        nodes_by_depth = functional_graph.nodes_of(self._model)
         for depth in sorted(nodes_by_depth, reverse=True):
             self._before[depth], self._after[depth] = [], []
             for node in nodes_by_depth[depth]:
@@ -108,38 +105,6 @@ class Preparation:
         if any(self._before.values()):
             passed = {id(tensor): tensor for tensor in needed if id(tensor) in ready}
             self._between = list(passed.values())
-
-    @contextlib.contextmanager
-    def _part(
-        self,
-        *,
-        nodes: dict[int, list[Any]],
-        inputs: list[Any] | None = None,
-        outputs: list[Any] | None = None,
-    ) -> Iterator[None]:
-        """Has a call of the model run a part of its graph."""
-        flat_inputs, nested_inputs, flat_outputs, nested_outputs = self._keras_api.graph_attributes
-        attributes: dict[str, Any] = {"_nodes_by_depth": nodes}
-        if inputs is not None:
-            attributes.update({flat_inputs: inputs, nested_inputs: inputs})
-        if outputs is not None:
-            attributes.update({flat_outputs: outputs, nested_outputs: outputs})
-        held = vars(self._model)  # past `__setattr__`, with which Keras would track them
-        before = {name: held[name] for name in attributes}
-        held.update(attributes)
-        try:
-            yield
-        finally:
-            held.update(before)
-
-
-def _runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
-    """Whether nothing but the layers sees the inputs."""
-    functional = next((cls for cls in type(model).__mro__ if cls.__name__ == "Functional"), None)
-    return functional is not None and not (
-        any(overrides(model, name, functional) for name in ("call", "__call__"))
-        or any(overrides(model, name, keras_api.model_class) for name in _SEE_INPUTS)
-    )
 
 
 def _prepares(layer: Any, inputs: list[Any], keras_api: KerasApi) -> bool:

@@ -13,8 +13,8 @@ import math
 from typing import Any
 
 import tensorflow as tf
-from tensorflow.compiler.tf2xla.ops import gen_xla_ops
 
+from tfx_perf.tf_internals import graphs
 from tfx_perf.training.step import graph_order
 from tfx_perf.training.step import segments as segments_lib
 
@@ -51,7 +51,7 @@ def recompute(seed: tf.Tensor, *, segments: int | str, xla: bool) -> None:
     for segment, part in sorted(graph.parts().items(), reverse=True):
         copies = graph.copies(segment, part, xla=xla)
         for operation, index in part.readers:
-            operation._update_input(index, copies[operation.inputs[index].ref()])
+            graphs.replace_input(operation, index, copies[operation.inputs[index].ref()])
 
 
 class _Passes:
@@ -120,7 +120,7 @@ class _Passes:
         copies = {tensor.ref(): tensor for tensor in given}
         if xla:  # else it would find that each copy is the same as its original
             waiting = [tensor for tensor in given if tensor.op not in self._static]
-            *passed, _ = gen_xla_ops.xla_optimization_barrier([*waiting, part.trigger])
+            *passed, _ = graphs.behind_barrier([*waiting, part.trigger])
             copies.update(zip((tensor.ref() for tensor in waiting), passed, strict=True))
         for operation in needed:
             with tf.control_dependencies([part.trigger]), self._graph.device(operation.device):

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api import masks
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
@@ -144,12 +145,12 @@ class SplitStep:
             loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
-            return gradients, y_pred, _masks(y_pred), self.ranges.holds
+            return gradients, y_pred, masks.of(y_pred), self.ranges.holds
         with tf.control_dependencies([loss]):  # a constant one would not be known to come last
             seed = tf.ones_like(loss)
         gradients = tape.gradient(loss, model.trainable_variables, output_gradients=seed)
         recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
-        return gradients, y_pred, _masks(y_pred), self.ranges.holds
+        return gradients, y_pred, masks.of(y_pred), self.ranges.holds
 
     def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
         gradients, metrics = self._gradients(batch, share, counts_as)
@@ -162,8 +163,8 @@ class SplitStep:
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
-        gradients, y_pred, masks, holds = self._compute(x, y, weight, share, counts_as)
-        _mask(y_pred, masks)
+        gradients, y_pred, found, holds = self._compute(x, y, weight, share, counts_as)
+        masks.put_back(y_pred, found)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
@@ -208,18 +209,6 @@ class SplitStep:
             parallel_iterations=1,  # more would need the memory of several slices
         )
         return total.result(state), logs
-
-
-def _masks(predictions: Tensors) -> list[tf.Tensor | None]:
-    """Returns the masks that Keras keeps in attributes, which a compiled function drops."""
-    return [getattr(each, "_keras_mask", None) for each in tf.nest.flatten(predictions)]
-
-
-def _mask(predictions: Tensors, masks: list[tf.Tensor | None]) -> None:
-    """Puts masks back to where Keras looks for them."""
-    for each, mask in zip(tf.nest.flatten(predictions), masks, strict=True):
-        if mask is not None:
-            each._keras_mask = mask
 
 
 def _identity(gradient: Any) -> Any:

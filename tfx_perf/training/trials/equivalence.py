@@ -12,7 +12,7 @@ from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contender import Contender
-from tfx_perf.training.trials.short_trainings import Logs, ShortTrainings
+from tfx_perf.training.trials.short_trainings import Logs, ShortTraining, ShortTrainings
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
 from tfx_perf.training.trials.variant import Precision, Variant
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
@@ -79,13 +79,13 @@ class EquivalenceCheck:
 
     def first_look(self) -> Contender | None:
         """Returns what is seen of the reference; None if there is no time even for it."""
-        first, step_count, logs = self._trainings.train(self._reference)
-        if step_count < self._trainings.fewest:
+        first = self._trainings.train(self._reference)
+        if first.step_count < self._trainings.fewest:
             self.ran_out_of_time = True
             return None
-        self._trainings.step_count = step_count  # all others have as many
-        self._expected = self._seen(logs).kept()
-        return first
+        self._trainings.step_count = first.step_count  # all others have as many
+        self._expected = self._seen(first.logs).kept()
+        return first.contender
 
     def reference(self, first: Contender) -> Contender:
         """Returns what the others are held to; must come before `check`.
@@ -94,12 +94,12 @@ class EquivalenceCheck:
             first: what `first_look` returned.
         """
         self._rounding = self._yardstick()
-        reference, logs = self._train_reference(self._start.restore_rounded)
+        rounded = self._train_reference(self._start.restore_rounded)
+        reference = rounded.contender
         self._start.take_rounding_away()
-        self._rounding.allow(self._seen(logs))
+        self._rounding.allow(self._seen(rounded.logs))
         if self._rounding.is_large:
-            _, logs = self._train_reference(self._start.restore)
-            again = self._seen(logs)
+            again = self._seen(self._train_reference(self._start.restore).logs)
             if not self._rounding.repeats(again):
                 self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
@@ -124,11 +124,12 @@ class EquivalenceCheck:
         per_call = 1 if may_be_slow else min(plan.steps_per_call, half)
         limit, hopeless_seconds = self._limit(), self._hopeless_seconds
         tried = plan.model_copy(update={"steps_per_call": per_call})
-        found, step_count, logs = self._trainings.train(
+        ended = self._trainings.train(
             tried,
             stop_when=lambda timer: time.perf_counter() > limit
             or timer.settled_seconds() > hopeless_seconds,
         )
+        found, step_count = ended.contender, ended.step_count
         if found.step_seconds > hopeless_seconds:
             ratio = found.step_seconds / hopeless_seconds * _HOPELESS
             return TrialRecord(
@@ -145,7 +146,8 @@ class EquivalenceCheck:
                 return TrialRecord(plan=plan, status="failed", reason=why)
             difference = relative_difference(found.loss, self._reference_loss)
             if difference <= self._allowed:
-                difference, step_count = self._curve_difference(tried)
+                difference = self._curve_difference(tried)
+                step_count = 0 if difference is None else step_count
         if step_count < self._trainings.step_count:
             # With the same budget a compilation would take too long again.
             is_compiled = step_count > per_call
@@ -160,7 +162,7 @@ class EquivalenceCheck:
         reason: str | None = None
         note: str | None = None
         if difference is None:
-            reason, note = self._compared(plan, logs)
+            reason, note = self._compared(plan, ended.logs)
         elif not difference <= self._allowed:  # also if it is NaN
             reason = (
                 f"loss differs by {difference:.1%} from {self._reference}'s, "
@@ -195,10 +197,9 @@ class EquivalenceCheck:
         if self._chance is None:
             self._chance = self._yardstick()
             for seed in (1, 2):
-                _, logs = self._train_reference(
-                    functools.partial(self._start.restore_redrawn, seed)
-                )
-                self._chance.allow(self._seen(logs), by_chance=True)
+                redraw = functools.partial(self._start.restore_redrawn, seed)
+                seen = self._seen(self._train_reference(redraw).logs)
+                self._chance.allow(seen, by_chance=True)
         return self._chance
 
     def _yardstick(self) -> Yardstick:
@@ -216,30 +217,24 @@ class EquivalenceCheck:
         """Returns the state after the training that has just ended; it is not copied."""
         return TrainedState(variables_of(self._variants[None]), logs)
 
-    def _train_reference(self, restore: Callable[[], None]) -> tuple[Contender, Logs]:
+    def _train_reference(self, restore: Callable[[], None]) -> ShortTraining:
         """Runs the reference to the end, from where `restore` leads."""
-        found, _, logs = self._trainings.train(
+        return self._trainings.train(
             self._reference, restore=restore, stop_when=lambda timer: False
         )
-        return found, logs
 
-    def _curve_difference(self, plan: TrainingPlan) -> tuple[float, int]:
-        """Returns by how much the loss curve differs at most, and steps of the last full pass.
-
-        The steps are fewer than wanted if time ran out.
-        """
+    def _curve_difference(self, plan: TrainingPlan) -> float | None:
+        """Returns by how much the loss curve differs at most; None if time ran out."""
         if self._reference_curve is None:
-            curve, timer = self._trainings.losses(self._reference, passes=_PASSES)
-            if timer.step_count < _PASSES * self._trainings.step_count:
-                return 0.0, 0
-            self._reference_curve = curve
-        curve, timer = self._trainings.losses(plan, passes=_PASSES)
-        if timer.step_count < _PASSES * self._trainings.step_count:
-            return 0.0, 0
+            self._reference_curve = self._trainings.losses(self._reference, passes=_PASSES)
+            if self._reference_curve is None:
+                return None
+        curve = self._trainings.losses(plan, passes=_PASSES)
+        if curve is None:
+            return None
         pairs = zip(curve, self._reference_curve, strict=True)
         # Not max(): it would pass NaN over.
-        difference = float(np.max([relative_difference(*pair) for pair in pairs]))
-        return difference, self._trainings.step_count
+        return float(np.max([relative_difference(*pair) for pair in pairs]))
 
 
 def relative_difference(value: float, reference: float) -> float:

@@ -1,5 +1,6 @@
 """ShortTrainings: trains a few steps with any plan, always on the same batches."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ import tensorflow as tf
 
 from tfx_perf.memory import breakdown
 from tfx_perf.tf_data import datasets
-from tfx_perf.training.fit.timer import StepTimer, percentile
+from tfx_perf.training.fit.timer import StepTimer, TimedFit, percentile
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint
@@ -19,6 +20,21 @@ from tfx_perf.training.trials.variant import Precision, Variant
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
 
 Logs = Mapping[str, np.ndarray]  # figures by name
+
+
+@dataclasses.dataclass(frozen=True)
+class ShortTraining:
+    """What a short training came to.
+
+    Attributes:
+        contender: the plan, with 0 s a step if the training ended with the first call.
+        step_count: steps that were trained.
+        logs: of the last call.
+    """
+
+    contender: Contender
+    step_count: int
+    logs: Logs
 
 
 class ShortTrainings:
@@ -64,32 +80,31 @@ class ShortTrainings:
         *,
         restore: Callable[[], None] | None = None,
         stop_when: Callable[[StepTimer], bool] | None = None,
-    ) -> tuple[Contender, int, Logs]:
+    ) -> ShortTraining:
         """Trains a few steps.
 
         Args:
             plan: how to run them.
             restore: puts the variables to where to begin; by default to where all begin.
             stop_when: asked after every call; by default true when the time is up.
-
-        Returns:
-            What was seen (0 s a step if it ended with the first call), the steps, and the logs.
         """
         history, timer = self._run(plan, restore=restore, stop_when=stop_when)
         step_seconds = percentile(timer.steady_seconds(), 50) or 0.0
-        logs = {name: _as_array(values[-1]) for name, values in history.items()}
+        logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
         contender = Contender(
             plan=plan,
             loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
             compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
             step_seconds=step_seconds,
         )
-        return contender, timer.step_count, logs
+        return ShortTraining(contender, timer.step_count, logs)
 
-    def losses(self, plan: TrainingPlan, *, passes: int) -> tuple[np.ndarray, StepTimer]:
-        """Returns the mean loss of each of several passes over the batches, and the timer."""
+    def losses(self, plan: TrainingPlan, *, passes: int) -> np.ndarray | None:
+        """Returns the mean loss of each of several passes; None if there was no time for all."""
         history, timer = self._run(plan, passes=passes)
-        return np.array([float(np.mean(loss)) for loss in history["loss"]]), timer
+        if timer.step_count < passes * self.step_count:
+            return None
+        return np.array([float(np.mean(loss)) for loss in history.history["loss"]])
 
     def _run(
         self,
@@ -98,18 +113,17 @@ class ShortTrainings:
         passes: int = 1,
         restore: Callable[[], None] | None = None,
         stop_when: Callable[[StepTimer], bool] | None = None,
-    ) -> tuple[dict[str, list[Any]], StepTimer]:
-        """Returns the logs of each pass over the batches, from the same weights."""
+    ) -> TimedFit:
+        """Trains for several passes over the batches, from the same weights."""
         limit = self._limit()
         (restore or self._start.restore)()
-        history, timer = self._variants[plan.precision].loop.try_out(
+        return self._variants[plan.precision].loop.try_out(
             plan,
             self._data.repeat(passes),
             step_count=self.step_count,
             epochs=passes,
             stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
         )
-        return history.history, timer
 
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
         per_call = self._variants[None].loop.users_steps_per_call

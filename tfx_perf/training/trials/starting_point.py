@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import optimizers
+from tfx_perf.training.keras_api.base_api import all_layers, optimizers
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.trials.variant import Precision, Variant
 
@@ -103,7 +103,7 @@ def epsilon_of(dtype: Any) -> float:
 
 
 def _epsilon_of_computation(model: Any) -> float:
-    types = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
+    types = {getattr(layer, "compute_dtype", None) for layer in all_layers(model)}
     return max((epsilon_of(name) for name in types if name), default=0.0)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfx_perf.training.fit.timer import wait_for
+from tfx_perf.training.keras_api.base_api import KerasApi
 
 BLOCK_SECONDS = 0.12
 # Calls in a block at the least, the first (not counted) included.
@@ -63,11 +64,9 @@ class Turns:
         self._schedule = schedule
         self._begin(next(schedule))
 
-    def callback(self, callbacks: Any) -> Any:
-        """Returns the callback to give to `fit`; `callbacks` is the Keras API's module."""
-        callback = callbacks.LambdaCallback(on_train_batch_end=self._on_batch_end)
-        callback._supports_tf_logs = True  # else tf_keras copies the logs to NumPy each batch
-        return callback
+    def callback(self, keras_api: KerasApi) -> Any:
+        """Returns the callback to give to `fit`, in the model's Keras API."""
+        return keras_api.callback(on_train_batch_end=self._on_batch_end)
 
     def _begin(self, turn: Turn) -> None:
         self._turn = turn

@@ -4,6 +4,8 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from tfx_perf.training.keras_api.base_api import all_layers
+
 _LEGACY, _STATEFUL = "legacy_stateful", "stateful"
 
 
@@ -33,7 +35,7 @@ class SaveableRandomLayers:
         """Wraps a training, after which the layers are as they were."""
         before = []
         with self._model.distribute_strategy.scope():
-            for layer in self._model._flatten_layers():
+            for layer in all_layers(self._model):
                 generator = getattr(layer, "_random_generator", None)
                 if getattr(generator, "_rng_type", None) == _LEGACY:
                     before.append((generator, dict(vars(generator))))

@@ -15,11 +15,11 @@ from tensorflow.python.eager import context
 _HEARTBEAT_TIMEOUT_MS = 60_000
 
 
-def connect() -> None:
+def start() -> None:
     """Starts this worker's server, which every strategy that is made later will use.
 
     Afterwards the strategies of `run_fn` take part in the cluster of `TF_CONFIG` whenever they are
-    made, and however many. Private parts of TensorFlow, which are the same in 2.16 and 2.21.
+    made, and however many.
     """
     # The module itself is elsewhere in every version.
     messages = implementation.coordination_config_pb2

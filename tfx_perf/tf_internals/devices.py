@@ -1,0 +1,29 @@
+"""What TensorFlow knows of its devices and its kernels."""
+
+from tensorflow.python.client import device_lib
+from tensorflow.python.eager import context
+from tensorflow.python.util import _pywrap_util_port
+
+
+def are_open() -> bool:
+    """Returns whether this process has used a device; until then they may be configured."""
+    return getattr(context.context(), "_initialized", False)
+
+
+def allocator_limit_bytes(device: str) -> int:
+    """Returns how much the allocator of a device may take.
+
+    Args:
+        device: e.g. `GPU:0`.
+    """
+    (found,) = (
+        item.memory_limit
+        for item in device_lib.list_local_devices()
+        if item.name == f"/device:{device}"
+    )
+    return found
+
+
+def uses_onednn() -> bool:
+    """Returns whether this process runs oneDNN's kernels."""
+    return _pywrap_util_port.IsMklEnabled()

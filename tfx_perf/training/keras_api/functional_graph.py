@@ -1,0 +1,60 @@
+"""The graph of layers that a functional model runs, and running parts of it."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.keras_api.overriding import overrides
+
+# Methods of a model, where it has them, that are given the inputs.
+_SEE_INPUTS = ("_compute_loss", "compute_loss", "compute_metrics")
+
+Nodes = dict[int, list[Any]]  # by depth; the inputs' is the largest
+
+
+def runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
+    """Returns whether a model is a functional one of which nothing but the layers sees inputs."""
+    functional = next((cls for cls in type(model).__mro__ if cls.__name__ == "Functional"), None)
+    return functional is not None and not (
+        any(overrides(model, name, functional) for name in ("call", "__call__"))
+        or any(overrides(model, name, keras_api.model_class) for name in _SEE_INPUTS)
+    )
+
+
+def nodes_of(model: Any) -> Nodes:
+    """Returns the nodes of a model's graph."""
+    return model._nodes_by_depth
+
+
+@contextlib.contextmanager
+def part_of(
+    model: Any,
+    keras_api: KerasApi,
+    *,
+    nodes: Nodes,
+    inputs: list[Any] | None = None,
+    outputs: list[Any] | None = None,
+) -> Iterator[None]:
+    """Has a call of the model run a part of its graph while the context lasts.
+
+    Args:
+        model: one that `runs_its_graph`.
+        keras_api: the model's.
+        nodes: the part's.
+        inputs: of the graph, what a call gives values to; None: the model's own.
+        outputs: of the graph, what a call returns; likewise.
+    """
+    flat_inputs, nested_inputs, flat_outputs, nested_outputs = keras_api.graph_attributes
+    attributes: dict[str, Any] = {"_nodes_by_depth": nodes}
+    if inputs is not None:
+        attributes.update({flat_inputs: inputs, nested_inputs: inputs})
+    if outputs is not None:
+        attributes.update({flat_outputs: outputs, nested_outputs: outputs})
+    held = vars(model)  # past `__setattr__`, with which Keras would track them
+    before = {name: held[name] for name in attributes}
+    held.update(attributes)
+    try:
+        yield
+    finally:
+        held.update(before)
