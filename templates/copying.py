@@ -9,7 +9,7 @@ import shutil
 from tfx_perf import errors
 
 _PLACEHOLDER = "{{PIPELINE_NAME}}"
-# What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/orchestrators.md.
+# What Airflow and ML Metadata take; Kubeflow Pipelines take less, see docs/templates.md.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 

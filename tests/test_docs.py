@@ -66,6 +66,25 @@ def test_links_lead_somewhere(page: pathlib.Path) -> None:
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
 
 
+@pytest.mark.parametrize("page", _PAGES, ids=lambda page: page.name)
+def test_links_lead_to_headings(page: pathlib.Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https:)([^)#]*)#([^)]+)\)", page.read_text()):
+        headings = _headings(page.parent / target if target else page)
+        assert anchor in headings, f"{page.name} links to {target}#{anchor}"
+
+
+def _headings(page: pathlib.Path) -> set[str]:
+    """Returns the anchors of a page, as GitHub names them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_page_is_reached_from_readme() -> None:
+    pages = {str(page.relative_to(_ROOT)) for page in _ROOT.glob("docs/*.md")}
+    assert pages <= set(re.findall(r"\]\(([^)#]+)", _README))
+
+
 def test_metrics_page_lists_the_catalogue() -> None:
     rows = re.findall(
         r"^\| `(\w+)` \| (\S+) \| ([\w ]+) \| (.+) \|$",

@@ -40,7 +40,7 @@ def numbers(case: Case, *, plan_used: str, resumed: bool) -> tuple[str, str]:
         return FREE, "numerics.md: BatchNorm normalises each micro-batch by itself"
     is_fraction = case.may_run_out and case.steps != case.steps_per_epoch
     if is_fraction and case.package == "keras" and "random" in case.stages:
-        return FREE, "limitations.md: seeded random operations go on where Keras 3 begins anew"
+        return FREE, "limitations.md: data that draw random numbers with a seed"
     if plan or sliced:
         return NEAR, "numerics.md: 1e-5 of the largest magnitude"
     return EXACT, ""

@@ -15,7 +15,7 @@ class Kind(enum.Enum):
 
 _KINDS = {"bytes": Kind.MEMORY, "loss": Kind.QUALITY, "score": Kind.QUALITY}
 
-# Relative run-to-run standard deviations, by what kind of figure it is; see docs/gate.md.
+# Relative run-to-run standard deviations, by kind of figure; see docs/gate_statistics.md.
 _STEADY = 0.01
 _ONE_OFF = 0.05
 # An example's loss scatters about as much as it is large: the mean of a thousand, which are others
