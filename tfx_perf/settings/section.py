@@ -6,6 +6,7 @@ from typing import Any, ClassVar, TypeVar, cast
 
 import pydantic
 
+from tfx_perf import errors
 from tfx_perf.settings import validation, yaml_file
 
 SettingsT = TypeVar("SettingsT", bound="Settings")
@@ -68,6 +69,12 @@ class Settings(Section):
     def _validated(cls: type[SettingsT], values: Any, place_of: validation.PlaceOf) -> SettingsT:
         if not (cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values):
             return validation.validated(cls, {} if values is None else values, place_of=place_of)
+        beside = [key for key in values if key != cls.ROOT_KEY]
+        if beside:  # which would hold for nothing
+            raise errors.UserError(
+                f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
+                f"Received: {beside[0]}, which stands beside it. Move it there."
+            )
         below = values[cls.ROOT_KEY]
         return validation.validated(
             cls,
