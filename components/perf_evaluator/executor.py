@@ -16,6 +16,7 @@ from tfx_perf.components.perf_evaluator import candidate, remeasuring, resolved_
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import baseline, explanation, record, verdict
 from tfx_perf.gate import ledger as ledgers
+from tfx_perf.gate import remeasured as remeasured_lib
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_junit, gate_markdown, gate_report, refusal_guide
 
@@ -59,6 +60,7 @@ class Executor(base_executor.BaseExecutor):
                     judged,
                     decision.baseline_runs,
                     seconds=settings.escalate_seconds,
+                    is_clear=functools.partial(remeasured_lib.is_clear, settings=settings),
                     log_folder=log_folder,
                 )
             decision = judge(remeasured=remeasured)

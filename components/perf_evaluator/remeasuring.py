@@ -2,7 +2,7 @@
 
 import logging
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tfx_perf import errors, statistics, storage
 from tfx_perf.components.training_job import in_turns
@@ -14,14 +14,22 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def measure(
-    candidate: Run, baseline: Sequence[Run], *, seconds: float, log_folder: pathlib.Path
+    candidate: Run,
+    baseline: Sequence[Run],
+    *,
+    seconds: float,
+    is_clear: Callable[[statistics.Interval], bool],
+    log_folder: pathlib.Path,
 ) -> Remeasured:
     """Trains the candidate and the last blessed run that can be run again, block by block.
+
+    On a busy host that goes on beyond the usual number of blocks, until the answer is clear.
 
     Args:
         candidate: the run that is judged.
         baseline: comparable blessed runs, oldest first.
         seconds: how long it may take, with imports and compilation.
+        is_clear: whether more measurements of the ratio would change no answer.
         log_folder: where the output of the two processes goes; made if it is not there.
 
     Returns:
@@ -45,6 +53,8 @@ def measure(
             seconds=seconds,
             setting="gate.escalate_seconds",
             log_folder=log_folder,
+            rounds=(in_turns.MAX_ROUNDS, None),
+            decided=lambda blocks: is_clear(statistics.ratio_interval(*blocks)),
         )
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         # Whatever fails here changes nothing; the run has its answer all the same.

@@ -6,6 +6,7 @@ both, and cancels in the ratio of their step times.
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import pathlib
 import socket
@@ -21,8 +22,11 @@ from tfx_perf.components.training_job import turns_job
 from tfx_perf.components.training_job.job import TrainingJob
 
 _TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
-# An interval of the ratio needs some blocks, and more than these hardly narrow it.
-_MIN_ROUNDS, _MAX_ROUNDS = 8, 60
+MIN_ROUNDS = 8
+"""Of which an interval of the ratio is made, at the least."""
+MAX_ROUNDS = 60
+"""More hardly narrow it on a quiet host."""
+
 _ENDING_SECONDS = 30.0
 
 
@@ -50,6 +54,7 @@ def train(
     log_folder: pathlib.Path,
     start_seconds: float = 0.0,
     decided: Callable[[list[list[float]]], bool] = lambda blocks: False,
+    rounds: tuple[int, int | None] = (MIN_ROUNDS, MAX_ROUNDS),
     compare_losses: bool = False,
 ) -> list[Trained]:
     """Trains all in turns.
@@ -61,7 +66,9 @@ def train(
         log_folder: where the processes' output goes, by name; made if it is not there.
         start_seconds: how long imports and compilation may take beside that.
         decided: whether further blocks would not change what is made of those before, asked as
-            soon as there are enough for an interval.
+            soon as there are `rounds[0]`.
+        rounds: blocks of each training, at the least and, if the time allows, at the most; None:
+            as many as the time allows.
         compare_losses: whether to train a few steps from the first one's weights before.
 
     Raises:
@@ -106,7 +113,9 @@ def train(
                 streams[name], losses[name] = stream, losses_found
             deadline = min(deadline, time.monotonic() + seconds)
             in_order = [streams[name] for name in trainings]
-            blocks = _in_turns(in_order, running, deadline=deadline, decided=decided)
+            blocks = _in_turns(
+                in_order, running, deadline=deadline, decided=decided, rounds=rounds
+            )
         except TimeoutError as error:
             raise errors.MeasurementError(
                 f"{seconds:g} s were too short to train in turns; raise {setting}"
@@ -137,21 +146,27 @@ def _in_turns(
     *,
     deadline: float,
     decided: Callable[[list[list[float]]], bool],
+    rounds: tuple[int, int | None],
 ) -> list[tuple[list[float], float]]:
     """Returns of each stream the seconds per step of its blocks, and what these took."""
     found: list[list[float]] = [[] for _ in streams]
     spent_seconds = [0.0 for _ in streams]
-    for round_index in range(_MAX_ROUNDS):
-        if time.monotonic() > deadline or (round_index >= _MIN_ROUNDS and decided(found)):
+    fewest, most = rounds
+    for count in itertools.count():
+        is_enough = count == most or (count >= fewest and decided(found))
+        if is_enough or time.monotonic() > deadline:
             break
-        for index, stream in enumerate(streams):
+        # What a training leaves running when its block ends strikes each of them as often.
+        order = range(len(streams)) if count % 2 == 0 else reversed(range(len(streams)))
+        for index in order:
+            stream = streams[index]
             began = time.monotonic()
             with contextlib.suppress(OSError):  # it has ended; reading says why
                 stream.write(turns_job.GO)
                 stream.flush()
             found[index].append(float(_line(stream, running)))
             spent_seconds[index] += time.monotonic() - began
-    if len(found[0]) < _MIN_ROUNDS:
+    if len(found[0]) < MIN_ROUNDS:
         raise TimeoutError
     return list(zip(found, spent_seconds, strict=True))
 

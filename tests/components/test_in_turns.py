@@ -1,6 +1,7 @@
 """A run that would be refused and a blessed one are trained again, in turns."""
 
 import functools
+import math
 import os
 import pathlib
 
@@ -10,6 +11,7 @@ from tfx.types import standard_artifacts
 
 from tfx_perf.components import types
 from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
+from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
@@ -75,6 +77,7 @@ def test_a_slower_model_is_slower_in_turns(trainer_of, tmp_path):
             run_of(trainer_of(name), name),
             [run_of(trainer_of("blessed"), "blessed")],
             seconds=90,
+            is_clear=lambda ratio: True,
             log_folder=tmp_path / name,
         )
         assert found.against == "blessed", found.reason
@@ -121,7 +124,9 @@ def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):
     blessed = run_of(trainer_of("blessed"), "blessed")
     assert jobs.TrainingJob.read(pathlib.Path(blessed.source, "job.json")).is_unchanged
     gone = blessed.model_copy(update={"source": str(tmp_path)})
-    found = remeasuring.measure(blessed, [gone], seconds=90, log_folder=tmp_path)
+    found = remeasuring.measure(
+        blessed, [gone], seconds=90, is_clear=lambda ratio: True, log_folder=tmp_path
+    )
     assert found.ratio is None
     assert "any blessed run again is gone" in str(found)
 
@@ -136,7 +141,7 @@ def test_code_that_fails_is_named(trainer_of, tmp_path):
     assert job.is_unchanged
     found = remeasuring.measure(
         run_of(trainer, "failing"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
-        log_folder=tmp_path,
+        is_clear=lambda ratio: True, log_folder=tmp_path,
     )  # fmt: skip
     assert found.reason.startswith("Expected training examples. Received: none in ")
 
@@ -146,7 +151,7 @@ def test_a_training_that_dies_is_named(trainer_of, tmp_path):
     trainer = trained(tmp_path / "dying", beginning=DIES, layer="Dies()")
     found = remeasuring.measure(
         run_of(trainer, "dying"), [run_of(trainer_of("blessed"), "blessed")], seconds=90,
-        log_folder=tmp_path,
+        is_clear=lambda ratio: True, log_folder=tmp_path,
     )  # fmt: skip
     log = tmp_path / "in-turns-candidate.log"
     assert found.reason.endswith(f"train_in_turns crashed (SIGABRT). Log: {log}")
@@ -181,3 +186,37 @@ def judge(trainer, entries, folder, **settings):
         {"config": PerfConfig.from_dict({"gate": gate}).to_json("gate")},
     )
     return GateRecord.read(folder / "evaluation" / "evaluation.json")
+
+
+class Stream:
+    """Answers like a training, and notes in which order all were asked."""
+
+    def __init__(self, name, asked):
+        self.name, self.asked = name, asked
+
+    def write(self, text):
+        self.asked.append(self.name)
+
+    def flush(self):
+        pass
+
+    def readline(self):
+        return "0.5\n"
+
+
+@pytest.mark.parametrize(
+    ("rounds", "decided_at", "blocks"), [((8, 60), 10, 10), ((8, 12), 100, 12), ((20, None), 7, 20)]
+)
+def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
+    rounds, decided_at, blocks
+):
+    asked = []
+    found = in_turns._in_turns(
+        [Stream("a", asked), Stream("b", asked)],
+        [],
+        deadline=math.inf,
+        decided=lambda found: len(found[0]) >= decided_at,
+        rounds=rounds,
+    )
+    assert [len(steps) for steps, _ in found] == [blocks, blocks]
+    assert "".join(asked) == ("abba" * blocks)[: 2 * blocks]

@@ -4,7 +4,7 @@ import pytest
 from gate_runs import ledger_of, only, run
 
 from tfx_perf.gate.outcome import Verdict
-from tfx_perf.gate.remeasured import Remeasured
+from tfx_perf.gate.remeasured import Remeasured, is_clear
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.statistics import Interval
 
@@ -99,3 +99,13 @@ def test_a_measurement_that_failed_settles_nothing_and_says_why():
     assert record.verdict is Verdict.INCONCLUSIVE
     assert record.headline.endswith("Compared with 3 blessed runs.")
     assert "Not measured again in turns: the code is gone." in record.headline
+
+
+@pytest.mark.parametrize(
+    ("ratio", "clear"),
+    [((0.9, 1.02), True), ((0.9, 1.04), False), ((1.04, 1.06), True), ((1.03, 1.04), False)],
+)
+def test_it_is_measured_until_the_ratio_is_on_one_side_of_the_margin(ratio, clear):
+    low, high = ratio
+    interval = Interval(value=(low + high) / 2, low=low, high=high)
+    assert is_clear(interval, settings=only(**{SLOW: RULE})) is clear

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from tfx_perf import metrics, records
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.run import Run
+from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import Rule
 from tfx_perf.statistics import Interval
 
@@ -86,6 +87,13 @@ class Remeasured(records.Record):
         above = outcome.lowest is None or low >= outcome.lowest
         below = outcome.highest is None or high <= outcome.highest
         return Verdict.PASS if above and below else outcome.verdict
+
+
+def is_clear(ratio: Interval, *, settings: GateSettings) -> bool:
+    """Whether the interval of the ratio is on one side of what the step time may change by."""
+    rule = settings.rules_for(()).get("step_time_seconds")
+    limit = 1 + (rule.smallest_change if rule else 0.0)
+    return ratio.low > limit or ratio.high <= limit
 
 
 def _factors(ratio: Interval, outcome: Outcome) -> tuple[float, float]:
