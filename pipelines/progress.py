@@ -9,6 +9,7 @@ from typing import TextIO
 
 from absl import logging as absl_logging
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.components.util import udf_utils
 from tfx.orchestration.portable import data_types, launcher
 
 from tfx_perf import activity, periodic, quiet
@@ -59,6 +60,7 @@ def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[Sequence
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.INFO)
     launch = launcher.Launcher.launch
+    package = udf_utils.package_user_module_file
     nodes = _Nodes(terminal, pulse_seconds=pulse_seconds)
 
     def watched(node: launcher.Launcher) -> object:
@@ -66,12 +68,19 @@ def shown(terminal: TextIO, *, pulse_seconds: float = 30.0) -> Iterator[Sequence
             watch.result = launch(node)
         return watch.result
 
+    def packaged(*arguments: str) -> tuple[str, str]:
+        with quiet.standard_output():  # setuptools says what it copies
+            return package(*arguments)
+
+    # What makes a wheel of a `module_file`, before the first node.
+    udf_utils.package_user_module_file = packaged
     # What every runner of compiled pipelines starts a node with.
     launcher.Launcher.launch = watched
     try:
         with activity.watched() as nodes.activity:
             yield nodes.ended
     finally:
+        udf_utils.package_user_module_file = package
         launcher.Launcher.launch = launch
         absl_logging.set_verbosity(verbosity)
         nodes.close()
