@@ -9,6 +9,7 @@ from typing import TextIO
 
 from absl import logging as absl_logging
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.components.util import udf_utils
 from tfx.orchestration.portable import data_types, launcher
 
 from tfx_perf import activity, periodic, quiet
@@ -63,6 +64,7 @@ def shown(
     verbosity = absl_logging.get_verbosity()
     absl_logging.set_verbosity(absl_logging.INFO)
     launch = launcher.Launcher.launch
+    package = udf_utils.package_user_module_file
     pulses = {"seconds": pulse_seconds, "longest_seconds": longest_pulse_seconds}
     nodes = _Nodes(terminal, pulses)
 
@@ -71,12 +73,19 @@ def shown(
             watch.result = launch(node)
         return watch.result
 
+    def packaged(*arguments: str) -> tuple[str, str]:
+        with quiet.standard_output():  # setuptools says what it copies
+            return package(*arguments)
+
+    # What makes a wheel of a `module_file`, before the first node.
+    udf_utils.package_user_module_file = packaged
     # What every runner of compiled pipelines starts a node with.
     launcher.Launcher.launch = watched
     try:
         with activity.watched() as nodes.activity:
             yield nodes.ended
     finally:
+        udf_utils.package_user_module_file = package
         launcher.Launcher.launch = launch
         absl_logging.set_verbosity(verbosity)
         nodes.close()

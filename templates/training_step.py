@@ -89,11 +89,19 @@ def find(project: pathlib.Path) -> TrainingStep:
             f"Expected a TFX project or its pipeline's file. Received: project={project}, "
             "which does not exist."
         )
-    found = []
+    found, called = [], []
     for source in sources(project):
         if "Trainer" in source.text:
             module = _parsed(source)
             found += [(source, module, assignment) for assignment in _trainers(module)]
+            calls = (node for node in ast.walk(module) if _is_call_of(node, "Trainer"))
+            called += [f"{source.path}:{call.lineno}" for call in calls]
+    if called and not found:
+        raise errors.UserError(
+            "Expected a Trainer that is assigned to a name, with nothing after its parenthesis. "
+            f"Received: {', '.join(called)}. Write trainer = Trainer(...), and what follows it, "
+            "such as trainer.with_id(...), in a line of its own."
+        )
     if not found:
         unread = "".join(f"; not read, for its encoding: {path}" for path in _unread(project))
         raise errors.UserError(

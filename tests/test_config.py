@@ -64,3 +64,9 @@ def test_an_error_names_the_line_below_the_outer_key_and_without_it(tmp_path, ou
     line = 4 + len(outer.splitlines())
     with pytest.raises(errors.UserError, match=rf"in {path}, line {line}\. .*gate\.anchr='x'\. D"):
         PerfConfig.from_yaml(path)
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32])
+def test_a_seed_is_one_that_numpy_takes(seed):
+    with pytest.raises(errors.UserError, match=f"seed={seed}"):
+        PerfConfig.from_dict({"training": {"seed": seed}})

@@ -163,9 +163,11 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
         ) from error
     except (ImportError, SyntaxError) as error:
         cause = error.__cause__ or error  # TFX wraps the reason
+        remedy = "Put its folder on PYTHONPATH, or install what it imports."
+        if isinstance(cause, SyntaxError):
+            remedy = f"Correct {cause.filename}, line {cause.lineno}."
         raise errors.UserError(
-            f"Expected a training module that can be imported. {received} ({cause}). "
-            "Put its folder on PYTHONPATH, or install what it imports."
+            f"Expected a training module that can be imported. {received} ({cause}). {remedy}"
         ) from error
     if not callable(function):
         raise errors.UserError(f"Expected run_fn to be a function. {received}.")

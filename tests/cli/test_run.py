@@ -11,15 +11,23 @@ import pytest
 
 _COMPONENTS = pathlib.Path(__file__).parents[1] / "pipelines"
 _SCRIPT = '''
+import subprocess
 import sys
 import runner_components
 from tfx import v1 as tfx
+from tfx.components.util import udf_utils
 nodes = {
     "good": [runner_components.Choose(number=3), runner_components.Stumble()],
     "bad": [runner_components.Work(obstacle=__file__)],
     "loud": [runner_components.Shout()],
     "quits": [runner_components.Choose(number=3)],
+    "calls": [runner_components.Choose(number=3)],
+    "packs": [runner_components.Choose(number=3)],
 }[sys.argv[1]]
+if sys.argv[1] == "calls":
+    subprocess.run(["echo", "a line of its process"])
+if sys.argv[1] == "packs":  # as the runner does for a component that has a module_file
+    udf_utils.package_user_module_file("Trainer", __file__, "artifacts")
 print("a line of the script")
 sqlite = tfx.orchestration.metadata.sqlite_metadata_connection_config
 tfx.orchestration.LocalDagRunner().run(tfx.dsl.Pipeline(
@@ -102,6 +110,18 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
     assert answer["failure"] == failure
     assert [node["name"] for node in answer["nodes"]] == ["Choose"]
     assert done.stderr.splitlines()[-1].startswith("Log: ")
+
+
+@pytest.mark.slow
+def test_what_a_scripts_processes_print_is_shown_and_does_not_stand_in_the_json(tfx_perf):
+    assert "a line of its process\n" in tfx_perf("here.py", "calls").stdout
+    assert json.loads(tfx_perf("--json", "here.py", "calls").stdout)["failure"] is None
+
+
+@pytest.mark.slow
+def test_what_setuptools_says_of_a_module_file_goes_into_the_log(tfx_perf, tmp_path):
+    assert tfx_perf("here.py", "packs").stdout == "a line of the script\n"
+    assert "running bdist_wheel" in (tmp_path / "here.log").read_text()
 
 
 @pytest.mark.slow

@@ -273,7 +273,7 @@ def test_wrong_examples(changes, message, examples, tmp_path):
         ("def run(fn_args): pass", "defines run_fn"),
         ("run_fn = 3", "run_fn to be a function"),
         ("import no_such_package", "no_such_package"),
-        ("def run_fn(:", "can be imported"),
+        ("def run_fn(:", "can be imported.*Correct .*module.py, line 1"),
     ],
 )
 def test_wrong_module_file(text, message, tmp_path):

@@ -54,6 +54,13 @@ def test_noise_that_hides_more_than_the_budget_is_inconclusive_not_a_pass():
     assert judge(SLOW, 0.7, loud, margin=0.03).verdict is Verdict.PASS  # clearly no worse
 
 
+def test_no_rate_can_fall_by_more_than_all_of_it():
+    found = judge(FAST, 0.9, (0.3, 1.0, 1.7), margin=0.03)
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.change_low == -1.0
+    assert "may be 100.0% worse" in found.reason
+
+
 def test_a_stall_in_a_short_training_is_no_regression_of_its_mean():
     """Of five calls of 26 ms one took 170 ms."""
     ledger = ledger_of(FAST, noisy(8, sd=0.01))

@@ -25,6 +25,8 @@ from tfx_perf.settings.rule import Rule
         ({"steps_per_call": {"margin": 0.1}}, "no better direction and cannot regress"),
         ({"examples_per_second": {"margin": 1.0}}, "cannot fall by more than 100 %"),
         ({"step_time_seconds": {"margin": 0}}, "a margin above 0 for"),
+        ({"step_time_seconds": {"margin": 25}}, "25 means 2,500 %"),
+        ({"train_loss": {"margin": 0.1, "budget": 30}}, "a budget below 10"),
         ({"step_time_seconds": {"margin": 0.1, "budget": 0.05}}, "a budget that is not below"),
         ({"setup_time_seconds": {"max": 1, "noise": 0.1}}, "with a margin, to which"),
         ({"memory_leak": {"budget": 0.1}}, "with a margin, to which"),

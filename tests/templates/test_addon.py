@@ -190,6 +190,8 @@ def test_what_it_cannot_do_is_said(tmp_path):
     ("text", "expected"),
     [
         ("x = 1\n", "there is none"),
+        (_LISTED.replace("trainer = ", "trainer: X = "), r"pipeline\.py:\d+\. Write trainer = "),
+        ("trainer = Trainer(run_fn=x).with_id(y)\n", r"pipeline\.py:1\. Write trainer = "),
         (_LISTED.replace("trainer, pusher]", "pusher]"), "no list of components takes trainer"),
         (_LISTED.replace("module_file=", "custom_executor_spec=x, module_file="), "own executor"),
         (_LISTED + _LISTED.replace("create_pipeline", "other"), "Expected one Trainer"),

@@ -56,9 +56,10 @@ def command(
     with quiet.libraries(log) as shown:
         from tfx_perf.pipelines import progress
 
-        # What the script prints must not stand in the JSON.
-        output = contextlib.redirect_stdout(shown) if as_json else contextlib.nullcontext()
-        with output, progress.shown(shown) as nodes:
+        with contextlib.ExitStack() as output, progress.shown(shown) as nodes:
+            if as_json:  # nothing that the script or its processes print may stand in it
+                output.enter_context(quiet.standard_output())
+                output.enter_context(contextlib.redirect_stdout(shown))
             end = _run(script)
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]

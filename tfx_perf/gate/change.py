@@ -138,8 +138,8 @@ class Change:
             value=self.value,
             baseline=self.baseline,
             change=self._relative(difference),
-            change_low=self._relative(difference - interval),
-            change_high=self._relative(difference + interval),
+            change_low=self._relative(max(difference - interval, lowest - self.baseline)),
+            change_high=self._relative(min(difference + interval, highest - self.baseline)),
             margin=self.rule.margin,
             lowest=allowed if self.sign < 0 else None,
             highest=allowed if self.sign > 0 else None,
@@ -153,7 +153,7 @@ class Change:
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the margin allows" if self.is_exact else "margin and noise allow"
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
-        worst = self.worse + interval
+        worst = min(self.worse + interval, self._worst)
         is_best = self.sign * self.value <= min(self.sign * sample for sample in self.level)
         must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
         if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
@@ -163,6 +163,12 @@ class Change:
                 "be ruled out."
             )
         return Verdict.PASS, f"{found}{', which noise explains' if is_worse else ''}."
+
+    @property
+    def _worst(self) -> float:
+        """By how much any figure can be worse: a rate falls to 0 at the most."""
+        lowest, highest = metrics.lookup(self.key).bounds
+        return highest - self.baseline if self.sign > 0 else self.baseline - lowest
 
     def _since_change(self, figures: Sequence[float]) -> Sequence[float]:
         usual = max(abs(float(np.median(figures))), self.rule.scale)

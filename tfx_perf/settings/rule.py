@@ -13,6 +13,8 @@ from tfx_perf.settings.values import NotNegative, Positive
 BUDGET_MARGINS = 4.0
 """A budget that is not given, in margins."""
 
+# A change of that many times is none that anybody means to tolerate: it was meant in percent.
+_LARGEST_SHARE = 10.0
 _DIRECTIONS = {"lower": Direction.LOWER, "higher": Direction.HIGHER}
 
 
@@ -143,5 +145,13 @@ class Rule(Section):
             )
         if self.direction_of(key) is Direction.HIGHER and lowest == 0 and self.margin >= 1:
             raise SettingError(f"a margin below 1: {key!r} cannot fall by more than 100 %", key)
+        for name, share in (("margin", self.margin), ("budget", self.budget)):
+            if not metric.is_deterministic and share and share >= _LARGEST_SHARE:
+                raise SettingError(
+                    f"a {name} below {_LARGEST_SHARE:g} (it is a fraction: {share:g} means "
+                    f"{100 * share:,.0f} %)",
+                    key,
+                    remedy=f"{share:g} % is {share / 100:g}.",
+                )
         if self.margin == 0 and not metric.is_deterministic:
             raise SettingError(f"a margin above 0 for {key!r}, which varies from run to run", key)

@@ -6,7 +6,7 @@ import pydantic
 
 from tfx_perf import storage
 from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import Count, NotNegative, Positive, PositiveInts
+from tfx_perf.settings.values import Count, NotNegative, Positive, PositiveInts, Seed
 
 
 class TrainingSettings(Section):
@@ -39,7 +39,7 @@ class TrainingSettings(Section):
     steps_per_call: PositiveInts = (10, 50)
     loss_tolerance: Positive = 0.01
     margin: NotNegative = 0.02
-    seed: int | None = None
+    seed: Seed | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
     recompute: int | Literal["auto"] | None = None
     checkpoint_folder: str | None = None

@@ -10,6 +10,7 @@ _LAST_PORT = 65535
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
+Seed = Annotated[int, pydantic.Field(ge=0, lt=2**32)]  # what NumPy takes
 PositiveInt = Annotated[int, pydantic.Field(gt=0)]
 Count = Annotated[int, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
