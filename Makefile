@@ -1,7 +1,7 @@
 # Does all the set-up and runs things; needs git, make, a C++ compiler, Python 3.10-3.13 with pip.
 #
 #   make demo     the whole pipeline on real data, against the stock Trainer
-#   make test     the tests, of costly ones one of each kind; some ten minutes on two cores
+#   make test     the tests, of costly ones one of each kind
 #   make test-slow   all others: the remaining combinations of parameters (tests/permutations.py),
 #       tests that take many seconds, or start servers and containers
 #   make first-hour   what docs/first_hour.md says, done by uv and by pip, about 40 minutes

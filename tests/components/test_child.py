@@ -105,7 +105,7 @@ def run(request, tmp_path, monkeypatch):
     (folder / "child_cases.py").write_text(CASES)
     monkeypatch.syspath_prepend(folder)
 
-    def call(name, *, timeout_seconds=60, environment=None, **arguments):
+    def call(name, *, timeout_seconds=300, environment=None, **arguments):
         return child.run_in_child(
             f"child_cases:{name}",
             arguments,
@@ -225,7 +225,7 @@ line = tf.keras.Model.__module__
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as tensorflow_transform does
 from tfx_perf.components.processes import child
 found = child.run_in_child(
-    "child_cases:keras_line", {{}}, timeout_seconds=120, log_path={str(tmp_path / "log")!r},
+    "child_cases:keras_line", {{}}, timeout_seconds=300, log_path={str(tmp_path / "log")!r},
     from_server={from_server})
 assert found == line, (found, line)
 """
@@ -248,7 +248,7 @@ def test_children_of_a_server_are_processes_of_their_own(tmp_path, monkeypatch):
         return child.run_in_child(
             f"served_cases:{name}",
             arguments,
-            timeout_seconds=60,
+            timeout_seconds=300,
             log_path=tmp_path / "log",
             from_server=True,
         )
@@ -316,6 +316,6 @@ def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run, t
     own = int(pathlib.Path("/proc/self/oom_score_adj").read_text())
     assert run("oom_score_adj") == 1000
     found = child.run_in_child(
-        "child_cases:oom_score_adj", {}, timeout_seconds=60, log_path=None
+        "child_cases:oom_score_adj", {}, timeout_seconds=300, log_path=None
     )
     assert found == own
