@@ -47,7 +47,7 @@ class OptimizedTrainer(base_component.BaseComponent):
     Takes what TFX's Trainer takes, and runs the same `run_fn`. Before that, a process of its own
     runs it up to its first `Model.fit`, with other output folders. There, short trials compare
     plain `fit` with several steps per call and with XLA, on the real model and data; the fastest
-    that reaches plain `fit`'s loss then trains. A trial that crashes or eats the memory is left
+    that comes to plain `fit`'s weights then trains. A trial that crashes or eats the memory is left
     out; if none can be made, plain `fit` trains. What cannot be taken over (a custom loop, NumPy
     input, eager mode) trains as it would have, and the record says why.
 

@@ -54,8 +54,8 @@ def command(
 
     SOURCE is ML Metadata that a pipeline records its runs in (a SQLite file, or
     mysql://user:password@host:port/database, or postgresql://…), or a ledger of blessed
-    runs (its JSON file, or the gate's baseline_uri), or a pipeline's root that has the SQLite
-    file metadata.sqlite in it or beside it. It is only read.
+    runs (its JSON file, or the gate's baseline_uri), or a folder that has the SQLite
+    file in it or beside it: a project, a pipeline's root. It is only read.
     """
     keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.

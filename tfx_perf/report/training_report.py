@@ -50,8 +50,8 @@ def report_on(record: TrainingRecord) -> page.Report:
             "Trials",
             columns=["plan", "outcome", "why", "loss in the check", "trace and compile"],
             rows=[_trial_row(trial) for trial in record.trials],
-            note="Every plan first trains the same steps from the same weights and must reach "
-            "plain fit's loss.",
+            note="Every plan first trains the same steps from the same weights and must come to "
+            "plain fit's weights and figures.",
         )
     _add_start(report, record)
     if record.xla:
