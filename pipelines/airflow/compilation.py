@@ -4,10 +4,11 @@ import re
 
 from tfx import v1 as tfx
 from tfx.dsl.compiler import compiler
+from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import errors
+from tfx_perf import errors, quiet
 from tfx_perf.pipelines.airflow import representation
 
 # Airflow's rule for ids; they are also names of folders here.
@@ -18,8 +19,8 @@ def compile_pipeline(source: tfx.dsl.Pipeline) -> pipeline_pb2.Pipeline:
     """Compiles a pipeline.
 
     Raises:
-        UserError: Airflow refuses its name or a node's id, it has no ML Metadata, or a part
-            that only other orchestrators run.
+        UserError: Airflow refuses its name or a node's id, it has no ML Metadata, a part that only
+            other orchestrators run, or a module file that cannot be packed.
     """
     _check_name("pipeline", source.pipeline_info.pipeline_name)
     if source.metadata_connection_config is None:
@@ -32,6 +33,7 @@ def compile_pipeline(source: tfx.dsl.Pipeline) -> pipeline_pb2.Pipeline:
             "Expected a synchronous pipeline. "
             f"Received: execution_mode={source.execution_mode.name}; Airflow runs no other."
         )
+    _pack_module_files(source)
     ir = compiler.Compiler().compile(source)
     for entry in ir.nodes:
         if entry.WhichOneof("node") != "pipeline_node":
@@ -43,6 +45,23 @@ def compile_pipeline(source: tfx.dsl.Pipeline) -> pipeline_pb2.Pipeline:
     for node in representation.nodes_of(ir):
         _check_name("node", node.node_info.id)
     return ir
+
+
+def _pack_module_files(source: tfx.dsl.Pipeline) -> None:
+    """Has TFX pack module files into the pipeline's root, as its own runners do.
+
+    The name of such a package has a digest of the code, so that an edit is not answered from cache.
+    """
+    try:
+        with quiet.standard_output():  # setuptools says much
+            for component in source.components:
+                if isinstance(component, base_component.BaseComponent):
+                    component._resolve_pip_dependencies(source.pipeline_info.pipeline_root)
+    except (ValueError, RuntimeError, OSError) as error:
+        raise errors.UserError(
+            "Expected module files that TFX can pack into the pipeline's root. "
+            f"Received: {errors.in_one_line(error)}"
+        ) from error
 
 
 def _check_name(kind: str, name: str) -> None:

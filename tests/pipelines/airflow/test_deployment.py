@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import re
 import threading
 
 import light_components as light
@@ -50,6 +51,34 @@ def test_a_reader_never_sees_half_a_file(tmp_path, dags):
     done.set()
     reader.join()
     assert sizes == {1, 5}
+
+
+def _with_module_file(folder: pathlib.Path, *, text: str) -> tfx.dsl.Pipeline:
+    module = folder / "user_code.py"
+    module.write_text(text)
+    examples = tfx.components.CsvExampleGen(input_base=str(folder))
+    trainer = tfx.components.Trainer(
+        module_file=str(module),
+        examples=examples.outputs["examples"],
+        train_args=tfx.proto.TrainArgs(num_steps=1),
+        eval_args=tfx.proto.EvalArgs(num_steps=1),
+    )
+    return light.pipeline(folder, [examples, trainer])
+
+
+def test_an_edit_of_a_module_file_is_another_parameter_of_its_node(tmp_path, dags, capfd):
+    def packed(text):
+        folder = deploy(_with_module_file(tmp_path, text=text), dags_folder=dags)
+        return re.findall(r"user_code@[^\"]+\.whl", (folder / "pipeline.json").read_text())
+
+    first, again, edited = packed("A = 1\n"), packed("A = 1\n"), packed("A = 2\n")
+    assert first
+    assert first == again != edited
+    assert capfd.readouterr().out == ""
+    pipeline = _with_module_file(tmp_path, text="A = 3\n")
+    (tmp_path / "user_code.py").unlink()
+    with pytest.raises(errors.UserError, match=r"can pack.*user_code\.py"):
+        deploy(pipeline, dags_folder=dags)
 
 
 def _without_metadata(folder: pathlib.Path) -> tfx.dsl.Pipeline:
