@@ -205,6 +205,11 @@ def _changed(step: training_step.TrainingStep, module: str) -> str:
     assignment, listing = step.assignment, step.listing
     replace(assignment.targets[0], f"{step.trainer}, {_NAMES}")
     replace(step.call.func, f"{_MODULE}.train")
+    if step.naming is not None:  # of what `train` returns, only the trainer has a name to change
+        end = step.call.end_col_offset
+        edits.append((step.naming.end_lineno, end, step.naming.end_col_offset, ""))
+        named = ast.unparse(ast.Call(ast.Name("with_id"), step.naming.args, step.naming.keywords))
+        insert_line(assignment.end_lineno + 1, f"{step.trainer}.{named}", assignment)
     if step.outermost is not assignment:  # under a condition: the names must exist without it
         insert_line(step.outermost.lineno, f"{_NAMES} = None, []", step.outermost)
     if isinstance(listing, ast.Name):

@@ -48,7 +48,7 @@ class TrainingStep:
 
     Attributes:
         source: the file.
-        assignment: `trainer = Trainer(...)`.
+        assignment: `trainer = Trainer(...)`, perhaps with a node's name, `.with_id(...)`.
         outermost: the statement of the function's own body that holds the assignment; the same
             where that is not under a condition.
         listing: where the trainer goes into the list of components: the statement that appends
@@ -67,7 +67,15 @@ class TrainingStep:
     @property
     def call(self) -> ast.Call:
         """`Trainer(...)`."""
-        return cast("ast.Call", self.assignment.value)
+        call = _trainer_call(self.assignment.value)
+        assert call is not None  # else it would have been no training step
+        return call
+
+    @property
+    def naming(self) -> ast.Call | None:
+        """`Trainer(...).with_id(...)`; None if the node has its class's name."""
+        value = cast("ast.Call", self.assignment.value)
+        return None if value is self.call else value
 
     @property
     def trainer(self) -> str:
@@ -211,8 +219,18 @@ def _trainers(module: ast.Module) -> list[ast.Assign]:
         if isinstance(node, ast.Assign)
         and len(node.targets) == 1
         and isinstance(node.targets[0], ast.Name)
-        and _is_call_of(node.value, "Trainer")
+        and _trainer_call(node.value)
     ]
+
+
+def _trainer_call(value: ast.expr) -> ast.Call | None:
+    """Returns the call of Trainer in `Trainer(...)` and `Trainer(...).with_id(...)`."""
+    called = value.func if isinstance(value, ast.Call) else None
+    if isinstance(called, ast.Attribute) and called.attr == "with_id":
+        inner = called.value
+        is_in_line = inner.end_lineno == value.end_lineno  # else it takes more than one edit
+        return inner if is_in_line and _is_call_of(inner, "Trainer") else None
+    return value if _is_call_of(value, "Trainer") else None
 
 
 def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> TrainingStep:
@@ -231,7 +249,8 @@ def _step(source: Source, module: ast.Module, assignment: ast.Assign) -> Trainin
 
 def _check(path: pathlib.Path, scope: ast.Module | ast.FunctionDef, assignment: ast.Assign) -> None:
     """Raises UserError if a Trainer is made in a way that no rule here covers."""
-    call = cast("ast.Call", assignment.value)
+    call = _trainer_call(assignment.value)
+    assert call is not None
     given = {keyword.arg for keyword in call.keywords}
     if call.args or "custom_executor_spec" in given:
         what = "custom_executor_spec" if "custom_executor_spec" in given else "one without a name"

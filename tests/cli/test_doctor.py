@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 from importlib import metadata
 
@@ -54,6 +55,22 @@ def test_who_uses_pip_is_told_nothing_that_needs_uv_or_make(monkeypatch):
     assert tools["uv"].remark == "pip does as well"
     assert "python -m ensurepip" in tools["pip"].remark
     assert not any(word in each.remark for each in tools.values() for word in ("uv ", "make"))
+
+
+def test_what_takes_too_long_is_not_called_broken(monkeypatch):
+    def slow(command, **settings):
+        raise subprocess.TimeoutExpired(command, settings["timeout"])
+
+    monkeypatch.setattr(checks.subprocess, "run", slow)
+    answer, finding = checks.load_tfx()
+    assert (answer, finding.status, finding.fatal) == ({}, "warn", False)
+    assert "run it again" in finding.remark
+    monkeypatch.setattr(checks, "examine", lambda: iter([finding]))
+    done = testing.CliRunner().invoke(main.cli, ["doctor"])
+    assert done.exit_code == 1
+    assert "Not known yet: loading TFX." in done.output
+    done = testing.CliRunner().invoke(main.cli, ["doctor", "--json"])
+    assert json.loads(done.stdout)["works"] is False
 
 
 def test_missing_parts_are_named(monkeypatch):

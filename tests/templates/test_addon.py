@@ -93,6 +93,16 @@ def test_components_that_are_appended_and_a_trainer_under_a_condition(tmp_path):
     ast.parse(added.files[added.changed])
 
 
+def test_a_trainer_keeps_the_name_of_its_node(tmp_path):
+    text = _APPENDED.replace('(run_fn="a.b")\n  comp', '(run_fn="a.b").with_id("X")\n  comp')
+    added = addon.addition(_project(tmp_path, text))
+    assert _changed_lines(added)[2:5] == [
+        '-    my_trainer = Trainer(run_fn="a.b").with_id("X")',
+        '+    my_trainer, perf_blessing, perf_nodes = perf_components.train(run_fn="a.b")',
+        "+    my_trainer.with_id('X')",
+    ]
+
+
 def test_the_patch_does_what_apply_does(tmp_path):
     first, second = (_project(tmp_path / name, _LISTED) for name in ("first", "second"))
     patch = addon.addition(first).patch()
@@ -191,7 +201,7 @@ def test_what_it_cannot_do_is_said(tmp_path):
     [
         ("x = 1\n", "there is none"),
         (_LISTED.replace("trainer = ", "trainer: X = "), r"pipeline\.py:\d+\. Write trainer = "),
-        ("trainer = Trainer(run_fn=x).with_id(y)\n", r"pipeline\.py:1\. Write trainer = "),
+        ("trainer = (Trainer(run_fn=x)\n  .with_id(y))\n", r"pipeline\.py:1\. Write trainer = "),
         (_LISTED.replace("trainer, pusher]", "pusher]"), "no list of components takes trainer"),
         (_LISTED.replace("module_file=", "custom_executor_spec=x, module_file="), "own executor"),
         (_LISTED + _LISTED.replace("create_pipeline", "other"), "Expected one Trainer"),

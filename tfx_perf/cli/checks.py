@@ -56,6 +56,11 @@ class Finding:
     required: bool = False
 
     @property
+    def open(self) -> bool:
+        """Whether it is not known if tfx-perf can work."""
+        return self.required and self.status == "warn"
+
+    @property
     def fatal(self) -> bool:
         """Whether tfx-perf cannot work because of this."""
         return self.required and self.status in ("missing", "broken")
@@ -140,8 +145,11 @@ def load_tfx() -> tuple[dict[str, Any], Finding]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        remark = f"no answer after {_PROBE_TIMEOUT_SECONDS} s"
-        return {}, Finding(item, "failed", "broken", remark, required=True)
+        remark = (
+            f"no answer after {_PROBE_TIMEOUT_SECONDS} s; after an installation files are compiled "
+            "first, and other work takes its share: run it again"
+        )
+        return {}, Finding(item, "not finished", "warn", remark, required=True)
     if child.returncode:
         remark = (child.stderr.strip().splitlines() or [f"exit code {child.returncode}"])[-1]
         return {}, Finding(item, "failed", "broken", remark, required=True)

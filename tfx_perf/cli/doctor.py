@@ -1,9 +1,11 @@
 """`tfx-perf doctor`: what is installed, what the machine offers, and what is wrong."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import click
-from rich import console, markup, table
+from rich import markup, table
 
 from tfx_perf.cli import terminal
 
@@ -16,17 +18,18 @@ _COLOURS = {"ok": "green", "warn": "yellow", "missing": "dim", "broken": "red"}
 def command(ctx: click.Context, *, as_json: bool) -> None:
     """Checks versions, devices, CPU, memory and optional parts.
 
-    The exit code is 1 if something is wrong without which tfx-perf cannot work.
+    The exit code is 1 if something is wrong without which tfx-perf cannot work, or if nobody knows.
     """
     from tfx_perf.cli import checks
 
-    with console.Console(stderr=True).status("Loading TFX and TensorFlow"):
+    with terminal.working("Loading TFX and TensorFlow"):
         findings = list(checks.examine())
     fatal = [finding for finding in findings if finding.fatal]
+    unknown = [finding for finding in findings if finding.open]
     if as_json:
         terminal.show_json(
             {
-                "works": not fatal,
+                "works": not (fatal or unknown),
                 "findings": [dataclasses.asdict(finding) for finding in findings],
             }
         )
@@ -41,6 +44,12 @@ def command(ctx: click.Context, *, as_json: bool) -> None:
                 markup.escape(finding.remark),
             )
         terminal.show(rows)
-        names = ", ".join(finding.item for finding in fatal)
-        terminal.show(f"[red]Does not work: {names}.[/]" if fatal else "Everything required works.")
-    ctx.exit(1 if fatal else 0)
+        terminal.show(_verdict(fatal, unknown))
+    ctx.exit(1 if fatal or unknown else 0)
+
+
+def _verdict(fatal: Sequence[Any], unknown: Sequence[Any]) -> str:
+    names = ", ".join(finding.item for finding in fatal or unknown)
+    if fatal:
+        return f"[red]Does not work: {names}.[/]"
+    return f"[yellow]Not known yet: {names}.[/]" if unknown else "Everything required works."

@@ -52,9 +52,9 @@ def command(
     # As `python SCRIPT` has it.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     end = _End()
-    click.echo("Loading TFX", err=True)
     with quiet.libraries(log) as shown:
-        from tfx_perf.pipelines import progress
+        with terminal.working("Loading TFX", file=shown):
+            from tfx_perf.pipelines import progress
 
         with contextlib.ExitStack() as output, progress.shown(shown) as nodes:
             if as_json:  # nothing that the script or its processes print may stand in it
@@ -99,5 +99,7 @@ def _run(script: str) -> _End:
         return _End(_FAILED, str(error.code))
     except Exception as error:
         traceback.print_exc()  # into the log
+        if str(error).startswith(KeyboardInterrupt.__name__):  # Beam makes an error of its own of it
+            return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
         return _End(_FAILED, f"{errors.in_one_line(error)}. The log has the traceback.")
     return _End()

@@ -1,13 +1,19 @@
 """How the subcommands write to the terminal."""
 
+import contextlib
 import json
-from typing import Any
+import time
+from collections.abc import Iterator
+from typing import Any, TextIO
 
 import click
 from rich import console, table
 
+from tfx_perf import periodic
+
 # Pipes and files have no width of their own; narrow tables there would cut figures.
 _WIDTH_WITHOUT_TERMINAL = 160
+_PULSE_SECONDS, _LONGEST_PULSE_SECONDS = 30.0, 600.0
 
 EXIT_INTERRUPTED = 130
 
@@ -23,6 +29,29 @@ def show(content: table.Table | str) -> None:
 def show_progress(text: str) -> None:
     """Writes a line about the progress of long work to standard error."""
     console.Console(stderr=True, highlight=False).print(text)
+
+
+@contextlib.contextmanager
+def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
+    """Says, while the context lasts, what takes long: a spinner, or lines without a terminal.
+
+    Args:
+        text: what is done.
+        file: where; None: standard error.
+    """
+    out = console.Console(file=file, stderr=file is None, highlight=False)
+    if out.is_terminal:
+        with out.status(text):
+            yield
+        return
+    began = time.monotonic()
+    out.print(text)
+    with periodic.calling(
+        lambda: out.print(f"{text}, {time.monotonic() - began:.0f} s"),
+        seconds=_PULSE_SECONDS,
+        longest_seconds=_LONGEST_PULSE_SECONDS,
+    ):
+        yield
 
 
 def show_interrupted() -> None:

@@ -12,6 +12,8 @@ TITLE = "OptimizedTrainer: how the model was trained"
 
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
+# What lost to another plan may still be faster than plain fit.
+_OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
 
 def report_on(record: TrainingRecord) -> page.Report:
@@ -249,7 +251,7 @@ def _trial_row(trial: TrialRecord) -> tuple[str, ...]:
     compile_seconds = trial.compile_time_seconds
     return (
         str(trial.plan),
-        trial.status,
+        _OUTCOMES.get(trial.status, trial.status),
         trial.reason,
         formatting.MISSING if trial.loss is None else f"{trial.loss:.6g}",
         formatting.MISSING
