@@ -153,7 +153,7 @@ BEHIND = ("tfx_perf.tf_internals.", "tfx_perf.training.keras_api.")  # see docs/
 OTHERS_PRIVATE = {
     "_asdict", "_exit", "_replace",
     "_GetFnArgs", "_get_url_prefix", "_mlmd_connection", "_output_dir", "_output_filename",
-    "_pipeline_node", "_run_driver",
+    "_pipeline_node", "_resolve_pip_dependencies", "_run_driver",
 }  # fmt: skip
 
 

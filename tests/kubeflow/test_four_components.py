@@ -29,7 +29,7 @@ def gate_settings(ledger, **more_rules):
         "baseline_uri": str(ledger),
         "use_defaults": False,
         "minimum_steps": 10,
-        "rules": {"step_time_seconds": {"margin": 20.0}, **more_rules},
+        "rules": {"step_time_seconds": {"margin": 9.0}, **more_rules},
     }
 
 

@@ -28,7 +28,7 @@ _CHEAP = {
     "input": {"time_budget_seconds": 6},
     "training": {"seed": 1, "trial_budget_seconds": 15},
 }
-_GATE = {"rules": {"step_time_seconds": {"margin": 20.0}}, "use_defaults": False}
+_GATE = {"rules": {"step_time_seconds": {"margin": 9.0}}, "use_defaults": False}
 _BATCH_SIZE = 40
 _ROWS = 4000  # of 15,002
 
