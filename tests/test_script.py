@@ -1,3 +1,5 @@
+"""Keras scripts without TFX: what plain `fit` trains, with figures, the plan again, and a gate."""
+
 import importlib
 import pathlib
 import subprocess
@@ -11,6 +13,8 @@ import tfx_perf
 from tfx_perf import errors, interception
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.training.record import TrainingRecord
+
+pytestmark = pytest.mark.each_choice
 
 _SCRIPT = """
 import sys
@@ -106,7 +110,7 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path):
     assert not training.decision.baseline_runs
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_the_next_run_of_unchanged_code_uses_the_plan_again(package, tmp_path):
     script = tmp_path / "train.py"
