@@ -100,3 +100,14 @@ def test_every_outcome_says_why():
     assert [bool(item.reason) for item in found] == [True, False, True, True, True, True]
     default_wins = choice.judged(outcomes, chosen="default", margin=0.02)
     assert "not proven" in default_wins[1].reason
+
+
+def test_who_is_not_chosen_though_it_looks_faster_is_told_why():
+    found = [outcome("a", 3.5, 4, 4.5, cpu=2), outcome("b", 3, 3.8, 4.6, cpu=1)]
+    found.append(outcome("c", 1.5, 2, 2.5))
+    told = choice.judged({each.name: each for each in found}, chosen="b+projection", margin=0.02)
+    assert [each.reason for each in told] == [
+        "no faster than b beyond the noise, and takes more CPU time",
+        "faster than the default, but b+projection was chosen",
+        "faster than the default, but b+projection was chosen",
+    ]

@@ -184,11 +184,15 @@ def judged(
     outcomes: Mapping[str, record_lib.CandidateOutcome], *, chosen: str, margin: float
 ) -> tuple[record_lib.CandidateOutcome, ...]:
     """Returns the outcomes with the choice, and for the others why not, filled in."""
-    return tuple(_judged(outcome, chosen, margin) for outcome in outcomes.values())
+    winner = outcomes.get(chosen.partition("+")[0])  # as it was compared with the others
+    return tuple(_judged(outcome, chosen, margin, winner) for outcome in outcomes.values())
 
 
 def _judged(
-    outcome: record_lib.CandidateOutcome, chosen: str, margin: float
+    outcome: record_lib.CandidateOutcome,
+    chosen: str,
+    margin: float,
+    winner: record_lib.CandidateOutcome | None,
 ) -> record_lib.CandidateOutcome:
     if outcome.name == chosen:
         return outcome.model_copy(update={"status": "chosen", "reason": ""})
@@ -202,6 +206,8 @@ def _judged(
         reason = "not faster than the default beyond the margin"
     elif chosen == record_lib.DEFAULT:
         reason = "faster alone, but not proven in the last comparison"
+    elif winner and winner.ratio and winner.ratio.value < outcome.ratio.value:
+        reason = f"no faster than {winner.name} beyond the noise, and takes more CPU time"
     else:
         reason = f"faster than the default, but {chosen} was chosen"
     return outcome.model_copy(update={"reason": reason})
