@@ -53,6 +53,7 @@ def command(
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     end = _End()
     with quiet.libraries(log) as shown:
+        print("Loading TFX", file=shown, flush=True)
         with terminal.working("Loading TFX", file=shown):
             from tfx_perf.pipelines import progress
 

@@ -13,7 +13,7 @@ from tfx_perf import periodic
 
 # Pipes and files have no width of their own; narrow tables there would cut figures.
 _WIDTH_WITHOUT_TERMINAL = 160
-_PULSE_SECONDS, _LONGEST_PULSE_SECONDS = 30.0, 600.0
+_PULSE_SECONDS, _LONGEST_PULSE_SECONDS = 15.0, 600.0
 
 EXIT_INTERRUPTED = 130
 
@@ -33,7 +33,9 @@ def show_progress(text: str) -> None:
 
 @contextlib.contextmanager
 def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
-    """Says, while the context lasts, what takes long: a spinner, or lines without a terminal.
+    """Says, while the context lasts, what is done: a spinner.
+
+    Without a terminal a line comes now and then, and none if it takes a few seconds only.
 
     Args:
         text: what is done.
@@ -45,7 +47,6 @@ def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
             yield
         return
     began = time.monotonic()
-    out.print(text)
     with periodic.calling(
         lambda: out.print(f"{text}, {time.monotonic() - began:.0f} s"),
         seconds=_PULSE_SECONDS,

@@ -91,8 +91,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
         yield (
             "long_trials",
-            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials: with "
-            "previous_metrics=latest_metrics(...) the next run uses this plan again.",
+            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials: "
+            "a run that gets previous_metrics=latest_metrics(...) uses this plan again without.",
         )
     elif figures["compile_share_ratio"] > _START_SHARE:
         yield (
