@@ -3,6 +3,7 @@
 ```yaml
 tensorflow_optimization:
   compilation: {enabled: true}
+  schedule: {planned_runs: 30}
   input: {time_budget_seconds: 60}
   training: {trial_budget_seconds: 120}
   distribution: {job: null}
@@ -21,6 +22,7 @@ from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.input import InputSettings
 from tfx_perf.settings.memory import MemorySettings
 from tfx_perf.settings.monitoring import MonitoringSettings
+from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.settings.section import Settings
 from tfx_perf.settings.training import TrainingSettings
 
@@ -35,6 +37,7 @@ class PerfConfig(Settings):
     ROOT_KEY: ClassVar[str] = "tensorflow_optimization"
 
     compilation: CompilationSettings = CompilationSettings()
+    schedule: ScheduleSettings = ScheduleSettings()
     input: InputSettings = InputSettings()
     training: TrainingSettings = TrainingSettings()
     distribution: DistributionSettings = DistributionSettings()

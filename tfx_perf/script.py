@@ -16,6 +16,7 @@ from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_report, training_report
 from tfx_perf.settings.gate import GateSettings
+from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -73,7 +74,11 @@ def optimized(
     settings = _settings(settings)
     place = None if folder is None else pathlib.Path(folder)
     key = _plan_key(settings)
-    session = TrainingSession(settings, choice=_choice_before(place, key))
+    before = _record_before(place)
+    settings = _with_planned_runs(settings, runs_before=0 if before is None else 1)
+    session = TrainingSession(
+        settings, choice=_choice_before(before, key, settings=settings, place=place)
+    )
     training = ScriptTraining()
     with interception.intercepting_fit(session.fit):
         yield training
@@ -118,18 +123,36 @@ def _code_digest() -> str | None:
     return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
 
 
-def _choice_before(place: pathlib.Path | None, key: dict[str, str] | None) -> PlanChoice | None:
-    """Returns the choice of the run before, if trials would find the same; else None."""
+def _record_before(place: pathlib.Path | None) -> TrainingRecord | None:
+    """Returns what the run before has left."""
     file = place and place / training_record.FILE_NAME
-    if file is None or key is None or not file.exists():
+    if file is None or not file.exists():
         return None
     try:
-        before = TrainingRecord.read(file)
+        return TrainingRecord.read(file)
     except errors.UserError:  # of another version; trials find a plan anew
         return None
-    if not before.is_settled or fingerprint.differences(before.key, key):
+
+
+def _with_planned_runs(settings: config.PerfConfig, *, runs_before: int) -> config.PerfConfig:
+    schedule = ScheduleSettings(planned_runs=settings.schedule.run_count(runs_before=runs_before))
+    return settings.model_copy(update={"schedule": schedule})
+
+
+def _choice_before(
+    before: TrainingRecord | None,
+    key: dict[str, str] | None,
+    *,
+    settings: config.PerfConfig,
+    place: pathlib.Path | None,
+) -> PlanChoice | None:
+    """Returns the choice of the run before, if trials would find the same; else None."""
+    if before is None or key is None or fingerprint.differences(before.key, key):
         return None
-    return before.choice_for_another_run(str(file))
+    planned_runs = settings.schedule.run_count(runs_before=0)
+    if not before.is_final(planned_runs=planned_runs):
+        return None
+    return before.choice_for_another_run(str(place and place / training_record.FILE_NAME))
 
 
 def _judge(

@@ -117,7 +117,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
             hyperparameters: `HyperParameters`, if the training code reads them.
             previous_plans: `InputPlan`s of runs before, from `latest_plans`. One that was found on
                 the same data, code, settings, host and versions is published again.
-            config: the settings are in its `input` section; None for the defaults.
+            config: the settings are in its sections `input` and `schedule`; None for the defaults.
 
         Raises:
             UserError: both `run_fn` and `module_file` are given, or `config` is a mapping with a
@@ -134,7 +134,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
                 base_model=base_model,
                 hyperparameters=hyperparameters,
                 previous_plans=previous_plans,
-                config=PerfConfig.of(config).to_json("input", "training.precision"),
+                config=PerfConfig.of(config).to_json("input", "schedule", "training.precision"),
                 split=split,
                 label_key=label_key,
                 train_args=train_args or trainer_pb2.TrainArgs(),

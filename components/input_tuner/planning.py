@@ -74,6 +74,7 @@ class _Planning:
         self._properties = properties
         settings = PerfConfig.from_json(properties["config"])
         self._settings = settings.input
+        self._schedule = settings.schedule
         self._precision = precision.fixed(settings.training.precision)
 
     def plan(
@@ -94,7 +95,11 @@ class _Planning:
             return plan
         source, captured, note = self._with_training(source, folder)
         plan = tuner.tune(
-            source, settings=self._settings, train=captured, example_count=example_count
+            source,
+            settings=self._settings,
+            train=captured,
+            example_count=example_count,
+            planned_runs=self._schedule.run_count(runs_before=len(plans)),
         )
         plan = plan.model_copy(update={"training_note": note})
         plan = plan_additions.with_statistics(

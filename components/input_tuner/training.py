@@ -78,6 +78,19 @@ class CapturedTraining:
         self._patterns = training_call.patterns
         self._specs = training_call.dataset.element_spec, fit.arguments["x"].element_spec
 
+    def trained_example_count(self, split_example_count: int | None) -> float | None:
+        """Returns how many examples `fit` reads; None if that is not known.
+
+        Args:
+            split_example_count: examples in what the factory reads once; None if not known.
+        """
+        if self._consumer.step_count is not None:
+            return float(self._consumer.step_count * self.batch_size)
+        passes = self.options.num_epochs
+        if not (split_example_count and passes):
+            return None
+        return float(self._consumer.epoch_count * passes * split_example_count)
+
     def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`.
 

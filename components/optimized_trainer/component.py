@@ -123,8 +123,8 @@ class OptimizedTrainer(base_component.BaseComponent):
             eval_args: splits and steps to evaluate; by default the split `eval`.
             custom_config: passed on to `run_fn`.
             run_label: a new label trains anew though nothing has changed.
-            config: the settings are in its sections `training`, `compilation`, `distribution`
-                and `monitoring`.
+            config: the settings are in its sections `training`, `compilation`, `schedule`,
+                `distribution` and `monitoring`.
 
         Raises:
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
@@ -150,7 +150,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 custom_config=trainer_args.custom_config_property(custom_config),
                 config=PerfConfig.of(config).to_json(
-                    "training", "compilation", "distribution", "monitoring"
+                    "training", "compilation", "schedule", "distribution", "monitoring"
                 ),
                 model=tfx_types.Channel(type=standard_artifacts.Model),
                 model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),

@@ -13,14 +13,17 @@ from tfx_perf.training.trials.choice import PlanChoice
 _LOGGER = logging.getLogger(__name__)
 
 
-def find(items: Sequence[artifact.Artifact], key: Mapping[str, str]) -> PlanChoice | None:
-    """Returns the choice of the newest run with the same key, if it is settled; else None.
+def find(
+    items: Sequence[artifact.Artifact], key: Mapping[str, str], *, planned_runs: int
+) -> PlanChoice | None:
+    """Returns the choice of the newest run with the same key, if it is final; else None.
 
     Why the others are not used is logged.
 
     Args:
         items: `PerfMetrics` artifacts; what is no readable record is skipped with a warning.
         key: of the choice that is wanted.
+        planned_runs: trainings that it is for.
     """
     for uri, found in artifacts.newest_first(
         items, record.TrainingRecord, file_name=record.FILE_NAME
@@ -30,9 +33,9 @@ def find(items: Sequence[artifact.Artifact], key: Mapping[str, str]) -> PlanChoi
             _LOGGER.info(
                 "The plan in %s is not used again: %s.", uri, fingerprint.describe(changes)
             )
-        elif not found.is_settled:
+        elif not found.is_final(planned_runs=planned_runs):
             # Older ones with this key would not do: that run would have used them.
-            _LOGGER.info("The plan in %s is not used again: it is not settled.", uri)
+            _LOGGER.info("The plan in %s is not used again: trials may find a better.", uri)
             return None
         else:
             _LOGGER.info("The plan in %s is used again.", uri)

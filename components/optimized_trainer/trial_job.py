@@ -15,6 +15,7 @@ from tfx_perf.training import precision
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
+from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choosing, doubling
@@ -25,9 +26,9 @@ CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
 # Trials are ended after so many budgets and seconds. They keep to the budget but for the call
 # that they are in, which may compile, or hang.
 _LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
-# The gain to hope for from oneDNN, and the processes that must start to have it: two in turns
-# (which share the cores), that of the trials once more, and the one that trains.
-_HOPED_SHARE, _STARTS = 0.2, 4
+# The processes that must start to have oneDNN: two in turns (which share the cores), that of the
+# trials once more, and the one that trains.
+_STARTS = 4
 
 
 def limit_seconds(budget_seconds: float) -> float:
@@ -35,14 +36,15 @@ def limit_seconds(budget_seconds: float) -> float:
     return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
 
 
-def is_long(fit_seconds: float, *, start_seconds: float) -> bool:
+def is_long(training_seconds: float, *, start_seconds: float) -> bool:
     """Returns whether trying oneDNN before anything else pays, if it gains what is usual.
 
     Args:
-        fit_seconds: how long plain `fit` will take.
+        training_seconds: how long plain `fit` will take in all planned runs.
         start_seconds: how long it took this process to come to the point where it can tell.
     """
-    return _HOPED_SHARE * fit_seconds > _STARTS * start_seconds
+    saving_seconds = OneDnn().hoped_saving_seconds(training_seconds)
+    return saving_seconds > _STARTS * start_seconds
 
 
 def write_choice(
@@ -78,6 +80,7 @@ def write_choice(
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
     settings = settings.model_copy(update={"training": training})
     artifacts = asked.input_dict
+    planned_runs = settings.schedule.run_count(runs_before=asked.runs_before)
     run_fn = trainer_args.load_run_fn(properties)
     found_before = [TrialRecord.model_validate(trial) for trial in known]
 
@@ -107,10 +110,10 @@ def write_choice(
 
         def stop_when(step_seconds: float) -> bool:
             nonlocal is_put_off
-            fit_seconds = step_seconds * (loop.total_length or 0)
+            training_seconds = planned_runs * step_seconds * (loop.total_length or 0)
             is_put_off = (
                 may_put_off
-                and is_long(fit_seconds, start_seconds=time.time() - started)
+                and is_long(training_seconds, start_seconds=time.time() - started)
                 # Two processes, and this one ends.
                 and meters.has_memory_for_as_much_again()
             )
@@ -124,6 +127,7 @@ def write_choice(
             watch=lambda progress: progress.replace(pathlib.Path(folder, PROGRESS_FILE)),
             known=found_before,
             stop_when=stop_when,
+            runs_before=asked.runs_before,
         )
         if is_put_off:
             return None

@@ -68,6 +68,11 @@ class TrainingJob(records.Record):
         return PerfConfig.from_json(self.exec_properties["config"])
 
     @property
+    def runs_before(self) -> int:
+        """The trainings before it whose figures are known."""
+        return len(self.input_dict.get("previous_metrics") or ())
+
+    @property
     def precision(self) -> str | None:
         """The dtype policy to build the model under; None: the user's own."""
         return precision.fixed(self.settings.training.precision) or self.plan.precision

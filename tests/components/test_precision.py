@@ -60,10 +60,12 @@ class Slow(keras.layers.Layer):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
-def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line):
+def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
     trainer.run(
         module={"line": line, "beginning": SLOW, "layer": "Slow()"},
         precision="auto",
+        planned_runs=10**6,
         trial_budget_seconds=60,
         steps_per_call=(5,),
         loss_tolerance=0.1,

@@ -53,10 +53,12 @@ WAITS = training_cases.FIT.replace("train,", "train.map(wait),", 1)
 
 
 @pytest.mark.slow
-def test_a_crash_costs_only_the_plans_that_crash(tmp_path):
+def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")  # which would be tried first
     trainer = training_cases.Trainer(tmp_path)
     trainer.run(
         module={"beginning": ABORTS_UNDER_XLA, "layer": "Fragile()"},
+        planned_runs=10**6,
         trial_budget_seconds=60,
         steps_per_call=(10,),
     )
@@ -106,7 +108,11 @@ def run(tmp_path, monkeypatch):
             eval_args=tfx.proto.EvalArgs(num_steps=2),
             previous_metrics=metrics.outputs["previous_metrics"],
             run_label=label,
-            config={"training": {"trial_budget_seconds": 60}, "compilation": {"enabled": False}},
+            config={
+                "training": {"trial_budget_seconds": 60},
+                "compilation": {"enabled": False},
+                "schedule": {"planned_runs": 10**6},
+            },
         )
         tfx.orchestration.LocalDagRunner().run(
             tfx.dsl.Pipeline(
@@ -218,26 +224,34 @@ class TestPrevious:
 
     def test_the_newest_with_the_same_key_is_used(self, made):
         items = [made("a"), made("b"), made("c", key={"code": "0", "host": "2"})]
-        found = previous.find(items, self.KEY)
+        found = previous.find(items, self.KEY, planned_runs=2)
         assert (found.plan_reason, found.reused_from) == ("b", items[1].uri)
         assert found.trial_time_seconds == 0.0
 
     def test_it_goes_on_naming_the_run_that_measured(self, made):
-        assert previous.find([made("a", reused_from="/first")], self.KEY).reused_from == "/first"
+        found = previous.find([made("a", reused_from="/first")], self.KEY, planned_runs=2)
+        assert found.reused_from == "/first"
 
     def test_what_differs_is_logged(self, made, caplog):
         caplog.set_level(logging.INFO)
         item = made("a", key={"code": "0", "host": "2"})
-        assert previous.find([item], self.KEY) is None
+        assert previous.find([item], self.KEY, planned_runs=2) is None
         assert f"The plan in {item.uri} is not used again: code was 0, is 1." in caplog.text
 
     def test_trials_that_did_not_come_to_an_end_are_repeated(self, made, caplog):
         caplog.set_level(logging.INFO)
-        assert previous.find([made("a"), made("b", is_settled=False)], self.KEY) is None
-        assert "is not settled" in caplog.text
+        items = [made("a"), made("b", is_settled=False)]
+        assert previous.find(items, self.KEY, planned_runs=2) is None
+        assert "trials may find a better" in caplog.text
+
+    @pytest.mark.parametrize(("planned_runs", "is_used"), [(4, True), (5, False), (6, False)])
+    def test_more_runs_may_be_worth_more_trials(self, made, planned_runs, is_used):
+        items = [made("a", enough_runs=5)]
+        found = previous.find(items, self.KEY, planned_runs=planned_runs)
+        assert (found is not None) == is_used
 
     def test_missing_records_are_skipped(self, made, caplog):
         items = [made("a"), made("b")]
         (pathlib.Path(items[1].uri) / "metrics.json").unlink()
-        assert previous.find(items, self.KEY).plan_reason == "a"
+        assert previous.find(items, self.KEY, planned_runs=2).plan_reason == "a"
         assert "plan is skipped" in caplog.text

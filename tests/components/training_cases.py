@@ -101,14 +101,19 @@ class Trainer:
         compilation=None,
         distribution=None,
         monitoring=None,
+        planned_runs=300,
         **training,
     ):
-        """Returns what `Do` gets; what is not named is of the settings' section `training`."""
+        """Returns what `Do` gets; what is not named is of the settings' section `training`.
+
+        By default there are runs enough for trials of several steps a call.
+        """
         settings = {
             "training": {"trial_budget_seconds": 15, **training},
             "compilation": compilation or {},
             "distribution": distribution or {},
             "monitoring": monitoring or {},
+            "schedule": {"planned_runs": planned_runs},
         }
         return (
             {"examples": [self.examples], "schema": [self.schema], **(inputs or {})},

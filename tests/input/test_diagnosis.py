@@ -39,6 +39,9 @@ class Training:
         source = self.source
         return factory(list(source.file_patterns), source.options, source.schema).map(wait)
 
+    def trained_example_count(self, split_example_count):
+        return None
+
     def repeated_batch(self):
         return self.source.default().take(1).cache().repeat()
 

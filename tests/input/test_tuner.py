@@ -86,7 +86,7 @@ def short_blocks(monkeypatch):
 @pytest.fixture
 def brief_diagnosis(monkeypatch):
     """One round and no stages, where the diagnosis is not what is asked for."""
-    monkeypatch.setattr(tuner, "_DIAGNOSED", 0.0)
+    monkeypatch.setattr(search, "BEGUN", 0.0)
 
 
 def tune(source, *candidates, **settings):
@@ -227,8 +227,9 @@ class Training:
     batch_size = 32
     unused_features = frozenset()
 
-    def __init__(self, source, *, step_seconds, wait_seconds=0.0):
+    def __init__(self, source, *, step_seconds, wait_seconds=0.0, example_count=None):
         self._source = source
+        self._example_count = example_count
         self._step_seconds = step_seconds
         self._wait_seconds = wait_seconds
         self._repeated = source.default().take(1).cache().repeat()
@@ -236,6 +237,9 @@ class Training:
     def dataset(self, factory):
         source = self._source
         return factory(list(source.file_patterns), source.options, source.schema)
+
+    def trained_example_count(self, split_example_count):
+        return self._example_count
 
     def repeated_batch(self):
         return self._repeated
@@ -251,11 +255,55 @@ class Training:
         return train
 
 
-def tune_with(source, training, **settings):
+def tune_with(source, training, *candidates, planned_runs=1, **settings):
     settings = {"time_budget_seconds": 120, **settings}  # it ends by itself long before
     return tuner.tune(
-        source, settings=InputSettings(**settings), train=training, candidates=[Columns()]
+        source,
+        settings=InputSettings(**settings),
+        train=training,
+        candidates=candidates or [Columns()],
+        planned_runs=planned_runs,
     )
+
+
+def test_no_search_that_costs_more_than_it_can_bring(make_source):
+    source = slowed(make_source(batch_size=32), 0.005)
+    few = Training(source, step_seconds=0.0, example_count=32)
+    record = tune_with(source, few)
+    assert record.chosen == "default"
+    assert [outcome.name for outcome in record.outcomes] == ["default"]
+    assert record.diagnosis.headroom_ratio.low > 2
+    assert record.diagnosis.stages == ()
+    assert "too little for a search of about" in record.reason
+    assert "schedule.planned_runs" in record.remark
+
+
+@pytest.mark.slow
+def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
+    source = slowed(make_source(batch_size=32), 0.005)
+    few = Training(source, step_seconds=0.0, example_count=32)
+    assert tune_with(source, few, planned_runs=1_000_000).chosen == "columns"
+
+
+def test_what_leaves_nothing_to_gain_ends_the_search(make_source):
+    source = slowed(make_source(batch_size=32), 0.005)
+    train = Training(source, step_seconds=0.0, example_count=1e6)
+    record = tune_with(source, train, Columns(), Twin())
+    assert record.chosen == "columns"
+    assert record.final.rounds == measure.MIN_ROUNDS
+    assert record.outcome("twin").status == "dropped"
+    assert record.outcome("twin").reason.startswith("not examined")
+    assert record.outcome("columns").ratio.low > 2
+
+
+@pytest.mark.slow
+def test_a_first_candidate_that_loses_is_not_the_end(make_source):
+    source = slowed(make_source(batch_size=32), 0.02)
+    train = Training(source, step_seconds=0.0, example_count=1e6)
+    record = tune_with(source, train, Twin(), Columns())
+    assert record.chosen.startswith("columns")
+    assert record.outcome("twin").status == "measured"
+    assert record.final.rounds > measure.MIN_ROUNDS
 
 
 @pytest.mark.slow

@@ -132,6 +132,7 @@ def run(tmp_path, monkeypatch):
                 "input": {"time_budget_seconds": 20},
                 "training": {"trial_budget_seconds": 30},
                 "compilation": {"enabled": False},
+                "schedule": {"planned_runs": 10**6},
             },
         }
         plans, metrics = latest_plans(transformed), latest_metrics(transformed)

@@ -23,9 +23,15 @@ pytestmark = pytest.mark.one_case
 FIVE = TrainingPlan(steps_per_call=5)
 
 
-def settings_with(*, xla=False, **training):
+def settings_with(*, xla=False, planned_runs=10**6, **training):
     training = {"trial_budget_seconds": 20, "steps_per_call": [10], **training}
-    return PerfConfig.from_dict({"training": training, "compilation": {"enabled": xla}})
+    return PerfConfig.from_dict(
+        {
+            "training": training,
+            "compilation": {"enabled": xla},
+            "schedule": {"planned_runs": planned_runs},
+        }
+    )
 
 
 def small(keras, *, model=None, batch_size=8, steps=40):
@@ -241,3 +247,16 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
     )
     assert trials._may_pay([plain, faster], spent_seconds) is goes_on
+
+
+def test_trials_that_cost_more_than_they_save_are_left_out(keras):
+    call = small(keras)
+    found = choosing.by_trials(call, Loop(call), settings=settings_with(xla=True, planned_runs=1))
+    assert found.plan.is_plain_fit
+    assert {trial.status for trial in found.trials} == {"reference", "untried"}
+    assert found.plan_reason == "the training is too short for trials of what may be faster"
+    assert found.is_settled
+    assert found.enough_runs > 1
+    enough = settings_with(xla=True, planned_runs=2 * found.enough_runs)
+    again = choosing.by_trials(call, Loop(call), settings=enough)
+    assert any(trial.status in {"chosen", "slower"} for trial in again.trials)

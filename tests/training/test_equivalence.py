@@ -197,7 +197,10 @@ def test_an_own_train_step_without_a_loss_gets_a_plan(keras, monkeypatch, same_p
     model, data = without_loss(keras)
     call = captured(model, data.repeat(), steps_per_epoch=200, epochs=1)
     settings = PerfConfig.from_dict(
-        {"training": {"trial_budget_seconds": 60, "steps_per_call": [10]}}
+        {
+            "training": {"trial_budget_seconds": 60, "steps_per_call": [10]},
+            "schedule": {"planned_runs": 10**6},
+        }
     )
     found = choosing.by_trials(call, Loop(call), settings=settings)
     trial = next(trial for trial in found.trials if trial.plan == TrainingPlan(steps_per_call=10))

@@ -50,7 +50,11 @@ def choose(same_plans, monkeypatch):
     def run(call, other):
         training = {"trial_budget_seconds": 60, "steps_per_call": [5], "precision": "auto"}
         settings = PerfConfig.from_dict(
-            {"training": training, "compilation": {"enabled": False}}
+            {
+                "training": training,
+                "compilation": {"enabled": False},
+                "schedule": {"planned_runs": 10**6},
+            }
         )
         return choosing.by_trials(call, Loop(call), settings=settings, others={NARROW: other})
 

@@ -33,6 +33,7 @@ def session_with(*, budget=60.0, xla=False, **training):
             {
                 "training": {"trial_budget_seconds": budget, **training},
                 "compilation": {"enabled": xla},
+                "schedule": {"planned_runs": 10**6},
             }
         )
     )

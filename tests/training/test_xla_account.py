@@ -98,7 +98,10 @@ def test_keras_own_compiled_step_is_read_too(keras):
 
 @pytest.mark.slow
 def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
-    settings = {"training": {"trial_budget_seconds": 30, "steps_per_call": [2]}}
+    settings = {
+        "training": {"trial_budget_seconds": 30, "steps_per_call": [2]},
+        "schedule": {"planned_runs": 10**6},
+    }
     session = TrainingSession(PerfConfig.from_dict(settings))
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
     (tried,) = [trial for trial in session.record.trials if trial.plan.xla]

@@ -32,7 +32,9 @@ def main(package: str) -> None:
     assert timer.step_count == 20
     assert_same(Snapshot(model), trained)
     assert_same_history(history, expected)
-    settings = PerfConfig.from_dict({"training": {"trial_budget_seconds": 60}})
+    settings = PerfConfig.from_dict(
+        {"training": {"trial_budget_seconds": 60}, "schedule": {"planned_runs": 10**6}}
+    )
     session = TrainingSession(settings)
     session.fit(captured(model, case.data().repeat(), steps_per_epoch=50, epochs=1))
     assert session.record.train_step_count == 50

@@ -24,6 +24,13 @@ class TrainStep(Protocol):
     def unused_features(self) -> frozenset[str]:
         """Features that the factory yields and the model does not read."""
 
+    def trained_example_count(self, split_example_count: int | None) -> float | None:
+        """Returns how many examples the user's training reads; None if that is not known.
+
+        Args:
+            split_example_count: examples in the split; None if that is not known.
+        """
+
     def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
         """Returns the endless dataset that `fit` would get if the user's code used `factory`."""
 

@@ -19,14 +19,18 @@ from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.input.proof import file_state
 from tfx_perf.input.search import choice as choice_lib
 from tfx_perf.input.search import copy_trial
+from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import search as search_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
 from tfx_perf.input.timing import page_cache
 from tfx_perf.settings.input import InputSettings
 
-# When the phases before and after the search end, as shares of the time budget.
-_DIAGNOSED, _COLD, _COPIED = 0.32, 1.06, 1.1
+# When the phases after the search end, as shares of the time budget.
+_COLD, _COPIED = 1.06, 1.1
 _MAX_COLD_SECONDS = 3.0
+# Of what there is to gain: what a search may cost, and each figure that is for people alone.
+_SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
+_AMPLE = 1.5  # times what the shortest search takes, which every search may
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -38,15 +42,18 @@ def tune(
     train: train_step_lib.TrainStep | None = None,
     candidates: Sequence[candidate_lib.Candidate] | None = None,
     example_count: int | None = None,
+    planned_runs: int = 1,
 ) -> record_lib.TuningRecord:
     """Compares the candidates with TFXIO's default and returns the choice.
 
-    First it is found out whether the input is what holds training up; if not, the default
-    stays. Then the candidates are examined (same element spec, same examples, no worse shuffle,
-    within the memory budget), compared with nothing else running, and the best is tried with
-    one wrapper after the other around it. The best of all must at last beat the default on
-    fresh samples, on the user's train step if that is known: unless the lower end of the ratio's
-    interval is above 1 + margin, the default stays.
+    First it is found out whether the input is what holds training up; if not, or if a search
+    would take longer than a faster input can save, the default stays. Then the candidates are
+    examined (same element spec, same examples, no worse shuffle, within the memory budget). The
+    first is compared with the default on the user's train step at once, and chosen if it leaves
+    nothing to gain that is worth looking for. Else all are compared with nothing else running,
+    and the best is tried with one wrapper after the other around it. It must at last beat the
+    default on fresh samples, on the user's train step if that is known: unless the lower end of
+    the ratio's interval is above 1 + margin, the default stays.
 
     Args:
         source: the data, with the options of the user's own code; `num_epochs` and `shuffle` are
@@ -55,6 +62,7 @@ def tune(
         train: the user's train step; None to measure the pipelines alone.
         candidates: what to compare with the default; None for all there are.
         example_count: examples in the split, if known, for where it is too large to be read.
+        planned_runs: trainings that the choice is for.
 
     Raises:
         UserError: the default itself cannot be read, or there are no examples.
@@ -66,20 +74,38 @@ def tune(
     reference = search.reference
     count = reference.digest.count if reference.complete else example_count
     activity.say("finding out what holds training up")
-    diagnosis = diagnose.diagnose(endless, train=train, seconds=budget.left(_DIAGNOSED))
-    if diagnosis.is_fed:
-        found = choice_lib.Choice(record_lib.DEFAULT, diagnosis.verdict)
+    gain = _gain(train, split_example_count=count, planned_runs=planned_runs)
+    diagnosis = diagnose.diagnose(
+        endless,
+        train=train,
+        seconds=budget.left(search_lib.BEGUN),
+        details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
+    )
+    possible_seconds = gain.possible_seconds(diagnosis)
+    least_seconds = search.least_seconds(diagnosis, example_count=count)
+    if diagnosis.is_fed or possible_seconds < least_seconds:
+        reason = (
+            diagnosis.verdict
+            if diagnosis.is_fed
+            else gain.too_little(diagnosis, search_seconds=least_seconds)
+        )
+        found = choice_lib.Choice(record_lib.DEFAULT, reason)
         search.outcomes[record_lib.DEFAULT] = search.outcomes[record_lib.DEFAULT].model_copy(
             update={"examples_per_second": diagnosis.pipeline_examples_per_second}
         )
     else:
+        worth_seconds = max(_AMPLE * least_seconds, _SEARCH_SHARE * possible_seconds)
+        budget.limit(worth_seconds, reached=search_lib.BEGUN)
         found = search.run(
-            _all_candidates(search) if candidates is None else candidates, diagnosis=diagnosis
+            _all_candidates(search) if candidates is None else candidates,
+            diagnosis=diagnosis,
+            gain=gain,
         )
     search.release()
+    figure_seconds = min(_MAX_COLD_SECONDS, _FIGURE_SHARE * possible_seconds)
     activity.say("reading from a cold page cache")
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
-        seconds = min(_MAX_COLD_SECONDS, budget.left(_COLD) / 2)
+        seconds = min(figure_seconds, budget.left(_COLD) / 2)
         _measure_cold(search, name, endless, seconds=seconds, example_count=count)
     return record_lib.TuningRecord(
         chosen=found.name,
@@ -103,6 +129,13 @@ def tune(
         copy_trial=_try_copy(search, found.name, endless, seconds=budget.left(_COPIED)),
         tuning_time_seconds=budget.elapsed_seconds,
     )
+
+
+def _gain(
+    train: train_step_lib.TrainStep | None, *, split_example_count: int | None, planned_runs: int
+) -> gain_lib.Gain:
+    count = train.trained_example_count(split_example_count) if train else None
+    return gain_lib.Gain(math.inf if count is None else planned_runs * count)
 
 
 def _all_candidates(search: search_lib.Search) -> list[candidate_lib.Candidate]:

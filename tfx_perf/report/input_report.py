@@ -106,8 +106,9 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
     else:
         report.add_text(
             "Where the default's time goes",
-            note="Not measured: the time budget left too little for one round of it. A larger "
-            "input.time_budget_seconds makes room.",
+            note="Not measured: one round of it takes longer than a faster input is worth here, "
+            "or than the time budget left. A larger input.time_budget_seconds, or more "
+            "schedule.planned_runs, make room.",
         )
     if diagnosis.autotune:
         report.add_table(

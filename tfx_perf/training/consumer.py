@@ -50,6 +50,8 @@ class TrainConsumer:
 
     Attributes:
         batch_size: examples in a batch of the user's training, over all replicas.
+        step_count: steps of the user's `fit`, None if that is not known.
+        epoch_count: how often it goes through its data.
     """
 
     def __init__(self, call: FitCall) -> None:
@@ -72,6 +74,8 @@ class TrainConsumer:
         self._batch = batches.first_batch(data)
         self.batch_size = batches.batch_size_of(self._batch)
         self._loop = Loop(call)
+        self.step_count = self._loop.total_length
+        self.epoch_count = call.arguments["epochs"] - call.arguments["initial_epoch"]
         self._is_taken_over = eligibility.obstacle(call, self._loop) is None
         if self._is_taken_over:
             self._loop.prepare()

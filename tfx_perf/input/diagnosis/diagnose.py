@@ -1,7 +1,8 @@
 """Measures what a `Diagnosis` says."""
 
+import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tfx_perf import statistics
 from tfx_perf.input import source as source_lib
@@ -23,6 +24,7 @@ def diagnose(
     *,
     train: train_step_lib.TrainStep | None,
     seconds: float,
+    details_worth: Callable[[diagnosis_lib.Diagnosis], float] = lambda rates: math.inf,
 ) -> diagnosis_lib.Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
@@ -34,6 +36,7 @@ def diagnose(
         train: the training step; None if there is no training code, and then only the
             pipeline is measured.
         seconds: wall time of it all.
+        details_worth: given the rates, returns what autotune and the stages may take of it.
     """
     deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
@@ -54,11 +57,14 @@ def diagnose(
         batch_size=batch_size,
         deadline_seconds=deadline - (1 - _RATES_SHARE) * seconds,
         decided=lambda samples: train is None or judge(samples).bound != "unknown",
+        min_rounds=1 if train else measure.MIN_ROUNDS,  # of which `judge` takes fewer if it may
     )
     diagnosis = judge(samples)
-    if time.monotonic() > deadline:
+    deadline = min(deadline, time.monotonic() + details_worth(diagnosis))
+    left_seconds = deadline - time.monotonic()
+    if left_seconds <= 0:
         return diagnosis
-    view_seconds = min(_VIEW_SECONDS, _VIEW_SHARE * seconds)
+    view_seconds = min(_VIEW_SECONDS, _VIEW_SHARE * left_seconds)
     nodes = autotune_view.read(dataset, seconds=view_seconds)
     left_seconds = deadline - time.monotonic()
     return diagnosis.model_copy(

@@ -58,6 +58,13 @@ def is_decided(samples: measure.Samples) -> bool:
     )
 
 
+def is_beyond_doubt(samples: measure.Samples) -> bool:
+    """Whether the fastest is so much faster than the default that one round tells."""
+    default = measure.rates(samples[record_lib.DEFAULT])
+    ratios = [statistics.ratio_interval(measure.rates(own), default) for own in samples.values()]
+    return max(ratio.low for ratio in ratios) > measure.BEYOND_DOUBT
+
+
 def best_of(
     outcomes: Iterable[record_lib.CandidateOutcome], *, margin: float
 ) -> record_lib.CandidateOutcome | None:
@@ -133,6 +140,11 @@ def too_few_rounds(rounds: int) -> str:
         f"The time budget allowed {rounds} of the {measure.MIN_ROUNDS} rounds that a "
         "comparison needs, so the default stays."
     )
+
+
+def leaves_nothing(chosen: str) -> str:
+    """Returns why other candidates are not looked at once one is chosen."""
+    return f"not examined: more than {chosen} leaves to gain, looking would cost"
 
 
 def none_is_faster(margin: float) -> str:

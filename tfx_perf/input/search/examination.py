@@ -102,18 +102,18 @@ class Examination:
             self._limits.check(0)
             prepared = self._prepare_and_compare(candidate, shuffle)
         except candidate_lib.OverMemoryBudget as refusal:
-            return _dropped(candidate, str(refusal), needed_bytes=refusal.needed_bytes)
+            return dropped(candidate, str(refusal), needed_bytes=refusal.needed_bytes)
         except candidate_lib.NotApplicable as refusal:
-            return _dropped(candidate, str(refusal))
+            return dropped(candidate, str(refusal))
         except Exception as error:  # one broken candidate must not cost the search
             reason = self._damage.reason(error, seconds=self._limits.remaining_seconds)
-            return _dropped(candidate, reason)
+            return dropped(candidate, reason)
         shuffle = prepared.outcome.shuffle
         shortfall = self._equivalence(candidate).shortfall(
             shuffle, self.default.outcome.shuffle
         )
         if shortfall and not self._allow_weaker_shuffle:
-            return _dropped(candidate, shortfall, shuffle=shuffle)
+            return dropped(candidate, shortfall, shuffle=shuffle)
         return prepared
 
     def _equivalence(self, candidate: candidate_lib.Candidate) -> equivalence_lib.Equivalence:
@@ -198,13 +198,21 @@ def _check_spec(dataset: tf.data.Dataset, expected: Any) -> None:
         )
 
 
-def _dropped(
+def dropped(
     candidate: candidate_lib.Candidate,
     reason: str,
     *,
     shuffle: quality_lib.ShuffleQuality | None = None,
     needed_bytes: float | None = None,
 ) -> Prepared:
+    """Returns what is known of a candidate that is not measured.
+
+    Args:
+        candidate: that is left out.
+        reason: why.
+        shuffle: how well it shuffles, if that was measured.
+        needed_bytes: what it would need, if it was memory.
+    """
     return Prepared(
         record_lib.CandidateOutcome(
             name=candidate.name,

@@ -5,14 +5,14 @@ from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input.timing import measure
 
 _REPEATED = "repeated"
-_ROUNDS = 9
+ROUNDS = 9
 
 
 class FinalComparison(records.Record):
     """How the best candidate did against the default in the end.
 
-    The candidates were compared before with rounds that stop when decided, and the best of
-    several was picked: both flatter it. These samples are new, and their number does
+    Candidates are compared before with rounds that stop when decided, and the best of
+    several is picked: both flatter it. These samples are new, and their number does
     not depend on them.
 
     Attributes:
@@ -44,6 +44,7 @@ def compare(
     repeated: measure.TimedDataset | None,
     batch_size: int,
     deadline_seconds: float,
+    rounds: int = ROUNDS,
 ) -> FinalComparison:
     """Measures the candidate against the default, in turns.
 
@@ -54,6 +55,7 @@ def compare(
         repeated: one batch from memory and the same consumer; None without a train step.
         batch_size: examples in a batch.
         deadline_seconds: value of `time.monotonic()` at which to stop.
+        rounds: samples of each, if there is time.
     """
     timed_datasets = {candidate_lib.DEFAULT: default, candidate: tuned}
     if repeated is not None:
@@ -62,7 +64,7 @@ def compare(
         timed_datasets,
         batch_size=batch_size,
         deadline_seconds=deadline_seconds,
-        max_rounds=_ROUNDS,
+        max_rounds=rounds,
     )
     rates = {name: measure.rates(taken) for name, taken in samples.items()}
     return FinalComparison(

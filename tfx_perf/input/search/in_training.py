@@ -36,6 +36,11 @@ class InTraining:
         self._train = train
         self._memory_budget_bytes = memory_budget_bytes
 
+    @property
+    def has_step(self) -> bool:
+        """Whether the user's train step is known."""
+        return self._train is not None
+
     def compare(
         self,
         candidate: candidate_lib.Candidate,
@@ -43,6 +48,7 @@ class InTraining:
         default: tf.data.Dataset,
         tuned: tf.data.Dataset,
         deadline_seconds: float,
+        rounds: int = final_lib.ROUNDS,
     ) -> final_lib.FinalComparison:
         """Compares a candidate with the default, on the train step if it is known.
 
@@ -51,6 +57,7 @@ class InTraining:
             default: TFXIO's dataset, for where there is no train step.
             tuned: likewise the candidate's.
             deadline_seconds: value of `time.monotonic()` at which to come to an end.
+            rounds: samples of each, if there is time.
         """
         train, repeated = self._train, None
         consumer = measure.take_only
@@ -66,6 +73,7 @@ class InTraining:
             repeated=repeated,
             batch_size=train.batch_size if train else self._source.options.batch_size,
             deadline_seconds=deadline_seconds,
+            rounds=rounds,
         )
 
     def gains_by_autotune(

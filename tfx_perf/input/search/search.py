@@ -3,6 +3,7 @@
 import dataclasses
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import tensorflow as tf
 
@@ -18,12 +19,16 @@ from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.input.proof import shuffle_quality as quality_lib
 from tfx_perf.input.search import choice, in_training
 from tfx_perf.input.search import examination as examination_lib
+from tfx_perf.input.search import final as final_lib
+from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
 from tfx_perf.input.timing import measure, page_cache
 from tfx_perf.settings.input import InputSettings
 
 # When the phases end, as shares of the time budget.
+BEGUN = 0.32
 _REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.75, 1.0
+_ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
 _PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
 _LATEST = 0.7  # share of the budget up to which one may be prepared if there is no other
 _AMPLE = 3.0  # times the speed of the train step, from which on an input need not be refined
@@ -87,20 +92,51 @@ class Search:
         self._sample_seconds = 0.0  # what a sample has taken last
         self.rounds = 0
 
+    def least_seconds(
+        self, diagnosis: diagnosis_lib.Diagnosis, *, example_count: int | None
+    ) -> float:
+        """Returns how long a search takes that ends with its first candidate.
+
+        Args:
+            diagnosis: of the default.
+            example_count: examples in the split, which that candidate reads; None if not known.
+        """
+        # One turn alone and some in training, each with new iterators.
+        default_turns = 1 + measure.MIN_ROUNDS
+        filling_seconds = self._examination.default.outcome.preparation_seconds or 0.0
+        turns = 2 + 3 * measure.MIN_ROUNDS
+        reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
+        return (
+            default_turns * filling_seconds + turns * measure.turn_seconds() + reading_seconds
+        )
+
     def run(
         self,
         candidates: Sequence[candidate_lib.Candidate],
         *,
         diagnosis: diagnosis_lib.Diagnosis,
+        gain: gain_lib.Gain,
     ) -> choice.Choice:
         """Searches among the candidates and what can be wrapped around the best of them.
 
+        The first is tried in training at once. If it is faster there, and leaves less to gain
+        than it takes to look at another one, it is chosen.
+
         Args:
-            candidates: what to compare with the default.
+            candidates: what to compare with the default; what wins most often comes first.
             diagnosis: of the default; says what is fast enough, and whether the training code
                 adds stages that take time.
+            gain: what a faster input brings.
         """
-        for candidate in candidates:
+        first, *others = candidates
+        found = self._tried_at_once(first, gain)
+        if found:
+            for candidate in others:
+                self.outcomes[candidate.name] = examination_lib.dropped(
+                    candidate, choice.leaves_nothing(found.name)
+                ).outcome
+            return found
+        for candidate in others:
             self._examine(candidate, deadline_seconds=self._preparation_deadline())
         self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
         examined = [self.outcomes[candidate.name] for candidate in candidates]
@@ -112,6 +148,35 @@ class Search:
         if found.name == record_lib.DEFAULT and without:
             return dataclasses.replace(found, reason=f"{found.reason} {without}")
         return found
+
+    def _tried_at_once(
+        self, candidate: candidate_lib.Candidate, gain: gain_lib.Gain
+    ) -> choice.Choice | None:
+        """Returns the candidate as the choice, None if others have to be looked at."""
+        began = time.monotonic()
+        name = candidate.name
+        is_prepared = self._examine(candidate, deadline_seconds=self._preparation_deadline())
+        if not (is_prepared and self._in_training.has_step):
+            return None
+        self._measure([name], share=_MEASURED, decided=choice.is_beyond_doubt, min_rounds=1)
+        final = self._compare(name, rounds=measure.MIN_ROUNDS)
+        found = choice.verdict(final, margin=self._settings.margin)
+        is_enough = (
+            final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
+        ) or gain.left_seconds(final) < time.monotonic() - began
+        return found if is_enough and found.name == name else None
+
+    def _compare(self, name: str, **limits: Any) -> final_lib.FinalComparison:
+        """Compares a prepared candidate with the default, in training if that is known."""
+        activity.say(f"comparing {name} with the default in training")
+        candidate, tuned = self._prepared[name]
+        return self._in_training.compare(
+            candidate,
+            default=self._examination.default.dataset,
+            tuned=tuned,
+            deadline_seconds=self._budget.until(_COMPARED),
+            **limits,
+        )
 
     def _compared(self, diagnosis: diagnosis_lib.Diagnosis) -> choice.Choice:
         """Returns the choice among the candidates that have been measured."""
@@ -125,15 +190,7 @@ class Search:
             name = self._refine(name)
         if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)
-        candidate, tuned = self._prepared[name]
-        activity.say(f"comparing {name} with the default for the last time")
-        final = self._in_training.compare(
-            candidate,
-            default=self._examination.default.dataset,
-            tuned=tuned,
-            deadline_seconds=self._budget.until(_COMPARED),
-        )
-        return choice.verdict(final, margin=self._settings.margin)
+        return choice.verdict(self._compare(name), margin=self._settings.margin)
 
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""
@@ -164,7 +221,12 @@ class Search:
         return found.dataset is not None
 
     def _measure(
-        self, names: Sequence[str], *, share: float, decided: measure.Decided = measure.never
+        self,
+        names: Sequence[str],
+        *,
+        share: float,
+        decided: measure.Decided = measure.never,
+        min_rounds: int = measure.MIN_ROUNDS,
     ) -> measure.Samples:
         """Measures the default and the named candidates, and fills in their outcomes."""
         activity.say(f"measuring {', '.join([record_lib.DEFAULT, *names])} in turns")
@@ -178,6 +240,7 @@ class Search:
             batch_size=self._source.options.batch_size,
             deadline_seconds=self._budget.until(share),
             decided=decided,
+            min_rounds=min_rounds,
         )
         rounds = len(samples[record_lib.DEFAULT])
         self._sample_seconds = (time.monotonic() - began) / (rounds * len(timed_datasets))

@@ -7,17 +7,32 @@ class TimeBudget:
     """Starts when it is made; phases of the search end at shares of it.
 
     What one phase leaves over, the next may use.
+
+    Attributes:
+        seconds: of the whole, as the shares count them.
     """
 
     def __init__(self, seconds: float) -> None:
         """Starts a budget of `seconds`."""
         self.seconds = seconds
-        self._started = time.monotonic()
+        self._began = self._started = time.monotonic()
+
+    def limit(self, seconds: float, *, reached: float) -> None:
+        """Has what is left take no more than some seconds from now.
+
+        Args:
+            seconds: no longer than this, if it is less than what is left.
+            reached: the share of the budget at which the phases have arrived.
+        """
+        now = time.monotonic()
+        if now + seconds < self.until(1.0):
+            self.seconds = seconds / (1 - reached)
+            self._started = now - reached * self.seconds
 
     @property
     def elapsed_seconds(self) -> float:
         """Time since the start."""
-        return time.monotonic() - self._started
+        return time.monotonic() - self._began
 
     def until(self, share: float) -> float:
         """Returns the value of `time.monotonic()` when this share of the budget is used up."""

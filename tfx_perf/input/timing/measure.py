@@ -78,6 +78,7 @@ def measure(
     batch_size: int,
     deadline_seconds: float,
     decided: Decided = never,
+    min_rounds: int = MIN_ROUNDS,
     max_rounds: int = _MAX_ROUNDS,
     turn_share: float = 1.0,
 ) -> Samples:
@@ -94,7 +95,9 @@ def measure(
         deadline_seconds: value of `time.monotonic()` after which no further round starts,
             though the first always runs.
         decided: whether more rounds would not change the choice; asked after each from the
-            `MIN_ROUNDS`th on.
+            `min_rounds`th on.
+        min_rounds: samples of each at the least, if there is time. Fewer than `MIN_ROUNDS` are
+            for what is `BEYOND_DOUBT`.
         max_rounds: samples of each at the most.
         turn_share: length of warm-up and block over the usual one; what is shorter is noisier.
     """
@@ -107,7 +110,7 @@ def measure(
         for name in list(timed_datasets)[:: -1 if index % 2 else 1]:
             samples[name].append(_sample(timed_datasets[name], batch_size, turn_share))
         longest_round = max(longest_round, time.monotonic() - started)
-        if index + 1 >= MIN_ROUNDS and decided(samples):
+        if index + 1 >= min_rounds and decided(samples):
             break
     return samples
 

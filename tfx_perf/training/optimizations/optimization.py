@@ -108,6 +108,16 @@ class Optimization:
         """
         return []
 
+    def hoped_saving_seconds(self, step_seconds: float) -> float:
+        """Returns what a step may become shorter by with it, as it usually does.
+
+        Trials go by it: what a training saves at most is what they may cost.
+
+        Args:
+            step_seconds: without it.
+        """
+        return 0.0
+
     def step_arguments(self, value: Any) -> dict[str, Any]:
         """Returns arguments of `steps.train_step`, by which a traced step is known.
 

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 from tfx_perf import records, statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
-Status = Literal["reference", "chosen", "slower", "different", "failed"]
+Status = Literal["reference", "chosen", "slower", "different", "failed", "untried"]
 
 
 class TrialRecord(records.Record):
@@ -15,7 +15,7 @@ class TrialRecord(records.Record):
         plan: the plan.
         status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
             did not reach plain fit's state or, in another precision, its loss; `failed` raised,
-            crashed or ran out of time.
+            crashed or ran out of time; `untried` was not worth it.
         reason: one sentence.
         loss: mean training loss over the steps of the equivalence check; None if there is none.
         compile_time_seconds: tracing and compiling, XLA included; None if that failed.
@@ -74,6 +74,7 @@ class PlanChoice(records.Record):
         trials_failed: whether something went wrong with the trials as a whole; `plan_reason` says
             what.
         is_settled: whether trials with the same key would find the same: they came to an end.
+        enough_runs: for so many planned runs and more, trials would try more; None: for none.
         reused_from: the artifact of the run that had the trials, if it was another run.
     """
 
@@ -92,7 +93,17 @@ class PlanChoice(records.Record):
     key: dict[str, str] = {}
     trials_failed: bool = False
     is_settled: bool = False
+    enough_runs: int | None = None
     reused_from: str | None = None
+
+    def is_final(self, *, planned_runs: int) -> bool:
+        """Returns whether trials would find the same.
+
+        Args:
+            planned_runs: trainings that will use what is found.
+        """
+        is_open = self.enough_runs is not None and planned_runs >= self.enough_runs
+        return self.is_settled and not is_open
 
 
 def plain(reason: str, *, is_settled: bool = False) -> PlanChoice:

@@ -34,17 +34,19 @@ def by_trials(
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
+    runs_before: int = 0,
 ) -> PlanChoice:
     """Returns the plan that wins the trials, which run here.
 
     Args:
         call: the user's `fit`; its model is left as it was, but for the variables being there.
         loop: the loop that the plan will be used with.
-        settings: the sections `training` and `compilation`.
+        settings: the sections `training`, `compilation` and `schedule`.
         others: the same `fit` in other precisions, by policy.
         watch: see `Trials`.
         known: see `Trials`.
         stop_when: see `Trials`.
+        runs_before: see `Trials`.
     """
     began = time.perf_counter()
     if not settings.training.trial_budget_seconds:
@@ -59,7 +61,12 @@ def by_trials(
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
         choice = Trials(
-            tried, settings=settings, watch=watch, known=known, stop_when=stop_when
+            tried,
+            settings=settings,
+            watch=watch,
+            known=known,
+            stop_when=stop_when,
+            runs_before=runs_before,
         ).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)

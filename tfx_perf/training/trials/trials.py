@@ -25,10 +25,14 @@ from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import Precision, Variant
+from tfx_perf.training.trials.worth import Prospect, Worth
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
 # A small gain takes many blocks to tell from noise. They are worth it in a long training.
 _MOST_ROUNDS = 60
+# So few rounds do for a plan that is surely so much faster, in a training that is so short that
+# a round takes more than this share of it.
+_FEW_ROUNDS, _CLEARLY, _ROUND_SHARE = 3, 1.5, 0.05
 # The share of the remaining budget that the check of one plan may take.
 _CHECK_SHARE = 0.25
 
@@ -44,6 +48,7 @@ class Trials:
         watch: Callable[[TrialProgress], None] = lambda progress: None,
         known: Sequence[TrialRecord] = (),
         stop_when: Callable[[float], bool] = lambda step_seconds: False,
+        runs_before: int = 0,
     ) -> None:
         """Prepares trials.
 
@@ -51,12 +56,13 @@ class Trials:
             variants: the user's `fit`, not yet run, under None, and the same in other
                 precisions. `x` is a `tf.data.Dataset`, the variables of model and optimizer are
                 there, and the loop, which keeps what is compiled, is what will use the plan.
-            settings: the sections `training` and `compilation`.
+            settings: the sections `training`, `compilation` and `schedule`.
             watch: told before anything is tried that may end the process.
             known: records of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
             stop_when: asked when nothing but the reference has been run, with its seconds per
                 step, whether to leave it at that.
+            runs_before: see `ScheduleSettings.run_count`.
         """
         self._variants = variants
         call, loop = variants[None].call, variants[None].loop
@@ -65,7 +71,12 @@ class Trials:
         self._settings = settings
         self._reference = families.reference(call.model, loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
+        self._worth = Worth(
+            step_count=loop.total_length,
+            planned_runs=settings.schedule.run_count(runs_before=runs_before),
+        )
         self._finished = list(known)
+        self._enough_runs: int | None = None
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = self._deadline = 0.0
         self._ran_out_of_time = False
@@ -99,8 +110,13 @@ class Trials:
         first = equivalence.first_look()
         contenders = [first] if first else []
         if first and not self._stop_when(first.step_seconds):
-            contenders = [equivalence.reference(first)]
-            for plans in self._to_try(contenders[0]):
+            for plans in self._to_try(first):
+                prospect = self._prospect(plans[0], contenders)
+                if not prospect.is_worth_it:
+                    self._leave_out(plans, prospect)
+                    continue
+                if contenders[0] is first:
+                    contenders = [equivalence.reference(first)]
                 self._try(plans)
                 found = equivalence.check(plans[0])
                 if isinstance(found, TrialRecord):
@@ -131,6 +147,22 @@ class Trials:
             ]
         return to_try
 
+    def _prospect(self, plan: TrainingPlan, contenders: list[Contender]) -> Prospect:
+        best = min(contenders, key=lambda contender: contender.step_seconds)
+        return self._worth.prospect(
+            plan,
+            best=best.plan,
+            step_seconds=best.step_seconds,
+            compile_seconds=contenders[0].compile_seconds,
+        )
+
+    def _leave_out(self, plans: families.Family, prospect: Prospect) -> None:
+        self._finished += [
+            TrialRecord(plan=plan, status="untried", reason=str(prospect)) for plan in plans
+        ]
+        counts = filter(None, (self._enough_runs, prospect.runs_needed))
+        self._enough_runs = min(counts, default=None)
+
     def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
         return turn if plan.precision is None else in_own_thread(turn)
@@ -156,6 +188,7 @@ class Trials:
             spent_seconds = time.perf_counter() - began
             if round_index >= _MAX_ROUNDS and not self._may_pay(contenders, spent_seconds):
                 break
+            round_began = time.perf_counter()
             for contender, turn in zip(contenders, turns, strict=True):
                 self._try([contender.plan])
                 contender.blocks.append((yield turn))
@@ -164,7 +197,7 @@ class Trials:
                     self._ran_out_of_time = True
                     return
                 break
-            if round_index + 1 >= _MIN_ROUNDS and self._fastest(contenders):
+            if self._is_decided(contenders, round_seconds=time.perf_counter() - round_began):
                 break
         # Not in turns with the real data: their buffers would fill up in the meantime.
         winner = self._fastest(contenders) or contenders[0]
@@ -194,14 +227,25 @@ class Trials:
         is_enough = saved_seconds > self._settings.training.margin * reference
         return is_enough and saved_seconds * (self._loop.total_length or 0) > spent_seconds
 
+    def _is_decided(self, contenders: list[Contender], *, round_seconds: float) -> bool:
+        """Whether one is surely the fastest, after as many rounds as the training is worth."""
+        best = self._fastest(contenders)
+        if best is None or len(best.blocks) >= _MIN_ROUNDS:
+            return best is not None
+        training_seconds = self._worth.training_seconds(float(np.median(best.blocks)))
+        return round_seconds > _ROUND_SHARE * training_seconds
+
     def _fastest(self, contenders: list[Contender]) -> Contender | None:
         """Returns the plan with the largest speed-up, None unless it surely wins."""
         reference, *others = contenders
-        if len(reference.blocks) < _MIN_ROUNDS:
+        round_count = len(reference.blocks)
+        if round_count < _FEW_ROUNDS:
             return None
         best = min(others, key=lambda contender: np.median(contender.blocks))
-        margin = self._settings.training.margin
-        return best if best.speedup_over(reference).surely_above(1.0 + margin) else None
+        least = 1.0 + self._settings.training.margin
+        if round_count < _MIN_ROUNDS:
+            least = max(least, _CLEARLY)
+        return best if best.speedup_over(reference).surely_above(least) else None
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:
@@ -212,6 +256,8 @@ class Trials:
             reason = "what plans must beat"
         elif others and len(reference.blocks) < _MIN_ROUNDS:
             reason = "the budget ended before a plan had surely beaten it"
+        elif self._enough_runs is not None and not others:
+            reason = "the training is too short for trials of what may be faster"
         else:
             reason = "nothing beat it"
         first = reference.reference_record(reason)
@@ -223,6 +269,7 @@ class Trials:
             trials=(first, *map(self._with_shapes, (*records, *self._finished))),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
+            enough_runs=self._enough_runs,
         )
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:

@@ -1,0 +1,56 @@
+"""What a faster input can still bring, and what a budget makes of it."""
+
+import math
+import time
+
+import pytest
+
+from tfx_perf.input.diagnosis import diagnose
+from tfx_perf.input.search import gain, time_budget
+from tfx_perf.input.timing import measure
+from tfx_perf.settings.schedule import ScheduleSettings
+
+
+def diagnosis(**rates):
+    return diagnose.judge(
+        {name: [measure.Sample(rate, 0.0)] * 5 for name, rate in rates.items()}
+    )
+
+
+def test_it_is_what_training_takes_beyond_a_free_input():
+    found = diagnosis(pipeline=110, train=400, together=100)
+    assert gain.Gain(1000).possible_seconds(found) == pytest.approx(10 - 2.5)
+    assert gain.Gain(math.inf).possible_seconds(found) == math.inf
+    assert gain.Gain(1000).possible_seconds(diagnosis(pipeline=110)) == math.inf
+
+
+def test_there_is_none_where_training_is_fed():
+    fed = diagnosis(pipeline=900, train=100, together=100)
+    assert gain.Gain(math.inf).possible_seconds(fed) == 0
+
+
+def test_the_reason_says_how_long_everything_takes():
+    said = gain.Gain(1000).too_little(
+        diagnosis(pipeline=110, train=400, together=100), search_seconds=12
+    )
+    assert "about 10.0 s with the default" in said
+    assert "more than 7.50 s: too little for a search of about 12.0 s" in said
+
+
+def test_what_has_run_so_often_will_run_as_often_again():
+    assert ScheduleSettings().run_count(runs_before=0) == 1
+    assert ScheduleSettings().run_count(runs_before=7) == 8
+    assert ScheduleSettings(planned_runs=3).run_count(runs_before=7) == 3
+
+
+def test_a_limit_leaves_the_phases_their_shares():
+    budget = time_budget.TimeBudget(1000)
+    budget.limit(68, reached=0.32)
+    assert budget.left(0.32) == 0
+    assert budget.left(0.66) == pytest.approx(34, abs=0.5)
+    assert budget.left(1.0) == pytest.approx(68, abs=0.5)
+    assert budget.elapsed_seconds < 1
+    before = budget.until(1.0)
+    budget.limit(500, reached=0.5)  # more than there is
+    assert budget.until(1.0) == before
+    assert before < time.monotonic() + 68

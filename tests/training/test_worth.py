@@ -1,0 +1,52 @@
+"""Whether one more plan is worth trying."""
+
+import pytest
+
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.trials.worth import Worth
+
+CALLS = TrainingPlan(steps_per_call=50)
+IN_ONE = TrainingPlan(steps_per_call=50, xla_call=True)
+
+
+def prospect(plan, *, step_count, planned_runs=1, best=PLAIN_FIT, step_seconds=1e-3):
+    return Worth(step_count=step_count, planned_runs=planned_runs).prospect(
+        plan, best=best, step_seconds=step_seconds, compile_seconds=0.2
+    )
+
+
+@pytest.mark.parametrize(
+    ("step_count", "planned_runs", "is_worth_it"),
+    [(1000, 1, False), (1000, 10, True), (10_000, 1, True), (None, 1, True)],
+)
+def test_a_plan_is_tried_if_the_runs_are_long_enough(step_count, planned_runs, is_worth_it):
+    found = prospect(CALLS, step_count=step_count, planned_runs=planned_runs)
+    assert found.is_worth_it == is_worth_it
+
+
+def test_what_the_best_has_already_saves_nothing_more():
+    after_plain = prospect(IN_ONE, step_count=1000)
+    after_calls = prospect(IN_ONE, step_count=1000, best=CALLS)
+    assert after_plain.saving_seconds == pytest.approx(1000 * 1e-3)  # no more than there is
+    assert after_calls.saving_seconds == pytest.approx(0.3 * 1000 * 1e-3)
+    assert after_calls.cost_seconds == after_plain.cost_seconds
+    assert prospect(CALLS, step_count=1000).cost_seconds < after_plain.cost_seconds  # no XLA
+
+
+def test_long_steps_cost_their_time():
+    short = prospect(CALLS, step_count=60)
+    long = prospect(CALLS, step_count=60, step_seconds=0.4)
+    assert long.cost_seconds > short.cost_seconds + 20
+
+
+def test_the_runs_that_would_do_are_known():
+    needed = prospect(CALLS, step_count=1000).runs_needed
+    assert not prospect(CALLS, step_count=1000, planned_runs=needed - 1).is_worth_it
+    assert prospect(CALLS, step_count=1000, planned_runs=needed).is_worth_it
+    assert prospect(CALLS, step_count=1000, best=CALLS).runs_needed is None
+
+
+def test_the_reason_names_both_sides():
+    assert str(prospect(CALLS, step_count=1000)) == (
+        "not tried: it would cost about 2.26 s, and may save 800 ms a run"
+    )

@@ -1,0 +1,59 @@
+"""What a faster input can still bring: no search may cost more than that."""
+
+import dataclasses
+
+from tfx_perf import formatting
+from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.search import final as final_lib
+
+
+@dataclasses.dataclass(frozen=True)
+class Gain:
+    """The seconds that the trainings to come can save.
+
+    Attributes:
+        example_count: examples that they read in all; infinite if nobody knows.
+    """
+
+    example_count: float
+
+    def possible_seconds(self, diagnosis: diagnosis_lib.Diagnosis) -> float:
+        """Returns what an input that costs nothing would save, in place of the default.
+
+        It is the most that the measurements allow; infinite without a train step.
+        """
+        fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
+        if not (fed and headroom):
+            return float("inf")
+        return self._seconds(fed.value, ratio=headroom.high)
+
+    def left_seconds(self, final: final_lib.FinalComparison) -> float:
+        """Returns the same, in place of a candidate that was compared on the train step."""
+        if final.fed_ratio is None:
+            return float("inf")
+        return self._seconds(
+            final.tuned_examples_per_second.value, ratio=1 / final.fed_ratio.value
+        )
+
+    def too_little(self, diagnosis: diagnosis_lib.Diagnosis, *, search_seconds: float) -> str:
+        """Returns why nothing is searched for.
+
+        Args:
+            diagnosis: with a train step.
+            search_seconds: what the shortest search would take.
+        """
+        fed = diagnosis.together_examples_per_second
+        assert fed is not None
+        seconds = [self.example_count / fed.value, self.possible_seconds(diagnosis), search_seconds]
+        training, possible, search = map(formatting.format_seconds, seconds)
+        return (
+            f"Reading and training take about {training} with the default, of which no input can "
+            f"save more than {possible}: too little for a search of about {search}, so the "
+            "default stays. If later runs will use the plan, say how many: schedule.planned_runs."
+        )
+
+    def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
+        """Returns what training `ratio` times as fast saves."""
+        if ratio <= 1:
+            return 0.0
+        return self.example_count / examples_per_second * (1 - 1 / ratio)
