@@ -8,6 +8,8 @@ from tfx.orchestration.portable import tfx_runner
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
+from tfx_perf.components import early_imports
+from tfx_perf.components.processes import child
 from tfx_perf.pipelines import parameters as runtime_parameters
 
 
@@ -47,6 +49,11 @@ def run_with(
             run_options: pipeline_pb2.RunOptions | None = None,
         ) -> None:
             runtime_parameters.bind(pipeline, parameters or {})
+            nodes = (node.pipeline_node for node in pipeline.nodes)
+            early_imports.begin(node.node_info.type.name for node in nodes)
             super().run_with_ir(pipeline, run_options)
 
-    _Bound().run(pipeline)
+    try:
+        _Bound().run(pipeline)
+    finally:
+        child.release_server()

@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from tfx_perf import errors, formatting
@@ -102,6 +102,15 @@ def run_in_child(
     if "error" in outcome:
         raise errors.MeasurementError(f"{target} raised {outcome['error']}.{where}")
     return outcome["result"]
+
+
+def import_early(modules: Sequence[str]) -> None:
+    """Has the server of `from_server` import modules in the background, where there may be one.
+
+    Args:
+        modules: those that targets are in.
+    """
+    _SERVER.import_early(modules, environment=_environment())
 
 
 def release_server() -> None:

@@ -16,13 +16,14 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfx_perf.components.processes import child_guard, child_side
 from tfx_perf.hardware import host
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
+_IMPORTS = "imports"
 _PATH = "PYTHONPATH"  # may differ from child to child
 
 
@@ -70,6 +71,23 @@ class ChildServer:
         finally:
             self._busy.release()
 
+    def import_early(self, modules: Sequence[str], *, environment: Mapping[str, str]) -> None:
+        """Starts the server, if it may be used, and has it import modules; waits for nothing.
+
+        Args:
+            modules: what children will need.
+            environment: see `run`.
+        """
+        if host.may_have_accelerators() or not self._busy.acquire(blocking=False):
+            return
+        try:
+            started = self._started(dict(environment))
+            started.stdin.write(f"{json.dumps({_IMPORTS: list(modules)})}\n".encode())
+        except OSError:  # the next child starts another one, or does without
+            self._end()
+        finally:
+            self._busy.release()
+
     def release(self) -> None:
         """Ends the server; the next child starts another one."""
         with self._busy:
@@ -86,7 +104,7 @@ class ChildServer:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                bufsize=0,  # `select` does not see what a buffer holds
+                bufsize=0,  # as on the other side
                 env={**environment, _PATH: path},
                 start_new_session=True,
             )
@@ -118,17 +136,25 @@ class ChildServer:
 
 
 def _serve(parent: int) -> None:
-    """Forks a child for every line on standard input; answers its pid and its exit code."""
+    """Forks a child for every order on standard input; answers its pid and its exit code.
+
+    An order that has nothing but imports has no answer.
+    """
     child_guard.end_with(parent)
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what imports print is no answer
-    while select.select([sys.stdin.buffer], [], [], _IDLE_SECONDS)[0]:
-        line = sys.stdin.buffer.readline()
+    orders = os.fdopen(sys.stdin.fileno(), "rb", 0)  # `select` does not see what a buffer holds
+    while select.select([orders], [], [], _IDLE_SECONDS)[0]:
+        line = orders.readline()
         if not line:
             return
         order = json.loads(line)
-        with contextlib.suppress(Exception):  # the child meets it again, and reports it
-            importlib.import_module(order["target"].partition(":")[0])
+        modules = order.get(_IMPORTS) or [order["target"].partition(":")[0]]
+        for module in modules:
+            with contextlib.suppress(Exception):  # the child meets it again, and reports it
+                importlib.import_module(module)
+        if _IMPORTS in order:
+            continue
         gc.collect()
         gc.freeze()  # a collection in the child would copy what it only looks at
         server = os.getpid()

@@ -319,3 +319,28 @@ def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run, t
         "child_cases:oom_score_adj", {}, timeout_seconds=300, log_path=None
     )
     assert found == own
+
+
+def test_imports_that_began_early_are_there_for_the_child(tmp_path):
+    """In a process that has no server yet."""
+    (tmp_path / "early.py").write_text(
+        "import os\nBY = os.getpid()\n\ndef who():\n    return BY, os.getpid()\n"
+    )
+    script = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(tmp_path)!r})\n"
+        "from tfx_perf.components.processes import child\n"
+        "child.import_early(['no_such_module', 'early'])\n"
+        "server = child._SERVER._process.pid\n"
+        "arguments = dict(timeout_seconds=60, log_path=sys.argv[1], from_server=True)\n"
+        "by, own = child.run_in_child('early:who', {}, **arguments)\n"
+        "assert by == server != own, (by, server, own)\n"
+        "child.release_server()\n"
+        "child.import_early(['early'])\n"
+        "print(child._SERVER._process.pid != server)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "log")],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.strip() == "True", done.stderr

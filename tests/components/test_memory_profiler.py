@@ -1,6 +1,5 @@
 """MemoryProfiler's wiring, and its executor on artifacts in temporary folders."""
 
-import itertools
 import json
 import pathlib
 
@@ -144,11 +143,11 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     assert all(step.peak_bytes for step in record.steps), record.steps
     assert "<svg" in (pathlib.Path(profile.uri) / "report.html").read_text()
     assert profile.get_string_custom_property("keras") == line
-    # Far from the memory that there is, eight times what was known to train, and that again; less
-    # where the machine is too busy for it.
+    # Far from the memory that there is, 64 times what was known to train; less where the machine
+    # is too busy for it.
     trained = [item.batch_size for item in record.footprints if item.status == "measured"]
     assert trained[0] == 16
-    assert all(size <= 8 * max(32, before) for before, size in itertools.pairwise(trained))
+    assert len(trained) <= 2 and max(trained) <= 64 * 32
     assert record.largest_is_lower_bound
     assert max(trained) <= record.largest_batch_size <= 8 * max(32, *trained)
     figures = metrics.checked(record.figures())

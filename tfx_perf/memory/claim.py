@@ -15,6 +15,7 @@ from tfx_perf.memory.record import Footprint, Prediction, StepMemory
 REACH = 8
 """So many times the largest batch that was trained on, a claim may be."""
 
+_FIRST_REACH = REACH**2  # of the second batch that is trained on
 _ENOUGH = 2**20  # examples; larger batches are neither claimed nor trained on, unless given
 _NEAR = 0.75  # of a claim: a batch that was trained on so near to it bears it out
 _CAUTION = 0.9  # of the claim: what is trained on to bear it out
@@ -88,7 +89,11 @@ def next_size(
     line, base = _line(taken), max(taken)
     known = max([base, *(step.batch_size for step in steps if step.status == "measured")])
     bound = _CAUTION * _bound(taken, line, limit_bytes)
-    target = int(min(REACH * known, max(base, _ENOUGH), bound))
+    # Of one footprint the bound takes everything to grow with the batch: so far is safe.
+    reach = _FIRST_REACH if len(taken) == 1 else REACH
+    if base >= _FIRST_REACH * min(taken) and bound > reach * known:
+        return None  # the limit is far beyond any claim
+    target = int(min(reach * known, max(base, _ENOUGH), bound))
     ended = min((step.batch_size for step in steps if step.status != "measured"), default=None)
     if ended is not None:
         target = min(target, (base + ended) // 2)
