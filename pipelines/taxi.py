@@ -197,8 +197,10 @@ def run_in_process(
     label: str,
     settings: str,
     progress_path: str,
-) -> None:
+) -> dict[str, float]:
     """Runs the pipeline from plain values; what `components.processes.child` calls.
+
+    Returns the wall time of each node in seconds.
 
     Args:
         folder: see `TaxiRun`, as are the next four.
@@ -221,6 +223,7 @@ def run_in_process(
         open(progress_path, "w", encoding="utf-8") as terminal,
         progress.shown(
             terminal, pulse_seconds=_PULSE_SECONDS, longest_pulse_seconds=_PULSE_SECONDS
-        ),
+        ) as nodes,
     ):
         run_pipeline(run)
+    return {node.name: node.seconds for node in nodes}

@@ -27,7 +27,7 @@ def choose_plan_and_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Pla
     """Returns what trials find, in a process with oneDNN if plain `fit` is surely faster there.
 
     That comes first, because what else pays depends on it. It is left out where TensorFlow uses
-    oneDNN anyway, the user has decided, the training is too short for it (`trial_job.is_long`),
+    oneDNN anyway, the user has decided, the training is too short for it (`is_worth_onednn`),
     or memory is short (`recompute`, or not enough for two): two processes would train at once.
 
     Args:

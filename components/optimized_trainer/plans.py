@@ -9,7 +9,12 @@ from tfx.utils import io_utils
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.components.examples import sources
-from tfx_perf.components.optimized_trainer import checkpoints, onednn_trial, previous
+from tfx_perf.components.optimized_trainer import (
+    checkpoints,
+    onednn_trial,
+    previous,
+    too_short,
+)
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials import plan_key
@@ -51,6 +56,8 @@ def choice_for(
     choice = previous.find(
         input_dict.get("previous_metrics") or (), key, planned_runs=planned_runs
     )
+    if choice is None:
+        choice = too_short.choice(tuned, planned_runs=planned_runs) if tuned else None
     if choice is None:
         choice = onednn_trial.choose_plan_and_onednn(job, log_folder=log_folder)
     choice = choice.model_copy(update={"key": key})

@@ -27,8 +27,8 @@ CHOICE_FILE, PROGRESS_FILE = "choice.json", "progress.json"
 # that they are in, which may compile, or hang.
 _LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
 # The processes that must start to have oneDNN: two in turns (which share the cores), that of the
-# trials once more, and the one that trains.
-_STARTS = 4
+# trials once more, and the one that trains. None of them can be a fork, which has its imports.
+_STARTS, _IMPORT_SECONDS = 4, 10.0
 
 
 def limit_seconds(budget_seconds: float) -> float:
@@ -36,15 +36,16 @@ def limit_seconds(budget_seconds: float) -> float:
     return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
 
 
-def is_long(training_seconds: float, *, start_seconds: float) -> bool:
+def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
     """Returns whether trying oneDNN before anything else pays, if it gains what is usual.
 
     Args:
-        training_seconds: how long plain `fit` will take in all planned runs.
+        step_seconds: of plain `fit`.
+        step_count: of all planned runs.
         start_seconds: how long it took this process to come to the point where it can tell.
     """
-    saving_seconds = OneDnn().hoped_saving_seconds(training_seconds)
-    return saving_seconds > _STARTS * start_seconds
+    saving_seconds = step_count * OneDnn().hoped_saving_seconds(step_seconds)
+    return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
 
 
 def write_choice(
@@ -64,8 +65,8 @@ def write_choice(
         known: the `TrialRecord`s of an attempt that was cut off; they stand.
         budget_seconds: of the trials; what is left of the settings'.
         started: when the parent asked for this process, in seconds since 1970.
-        may_put_off: whether to choose nothing if the training is long (see `is_long`) and there
-            is memory for two of it.
+        may_put_off: whether to choose nothing if oneDNN is worth it (see `is_worth_onednn`) and
+            there is memory for two trainings.
 
     Returns:
         Whether it was put off.
@@ -110,10 +111,13 @@ def write_choice(
 
         def stop_when(step_seconds: float) -> bool:
             nonlocal is_put_off
-            training_seconds = planned_runs * step_seconds * (loop.total_length or 0)
             is_put_off = (
                 may_put_off
-                and is_long(training_seconds, start_seconds=time.time() - started)
+                and is_worth_onednn(
+                    step_seconds,
+                    step_count=planned_runs * (loop.total_length or 0),
+                    start_seconds=time.time() - started,
+                )
                 # Two processes, and this one ends.
                 and meters.has_memory_for_as_much_again()
             )

@@ -1,5 +1,6 @@
 """Plans with oneDNN: tried in turns, trained in a process that uses it."""
 
+import functools
 import json
 import os
 import pathlib
@@ -125,9 +126,11 @@ def test_turns_end_when_no_further_one_would_change_the_outcome():
 
 
 def test_a_training_must_be_long_enough_for_it():
-    assert trial_job.is_long(100.0, start_seconds=4.0)  # some 20 s to gain, 16 s to spend
-    assert not trial_job.is_long(70.0, start_seconds=4.0)
-    assert not trial_job.is_long(0.0, start_seconds=4.0)  # nobody knows
+    worth = functools.partial(trial_job.is_worth_onednn, start_seconds=4.0)
+    assert worth(0.101, step_count=3000)  # 60 s to gain, 56 s to spend
+    assert not worth(0.101, step_count=2500)
+    assert not worth(0.001, step_count=10**6)  # which Python takes
+    assert not worth(0.101, step_count=0)  # nobody knows
 
 
 def test_where_there_is_something_to_decide(monkeypatch, tmp_path):

@@ -37,9 +37,9 @@ def test_the_reason_says_how_long_everything_takes():
     assert "more than 7.50 s: too little for a search of about 12.0 s" in said
 
 
-def test_what_has_run_so_often_will_run_as_often_again():
-    assert ScheduleSettings().run_count(runs_before=0) == 1
-    assert ScheduleSettings().run_count(runs_before=7) == 8
+def test_what_is_run_for_the_nth_time_will_run_n_times_more():
+    assert ScheduleSettings().run_count(runs_before=0) == 2
+    assert ScheduleSettings().run_count(runs_before=7) == 9
     assert ScheduleSettings(planned_runs=3).run_count(runs_before=7) == 3
 
 

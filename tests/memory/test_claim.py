@@ -84,13 +84,13 @@ def test_nothing_that_trained():
 
 
 def test_what_is_trained_on_next_is_near_the_claim_and_below_the_limit():
-    assert following(took(b10=200), 100_000) == 640
+    assert following(took(b10=200), 100_000) == 160
     assert following(took(b10=200), 1000) == 45
-    assert following(took(b10=200), 100_000, steps=[stepped(40)]) == 2560
+    assert following(took(b10=200), 100_000, steps=[stepped(40)]) == 640
     assert following(took(b10=200), 100_000, steps=[stepped(40, "failed")]) == 25
     assert following(took(b10=200, b80=900), 100_000) == 640
     assert following(took(b10=200, b50=600), 1100) == 90
-    assert following(took(b10=200, b640=900), 100_000) is None  # which is nowhere near
+    assert following(took(b10=200, b160=900), 100_000) is None  # which is nowhere near
 
 
 @pytest.mark.parametrize(

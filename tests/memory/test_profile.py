@@ -47,8 +47,10 @@ def test_convolutions(line, onednn, tmp_path):
     slots = 2 * CONVOLUTION_WEIGHTS
     assert 0 < record.state.optimizer_state_bytes - slots <= 16  # counter, learning rate
 
+    assert [step.batch_size for step in record.steps if step.plan == "xla"] == [64]
+    xla = record.step("xla", 64)
     for size in (32, 64, 128):
-        plain, xla = record.step("plain", size), record.step("xla", size)
+        plain = record.step("plain", size)
         assert plain.input_batch_bytes == 4 * size * (32 * 32 * 3 + 1)
         # The backward step of the second convolution needs its input and its output's gradient;
         # there are four maps and as many gradients in all.
@@ -56,10 +58,10 @@ def test_convolutions(line, onednn, tmp_path):
         assert 2 * size * MAP_BYTES <= activations
         if onednn:  # else a workspace of up to 40 MB, whatever the batch, is among them
             assert activations <= 8 * size * MAP_BYTES
-        assert xla.temp_bytes >= 2 * size * MAP_BYTES
-        arguments = xla.peak_bytes - xla.temp_bytes
-        least = CONVOLUTION_WEIGHTS + slots + plain.input_batch_bytes
-        assert least <= arguments <= least + 1024  # counters and metrics
+    assert xla.temp_bytes >= 2 * 64 * MAP_BYTES
+    arguments = xla.peak_bytes - xla.temp_bytes
+    least = CONVOLUTION_WEIGHTS + slots + record.step("plain", 64).input_batch_bytes
+    assert least <= arguments <= least + 1024  # counters and metrics
 
     if onednn:
         peaks = [record.step("plain", size).peak_bytes for size in (32, 64, 128)]

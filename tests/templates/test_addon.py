@@ -15,6 +15,7 @@ from tfx_perf import errors
 from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings import gate_defaults
+from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.templates import addon, copying, starting
 
 _LISTED = '''"""A pipeline."""
@@ -399,7 +400,10 @@ def test_the_settings_are_the_defaults_but_for_what_noise_would_refuse():
     settings = PerfConfig.from_dict(yaml.safe_load(text))
     rules = settings.gate.rules
     looser = {"rules": rules, "escalate_seconds": 120.0}
-    assert settings == PerfConfig(gate=PerfConfig().gate.model_copy(update=looser))
+    assert settings == PerfConfig(
+        gate=PerfConfig().gate.model_copy(update=looser),
+        schedule=ScheduleSettings(planned_runs=30),
+    )
     assert {key: rule.margin for key, rule in rules.items()} == {"step_time_seconds": 0.25}
 
 

@@ -74,16 +74,23 @@ def tune(
     reference = search.reference
     count = reference.digest.count if reference.complete else example_count
     activity.say("finding out what holds training up")
-    gain = _gain(train, split_example_count=count, planned_runs=planned_runs)
+    trained_count = train.trained_example_count(count) if train else None
+    gain = gain_lib.Gain(math.inf if trained_count is None else planned_runs * trained_count)
+
+    def is_worth_it(rates: diagnosis_lib.Diagnosis) -> bool:
+        least_seconds = search.least_seconds(rates, example_count=count)
+        return gain.possible_seconds(rates) >= least_seconds
+
     diagnosis = diagnose.diagnose(
         endless,
         train=train,
         seconds=budget.left(search_lib.BEGUN),
+        is_worth_it=is_worth_it,
         details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
     )
     possible_seconds = gain.possible_seconds(diagnosis)
     least_seconds = search.least_seconds(diagnosis, example_count=count)
-    if diagnosis.is_fed or possible_seconds < least_seconds:
+    if diagnosis.is_fed or not is_worth_it(diagnosis):
         reason = (
             diagnosis.verdict
             if diagnosis.is_fed
@@ -118,6 +125,7 @@ def tune(
         memory_budget_bytes=search.memory_budget_bytes,
         memory_budget_configured=settings.memory_budget_bytes is not None,
         example_count=count,
+        trained_example_count=trained_count,
         checked_example_count=reference.digest.count,
         file_count=len(source.files),
         file_bytes=source.total_bytes,
@@ -129,13 +137,6 @@ def tune(
         copy_trial=_try_copy(search, found.name, endless, seconds=budget.left(_COPIED)),
         tuning_time_seconds=budget.elapsed_seconds,
     )
-
-
-def _gain(
-    train: train_step_lib.TrainStep | None, *, split_example_count: int | None, planned_runs: int
-) -> gain_lib.Gain:
-    count = train.trained_example_count(split_example_count) if train else None
-    return gain_lib.Gain(math.inf if count is None else planned_runs * count)
 
 
 def _all_candidates(search: search_lib.Search) -> list[candidate_lib.Candidate]:

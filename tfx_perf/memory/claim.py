@@ -15,7 +15,7 @@ from tfx_perf.memory.record import Footprint, Prediction, StepMemory
 REACH = 8
 """So many times the largest batch that was trained on, a claim may be."""
 
-_FIRST_REACH = REACH**2  # of the second batch that is trained on
+_FIRST_REACH = 2 * REACH  # of the second batch that is trained on
 _ENOUGH = 2**20  # examples; larger batches are neither claimed nor trained on, unless given
 _NEAR = 0.75  # of a claim: a batch that was trained on so near to it bears it out
 _CAUTION = 0.9  # of the claim: what is trained on to bear it out

@@ -37,7 +37,8 @@ def profile(
     The model trains a few steps, so its weights change: profile in a process of its own. XLA is
     switched off for the plain steps, whatever the model was compiled with. Without configured
     batch sizes, the module's own is halved and doubled, and quadrupled further until the
-    growth of the peak stands out (four times at most). They are measured in ascending order; one
+    growth of the peak stands out (four times at most); XLA is asked of the module's own only,
+    because it takes as long as all others together. They are measured in ascending order; one
     whose peak is predicted to be over the limit is not run.
 
     Args:
@@ -106,6 +107,8 @@ class _Profiling:
         self._call.model.jit_compile = False
         others = self._settings.batch_sizes or (max(1, self._own // 2), 2 * self._own)
         self._plan(sorted({self._own, *others}))
+        compiled = self._progress.sizes if self._settings.batch_sizes else (self._own,)
+        self._note(self._progress.model_copy(update={"compiled_sizes": tuple(compiled)}))
         for size in self._progress.sizes:
             self._measure(size)
         largest = self._progress.sizes[-1]
@@ -149,9 +152,11 @@ class _Profiling:
             self._note(self._progress.with_fields(**found))
 
     def _compile(self) -> None:
-        """Adds what XLA plans for every size that has trained, unless it ended a process."""
+        """Adds what XLA plans for the sizes that have trained, unless it ended a process."""
         for step in self._progress.steps:
             size = step.batch_size
+            if size not in self._progress.compiled_sizes:
+                continue
             if any(done.plan == "xla" and done.status == "killed" for done in self._progress.steps):
                 return
             if step.plan != "plain" or step.status in _TOO_LARGE or self._progress.has("xla", size):
@@ -220,7 +225,9 @@ def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
     """Yields the rows that are missing."""
     for size in progress.sizes:
         for plan in ("plain", "xla"):
-            if progress.has(plan, size):
+            if progress.has(plan, size) or (
+                plan == "xla" and size not in progress.compiled_sizes
+            ):
                 continue
             culprit = next(
                 (

@@ -27,6 +27,7 @@ class ProfileProgress(records.Record):
 
     Attributes:
         sizes: the batch sizes to profile, ascending.
+        compiled_sizes: those of them to ask XLA about.
         running: None if nothing is.
         steps: what has been done.
         draft: the record but for the steps; None before any size has trained.
@@ -35,6 +36,7 @@ class ProfileProgress(records.Record):
     SCHEMA: ClassVar[str] = "tfx_perf.memory_progress/1"
 
     sizes: tuple[int, ...] = ()
+    compiled_sizes: tuple[int, ...] = ()
     running: Running | None = None
     steps: tuple[StepMemory, ...] = ()
     draft: ProfileRecord | None = None

@@ -24,6 +24,7 @@ def diagnose(
     *,
     train: train_step_lib.TrainStep | None,
     seconds: float,
+    is_worth_it: Callable[[diagnosis_lib.Diagnosis], bool] = lambda rates: True,
     details_worth: Callable[[diagnosis_lib.Diagnosis], float] = lambda rates: math.inf,
 ) -> diagnosis_lib.Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
@@ -36,9 +37,16 @@ def diagnose(
         train: the training step; None if there is no training code, and then only the
             pipeline is measured.
         seconds: wall time of it all.
+        is_worth_it: given the rates, says whether anything depends on them; if not, they are not
+            measured more exactly.
         details_worth: given the rates, returns what autotune and the stages may take of it.
     """
     deadline = time.monotonic() + seconds
+
+    def decided(samples: measure.Samples) -> bool:
+        rates = judge(samples)
+        return train is None or rates.bound != "unknown" or not is_worth_it(rates)
+
     source = source.replace_options(num_epochs=None)
     if train:
         dataset = train.dataset(source.default_factory)
@@ -56,7 +64,7 @@ def diagnose(
         timed_datasets,
         batch_size=batch_size,
         deadline_seconds=deadline - (1 - _RATES_SHARE) * seconds,
-        decided=lambda samples: train is None or judge(samples).bound != "unknown",
+        decided=decided,
         min_rounds=1 if train else measure.MIN_ROUNDS,  # of which `judge` takes fewer if it may
     )
     diagnosis = judge(samples)

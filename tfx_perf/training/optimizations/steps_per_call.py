@@ -9,8 +9,10 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutO
 if TYPE_CHECKING:
     from tfx_perf.training.plan import TrainingPlan
 
-# What Python and Keras take for a call, of which nearly all is saved.
-_CALL_SECONDS, _SAVED_SHARE = 1e-3, 0.8
+CALL_SECONDS = 1e-3
+"""What Python and Keras take for a call, about."""
+
+_SAVED_SHARE = 0.8  # of it, with several steps a call
 
 
 class StepsPerCall(Optimization):
@@ -29,7 +31,7 @@ class StepsPerCall(Optimization):
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
         """Returns most of what Python takes for a step."""
-        return _SAVED_SHARE * min(step_seconds, _CALL_SECONDS)
+        return _SAVED_SHARE * min(step_seconds, CALL_SECONDS)
 
     def always(self, fit: Fit) -> int:
         """Returns the largest number that is tried."""

@@ -25,7 +25,7 @@ from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import Precision, Variant
-from tfx_perf.training.trials.worth import Prospect, Worth
+from tfx_perf.training.trials.worth import START_SECONDS, Prospect, Worth
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
 # A small gain takes many blocks to tell from noise. They are worth it in a long training.
@@ -76,7 +76,7 @@ class Trials:
             planned_runs=settings.schedule.run_count(runs_before=runs_before),
         )
         self._finished = list(known)
-        self._enough_runs: int | None = None
+        self._left_out: list[Prospect] = []
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = self._deadline = 0.0
         self._ran_out_of_time = False
@@ -160,8 +160,13 @@ class Trials:
         self._finished += [
             TrialRecord(plan=plan, status="untried", reason=str(prospect)) for plan in plans
         ]
-        counts = filter(None, (self._enough_runs, prospect.runs_needed))
-        self._enough_runs = min(counts, default=None)
+        self._left_out.append(prospect)
+
+    def _enough_runs(self) -> int | None:
+        """Returns for how many planned runs another process had better try all of it again."""
+        beside_seconds = START_SECONDS + time.time() - self._began
+        counts = [each.runs_needed(beside_seconds=beside_seconds) for each in self._left_out]
+        return min(filter(None, counts), default=None)
 
     def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
         turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
@@ -256,7 +261,7 @@ class Trials:
             reason = "what plans must beat"
         elif others and len(reference.blocks) < _MIN_ROUNDS:
             reason = "the budget ended before a plan had surely beaten it"
-        elif self._enough_runs is not None and not others:
+        elif self._left_out and not others:
             reason = "the training is too short for trials of what may be faster"
         else:
             reason = "nothing beat it"
@@ -269,7 +274,7 @@ class Trials:
             trials=(first, *map(self._with_shapes, (*records, *self._finished))),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
-            enough_runs=self._enough_runs,
+            enough_runs=self._enough_runs(),
         )
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:

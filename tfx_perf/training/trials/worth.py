@@ -12,6 +12,10 @@ _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
 _TIMES = 2
 # Blocks of short steps that are timed; of long ones, those of the check and of the blocks.
 _TIMING_SECONDS, _STEPS = 1.0, 60
+# To begin taking turns on the user's data, and to end that.
+_TURNS_SECONDS = 3.0
+# A process for trials, the user's code in it up to its `fit`, and the first steps there.
+START_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +37,16 @@ class Prospect:
         """Whether it is expected to save more than it costs."""
         return self.planned_runs * self.saving_seconds > self.cost_seconds
 
-    @property
-    def runs_needed(self) -> int | None:
-        """The smallest number of runs for which it is worth it; None if there is none."""
+    def runs_needed(self, *, beside_seconds: float) -> int | None:
+        """Returns the smallest number of runs for which it is worth it; None if there is none.
+
+        Args:
+            beside_seconds: what it costs besides.
+        """
         if not self.saving_seconds:
             return None
-        return math.floor(self.cost_seconds / self.saving_seconds) + 1
+        cost_seconds = self.cost_seconds + beside_seconds
+        return math.floor(cost_seconds / self.saving_seconds) + 1
 
     def __str__(self) -> str:
         """Returns why it is not tried."""
@@ -72,7 +80,8 @@ class Worth:
         *,
         best: TrainingPlan,
         step_seconds: float,
-        compile_seconds: float,
+        compile_seconds: float = 0.0,
+        beside_seconds: float = 0.0,
     ) -> Prospect:
         """Returns what is expected of a plan.
 
@@ -81,9 +90,12 @@ class Worth:
             best: the fastest so far.
             step_seconds: of the fastest.
             compile_seconds: what plain `fit` takes to trace and compile.
+            beside_seconds: what it costs besides.
         """
         added = set(plan.optimizations) - set(best.optimizations)
         hoped_seconds = sum(each.hoped_saving_seconds(step_seconds) for each in added)
+        if best.is_plain_fit:  # there are no turns yet
+            beside_seconds += _TURNS_SECONDS
         ratio = _XLA_RATIO if plan.uses_xla else _TRACE_RATIO
         saving_seconds = (
             math.inf
@@ -92,7 +104,10 @@ class Worth:
         )
         return Prospect(
             cost_seconds=(
-                _TIMING_SECONDS + _STEPS * step_seconds + _TIMES * ratio * compile_seconds
+                beside_seconds
+                + _TIMING_SECONDS
+                + _STEPS * step_seconds
+                + _TIMES * ratio * compile_seconds
             ),
             saving_seconds=saving_seconds,
             planned_runs=self.planned_runs,

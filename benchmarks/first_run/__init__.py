@@ -1,0 +1,1 @@
+"""What a first run costs: the stock Trainer alone against the whole chain."""
