@@ -27,6 +27,7 @@ _OURS = {
 _CHEAP = {
     "input": {"time_budget_seconds": 6},
     "training": {"seed": 1, "trial_budget_seconds": 15},
+    "schedule": {"planned_runs": 100},  # so that trials are worth it
 }
 _GATE = {"rules": {"step_time_seconds": {"margin": 9.0}}, "use_defaults": False}
 _BATCH_SIZE = 40
