@@ -1,6 +1,7 @@
 """One run of one pipeline, in a process of its own."""
 
 import pathlib
+import sys
 from typing import Any
 
 from tfx import v1 as tfx
@@ -14,11 +15,10 @@ from tfx_perf.components import (
     latest_metrics,
     latest_plans,
 )
-from tfx_perf.config import PerfConfig
 from tfx_perf.pipelines import local_runner, progress, taxi
 
 OURS = ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
-STOCK = taxi.STOCK_TRAINER_ID
+STOCK = "Trainer"
 _EVAL_STEPS = 20
 
 
@@ -37,15 +37,14 @@ def run(
     """
     place = pathlib.Path(folder)
     if TRAININGS[training].model:
-        components = _components(training, line, label=label, data_folder=data_folder)
+        nodes, given = _own(training, line, data_folder=data_folder)
     else:
-        components = _taxi(training, label=label, folder=place)
-    ours = {*OURS, "latest_input_plans", "latest_perf_metrics"}
-    left_out = ours if is_stock else {STOCK}
+        nodes, given = _taxi(training, folder=place)
+    nodes += [tfx.components.Trainer(**given)] if is_stock else _ours(given, label=label)
     pipeline = tfx.dsl.Pipeline(
         pipeline_name=training,
         pipeline_root=str(place / "artifacts"),
-        components=[node for node in components if node.id not in left_out],
+        components=nodes,
         enable_cache=True,
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
             str(place / "metadata.sqlite")
@@ -53,13 +52,14 @@ def run(
     )
     with (
         open(place / f"{label}.txt", "w", encoding="utf-8") as terminal,
-        progress.shown(terminal, pulse_seconds=1.0, longest_pulse_seconds=1.0) as nodes,
+        progress.shown(terminal, pulse_seconds=1.0, longest_pulse_seconds=1.0) as ended,
     ):
         local_runner.run(pipeline)
-    return {node.name: node.seconds for node in nodes}
+    return {node.name: node.seconds for node in ended}
 
 
-def _components(name: str, line: str, *, label: str, data_folder: str) -> list[Any]:
+def _own(name: str, line: str, *, data_folder: str) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the nodes before the training of one of our models, and what that is given."""
     training = TRAININGS[name]
     place = pathlib.Path(data_folder, f"first-run-{training.model}")
     data.write(place, training.model)
@@ -83,30 +83,41 @@ def _components(name: str, line: str, *, label: str, data_folder: str) -> list[A
             "model": training.model, "line": line, "batch_size": training.batch_size
         },
     }  # fmt: skip
-    stock = tfx.components.Trainer(**given).with_id(STOCK)
+    return [examples, statistics, schema], given
+
+
+def _taxi(name: str, *, folder: pathlib.Path) -> tuple[list[Any], dict[str, Any]]:
+    """Returns likewise those of TFX's template."""
+    training = TRAININGS[name]
+    project = folder / "project"
+    taxi.write_project(project, batch_size=training.batch_size)
+    sys.path.insert(0, str(project))
+    examples = tfx.components.CsvExampleGen(input_base=str(project / "data"))
+    statistics = tfx.components.StatisticsGen(examples=examples.outputs["examples"])
+    schema = tfx.components.SchemaGen(statistics=statistics.outputs["statistics"])
+    transform = tfx.components.Transform(
+        examples=examples.outputs["examples"],
+        schema=schema.outputs["schema"],
+        preprocessing_fn="models.preprocessing.preprocessing_fn",
+    )
+    given = {
+        "examples": transform.outputs["transformed_examples"],
+        "transform_graph": transform.outputs["transform_graph"],
+        "schema": schema.outputs["schema"],
+        "run_fn": "models.keras_model.model.run_fn",
+        "train_args": tfx.proto.TrainArgs(num_steps=training.steps),
+        "eval_args": tfx.proto.EvalArgs(num_steps=_EVAL_STEPS),
+    }
+    return [examples, statistics, schema, transform], given
+
+
+def _ours(given: dict[str, Any], *, label: str) -> list[Any]:
     plans = latest_plans(given["examples"])
     tuner = InputTuner(**given, previous_plans=plans.outputs["previous_plans"])
     given = {**given, "input_plan": tuner.outputs["input_plan"]}
     profiler = MemoryProfiler(**given)
-    metrics = latest_metrics(given["examples"])
+    metrics = latest_metrics(given["examples"], run_label=label)
     trainer = OptimizedTrainer(
         **given, previous_metrics=metrics.outputs["previous_metrics"], run_label=label
     )
-    return [examples, statistics, schema, stock, plans, tuner, profiler, metrics, trainer]
-
-
-def _taxi(name: str, *, label: str, folder: pathlib.Path) -> list[Any]:
-    """Returns the nodes of the demo's pipeline up to our trainer."""
-    training = TRAININGS[name]
-    whole = taxi.build(
-        taxi.TaxiRun(
-            folder=folder,
-            batch_size=training.batch_size,
-            train_steps=training.steps,
-            eval_steps=_EVAL_STEPS,
-            label=label,
-            settings=PerfConfig(),
-        )
-    )
-    ids = [node.id for node in whole.components]
-    return list(whole.components[: 1 + ids.index("OptimizedTrainer")])
+    return [plans, tuner, profiler, metrics, trainer]

@@ -45,7 +45,7 @@ def diagnose(
 
     def decided(samples: measure.Samples) -> bool:
         rates = judge(samples)
-        return train is None or rates.bound != "unknown" or not is_worth_it(rates)
+        return train is None or not is_worth_it(rates) or rates.bound != "unknown"
 
     source = source.replace_options(num_epochs=None)
     if train:

@@ -137,8 +137,9 @@ def _brief(reason: str) -> str:
 def too_few_rounds(rounds: int) -> str:
     """Returns the reason for the default where the time ended before a comparison was proof."""
     return (
-        f"The time budget allowed {rounds} of the {measure.MIN_ROUNDS} rounds that a "
-        "comparison needs, so the default stays."
+        f"There was time for {rounds} of the {measure.MIN_ROUNDS} rounds that a comparison needs, "
+        "so the default stays. The time ends with input.time_budget_seconds, or with what a faster "
+        "input may save."
     )
 
 

@@ -92,23 +92,20 @@ class Search:
         self._sample_seconds = 0.0  # what a sample has taken last
         self.rounds = 0
 
+    @staticmethod
     def least_seconds(
-        self, diagnosis: diagnosis_lib.Diagnosis, *, example_count: int | None
+        diagnosis: diagnosis_lib.Diagnosis, *, example_count: int | None, round_seconds: float
     ) -> float:
         """Returns how long a search takes that ends with its first candidate.
 
         Args:
             diagnosis: of the default.
             example_count: examples in the split, which that candidate reads; None if not known.
+            round_seconds: what a round of the diagnosis took: the same turns as in the comparison
+                of a candidate in training.
         """
-        # One turn alone and some in training, each with new iterators.
-        default_turns = 1 + measure.MIN_ROUNDS
-        filling_seconds = self._examination.default.outcome.preparation_seconds or 0.0
-        turns = 2 + 3 * measure.MIN_ROUNDS
         reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
-        return (
-            default_turns * filling_seconds + turns * measure.turn_seconds() + reading_seconds
-        )
+        return (1 + measure.MIN_ROUNDS) * round_seconds + reading_seconds
 
     def run(
         self,
@@ -120,7 +117,8 @@ class Search:
         """Searches among the candidates and what can be wrapped around the best of them.
 
         The first is tried in training at once. If it is faster there, and leaves less to gain
-        than it takes to look at another one, it is chosen.
+        than it takes to look at another one, it is chosen. If there is no time for another one,
+        it or the default is.
 
         Args:
             candidates: what to compare with the default; what wins most often comes first.
@@ -161,9 +159,12 @@ class Search:
         self._measure([name], share=_MEASURED, decided=choice.is_beyond_doubt, min_rounds=1)
         final = self._compare(name, rounds=measure.MIN_ROUNDS)
         found = choice.verdict(final, margin=self._settings.margin)
+        took_seconds = time.monotonic() - began
+        if self._budget.left(_COMPARED) < took_seconds:  # which another one would take, too
+            return found
         is_enough = (
             final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
-        ) or gain.left_seconds(final) < time.monotonic() - began
+        ) or gain.left_seconds(final) < took_seconds
         return found if is_enough and found.name == name else None
 
     def _compare(self, name: str, **limits: Any) -> final_lib.FinalComparison:
