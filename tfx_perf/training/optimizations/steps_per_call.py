@@ -9,7 +9,7 @@ from tfx_perf.training.optimizations.optimization import Fit, Optimization, OutO
 if TYPE_CHECKING:
     from tfx_perf.training.plan import TrainingPlan
 
-CALL_SECONDS = 1e-3
+CALL_SECONDS = 2e-3
 """What Python and Keras take for a call, about."""
 
 _SAVED_SHARE = 0.8  # of it, with several steps a call
@@ -18,7 +18,7 @@ _SAVED_SHARE = 0.8  # of it, with several steps a call
 class StepsPerCall(Optimization):
     """Steps run by one call from Python; None is Keras' own `fit`.
 
-    Python and Keras take about a millisecond for a call, whatever the model.
+    Python and Keras take one or two milliseconds for a call, whatever the model.
     """
 
     name = "steps_per_call"
