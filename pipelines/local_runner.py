@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from tfx import v1 as tfx
 
 from tfx_perf.pipelines import parameters as runtime_parameters
-from tfx_perf.pipelines import running
+from tfx_perf.pipelines import progress, running
+
+_PULSE_SECONDS = 1.0  # for a status line that is overwritten
 
 
 def run(
@@ -22,3 +24,23 @@ def run(
         UserError: the pipeline has no metadata connection, or a parameter is wrong.
     """
     running.run_with(tfx.orchestration.LocalDagRunner, pipeline, parameters)
+
+
+def run_timed(pipeline: tfx.dsl.Pipeline, *, progress_path: str) -> dict[str, float]:
+    """Runs the pipeline as `run` does, and says in a file how far it is.
+
+    Args:
+        pipeline: see `run`.
+        progress_path: of the file; see `progress.shown`.
+
+    Returns:
+        The wall time of each node in seconds.
+    """
+    with (
+        open(progress_path, "w", encoding="utf-8") as terminal,
+        progress.shown(
+            terminal, pulse_seconds=_PULSE_SECONDS, longest_pulse_seconds=_PULSE_SECONDS
+        ) as nodes,
+    ):
+        run(pipeline)
+    return {node.name: node.seconds for node in nodes}

@@ -19,7 +19,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.pipelines import local_runner, progress
+from tfx_perf.pipelines import local_runner
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
 from tfx_perf.training.keras_api import either_keras
@@ -27,8 +27,6 @@ from tfx_perf.training.keras_api import either_keras
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1
 STOCK_FILE = "stock_metrics.json"
-
-_PULSE_SECONDS = 1.0  # for a status line that is overwritten
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
 _BATCH_SIZES = re.compile(r"^(TRAIN|EVAL)_BATCH_SIZE = \d+$", re.MULTILINE)
@@ -183,11 +181,6 @@ def build(run: TaxiRun) -> tfx.dsl.Pipeline:
     return pipeline
 
 
-def run_pipeline(run: TaxiRun) -> None:
-    """Writes the project and runs the pipeline on this machine."""
-    local_runner.run(build(run))
-
-
 def run_in_process(
     *,
     folder: str,
@@ -200,8 +193,6 @@ def run_in_process(
 ) -> dict[str, float]:
     """Runs the pipeline from plain values; what `components.processes.child` calls.
 
-    Returns the wall time of each node in seconds.
-
     Args:
         folder: see `TaxiRun`, as are the next four.
         batch_size: of training and validation.
@@ -210,6 +201,9 @@ def run_in_process(
         label: of the run.
         settings: a `PerfConfig` as JSON.
         progress_path: the file where `progress.shown` says how far it is.
+
+    Returns:
+        The wall time of each node in seconds.
     """
     run = TaxiRun(
         folder=pathlib.Path(folder),
@@ -219,11 +213,4 @@ def run_in_process(
         label=label,
         settings=PerfConfig.from_json(settings),
     )
-    with (
-        open(progress_path, "w", encoding="utf-8") as terminal,
-        progress.shown(
-            terminal, pulse_seconds=_PULSE_SECONDS, longest_pulse_seconds=_PULSE_SECONDS
-        ) as nodes,
-    ):
-        run_pipeline(run)
-    return {node.name: node.seconds for node in nodes}
+    return local_runner.run_timed(build(run), progress_path=progress_path)

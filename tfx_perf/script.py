@@ -74,11 +74,14 @@ def optimized(
     settings = _settings(settings)
     place = None if folder is None else pathlib.Path(folder)
     key = _plan_key(settings)
-    before = _record_before(place)
-    settings = _with_planned_runs(settings, runs_before=0 if before is None else 1)
-    session = TrainingSession(
-        settings, choice=_choice_before(before, key, settings=settings, place=place)
-    )
+    file = place and place / training_record.FILE_NAME
+    before = _record_before(file)
+    planned_runs = settings.schedule.run_count(runs_before=0 if before is None else 1)
+    schedule = ScheduleSettings(planned_runs=planned_runs)
+    choice = None
+    if before is not None and key is not None:
+        choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
+    session = TrainingSession(settings.model_copy(update={"schedule": schedule}), choice=choice)
     training = ScriptTraining()
     with interception.intercepting_fit(session.fit):
         yield training
@@ -123,9 +126,8 @@ def _code_digest() -> str | None:
     return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
 
 
-def _record_before(place: pathlib.Path | None) -> TrainingRecord | None:
+def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:
     """Returns what the run before has left."""
-    file = place and place / training_record.FILE_NAME
     if file is None or not file.exists():
         return None
     try:
@@ -134,25 +136,13 @@ def _record_before(place: pathlib.Path | None) -> TrainingRecord | None:
         return None
 
 
-def _with_planned_runs(settings: config.PerfConfig, *, runs_before: int) -> config.PerfConfig:
-    schedule = ScheduleSettings(planned_runs=settings.schedule.run_count(runs_before=runs_before))
-    return settings.model_copy(update={"schedule": schedule})
-
-
-def _choice_before(
-    before: TrainingRecord | None,
-    key: dict[str, str] | None,
-    *,
-    settings: config.PerfConfig,
-    place: pathlib.Path | None,
+def _choice_of(
+    before: TrainingRecord, key: dict[str, str], *, planned_runs: int, source: str
 ) -> PlanChoice | None:
     """Returns the choice of the run before, if trials would find the same; else None."""
-    if before is None or key is None or fingerprint.differences(before.key, key):
+    if fingerprint.differences(before.key, key) or not before.is_final(planned_runs=planned_runs):
         return None
-    planned_runs = settings.schedule.run_count(runs_before=0)
-    if not before.is_final(planned_runs=planned_runs):
-        return None
-    return before.choice_for_another_run(str(place and place / training_record.FILE_NAME))
+    return before.choice_for_another_run(source)
 
 
 def _judge(

@@ -6,14 +6,12 @@ import shutil
 
 import click
 
-from benchmarks import machine
+from benchmarks import machine, options
 from benchmarks.first_run import results, run_job
 from benchmarks.first_run.trainings import TRAININGS
 from tfx_perf.components.processes import child
 from tfx_perf.hardware import versions
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_PATH = click.Path(path_type=pathlib.Path)
 _PACKAGES = ("tensorflow", "keras", "tf-keras", "tfx")
 _LINE = "{:22} {:>8} {:>8} {:>24} {:>8} {:>6}  {}"
 _TIMEOUT_SECONDS = 3 * 3600.0
@@ -25,10 +23,9 @@ _TIMEOUT_SECONDS = 3 * 3600.0
 @click.option("--line", "wanted", help="One Keras package only.")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
               help="Stock, first and second run, in turns.")  # fmt: skip
-@click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data", help="Folder for data sets.")
-@click.option("--json", "json_path", type=_PATH, show_default="in --data",
-              help="Where to write the figures.")  # fmt: skip
-@click.option("--add", is_flag=True, help="Keep the other cells that are in the JSON file.")
+@options.DATA
+@options.JSON
+@options.ADD
 def main(
     names: tuple[str, ...],
     *,
@@ -73,9 +70,9 @@ def _round(name: str, line: str, data: pathlib.Path) -> results.Run:
     first = run(folder=folder / "ours", label="1", is_stock=False)
     second = run(folder=folder / "ours", label="2", is_stock=False)
     return results.Run(
-        stock=stock[run_job.STOCK],
-        first={node: first[node] for node in run_job.OURS},
-        second={node: second[node] for node in run_job.OURS},
+        stock_seconds=stock[run_job.STOCK],
+        first_seconds={node: first[node] for node in run_job.OURS},
+        second_seconds={node: second[node] for node in run_job.OURS},
     )
 
 

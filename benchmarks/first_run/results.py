@@ -1,25 +1,31 @@
 """What the benchmark found."""
 
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from benchmarks.first_run import run_job
 from tfx_perf import records, statistics
+
+Kind = Literal["first", "second"]
 
 _SLACK_SECONDS, _LONG_SECONDS = 5.0, 60.0
 
 
 class Run(records.Record):
-    """The wall time of the nodes that count, in seconds.
+    """The wall time of the nodes that count.
 
     Attributes:
-        stock: TFX's Trainer alone.
-        first: by node, of the run that begins with nothing.
-        second: by node, of the run after it.
+        stock_seconds: TFX's Trainer alone.
+        first_seconds: by node, of the run that begins with nothing.
+        second_seconds: by node, of the run after it.
     """
 
-    stock: float
-    first: dict[str, float]
-    second: dict[str, float]
+    stock_seconds: float
+    first_seconds: dict[str, float]
+    second_seconds: dict[str, float]
+
+    def of(self, kind: Kind) -> dict[str, float]:
+        """Returns the seconds of a run, by node."""
+        return self.first_seconds if kind == "first" else self.second_seconds
 
 
 class CellResult(records.Record):
@@ -38,23 +44,23 @@ class CellResult(records.Record):
     @property
     def stock(self) -> statistics.Interval:
         """Seconds of the stock Trainer."""
-        return statistics.median_interval([run.stock for run in self.runs])
+        return statistics.median_interval([run.stock_seconds for run in self.runs])
 
-    def ratio(self, kind: str) -> statistics.Interval:
+    def ratio(self, kind: Kind) -> statistics.Interval:
         """Returns the chain's seconds over the stock Trainer's.
 
         Args:
-            kind: `first` or `second`.
+            kind: of the run.
         """
-        ours = [sum(getattr(run, kind).values()) for run in self.runs]
-        return statistics.ratio_interval(ours, [run.stock for run in self.runs])
+        ours = [sum(run.of(kind).values()) for run in self.runs]
+        return statistics.ratio_interval(ours, [run.stock_seconds for run in self.runs])
 
-    def seconds(self, kind: str, node: str) -> float:
+    def seconds(self, kind: Kind, node: str) -> float:
         """Returns the median wall time of a node in seconds."""
-        times = [getattr(run, kind)[node] for run in self.runs]
+        times = [run.of(kind)[node] for run in self.runs]
         return statistics.median_interval(times).value
 
-    def chain_seconds(self, kind: str) -> float:
+    def chain_seconds(self, kind: Kind) -> float:
         """Returns the wall time of the chain, the sum of the nodes' medians."""
         return sum(self.seconds(kind, node) for node in run_job.OURS)
 

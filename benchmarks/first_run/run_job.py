@@ -15,7 +15,7 @@ from tfx_perf.components import (
     latest_metrics,
     latest_plans,
 )
-from tfx_perf.pipelines import local_runner, progress, taxi
+from tfx_perf.pipelines import local_runner, taxi
 
 OURS = ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
 STOCK = "Trainer"
@@ -50,12 +50,7 @@ def run(
             str(place / "metadata.sqlite")
         ),
     )
-    with (
-        open(place / f"{label}.txt", "w", encoding="utf-8") as terminal,
-        progress.shown(terminal, pulse_seconds=1.0, longest_pulse_seconds=1.0) as ended,
-    ):
-        local_runner.run(pipeline)
-    return {node.name: node.seconds for node in ended}
+    return local_runner.run_timed(pipeline, progress_path=str(place / f"{label}.txt"))
 
 
 def _own(name: str, line: str, *, data_folder: str) -> tuple[list[Any], dict[str, Any]]:

@@ -4,6 +4,7 @@ import pathlib
 
 import click
 
+from benchmarks import options
 from benchmarks.input import grid, plot, results
 from benchmarks.input import run as run_lib
 from benchmarks.input.workloads import WORKLOADS
@@ -61,7 +62,7 @@ def _list_option(name: str, known: tuple[object, ...], help_text: str) -> click.
               help="Folder for record files, about 4 GB.")  # fmt: skip
 @click.option("--json", "json_path", type=_PATH, show_default="in --data",
               help="Where to write the figures; the plot goes beside it.")  # fmt: skip
-@click.option("--add", is_flag=True, help="Keep the other cells that are in the JSON file.")
+@options.ADD
 def main(
     workloads: tuple[str, ...],
     shards: tuple[int, ...],

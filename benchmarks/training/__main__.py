@@ -5,14 +5,12 @@ import pathlib
 
 import click
 
-from benchmarks import machine
+from benchmarks import machine, options
 from benchmarks.training import results, run, targets
 from benchmarks.training.workloads import NAMES, WORKLOADS
 from tfx_perf import errors, formatting, statistics
 from tfx_perf.hardware import versions
 
-_ROOT = pathlib.Path(__file__).parents[2]
-_PATH = click.Path(path_type=pathlib.Path)
 _PACKAGES = ("tensorflow", "keras", "tf-keras", "tfx")
 _LINE = "{:22} {:>18} {:>18} {:>6} {:>8} {:>9} {:>7}  {}"
 
@@ -25,10 +23,9 @@ _LINE = "{:22} {:>18} {:>18} {:>6} {:>8} {:>9} {:>7}  {}"
               help="Blocks of each training of a cell, in turns.")  # fmt: skip
 @click.option("--regret/--no-regret", default=True, help="Measure all plans, too.")
 @click.option("--quick", is_flag=True, help="Two rounds, few steps: to see whether it runs.")
-@click.option("--data", type=_PATH, default=_ROOT / ".benchmark-data", help="Folder for data sets.")
-@click.option("--json", "json_path", type=_PATH, show_default="in --data",
-              help="Where to write the figures.")  # fmt: skip
-@click.option("--add", is_flag=True, help="Keep the other cells that are in the JSON file.")
+@options.DATA
+@options.JSON
+@options.ADD
 def main(
     names: tuple[str, ...],
     lines: tuple[str, ...],

@@ -101,7 +101,12 @@ class _Planning:
             example_count=example_count,
             planned_runs=self._schedule.run_count(runs_before=len(plans)),
         )
-        plan = plan.model_copy(update={"training_note": note})
+        plan = plan.model_copy(
+            update={
+                "training_note": note,
+                "training_digest": code_digest.training_digest(self._properties),
+            }
+        )
         plan = plan_additions.with_statistics(
             plan,
             source,

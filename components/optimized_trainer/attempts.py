@@ -84,7 +84,6 @@ def choose_plan_in_child(
         budget_seconds -= time.time() - progress.began if progress else 0.0
         if not culprits or budget_seconds <= 0:
             break
-    child.release_server()  # the training has better uses for its memory
     return choice.model_copy(update={"trial_time_seconds": time.perf_counter() - began})
 
 

@@ -9,6 +9,7 @@ from tfx_perf import storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
+from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import plain
@@ -59,6 +60,7 @@ class Executor(base_executor.BaseExecutor):
             # Before this process touches a device or reads data: the child has all of them.
             with storage.local_folder(target.uri) as log_folder:
                 choice = plans.choice_for(job, log_folder=log_folder, checkpoint_folder=folder)
+        child.release_server()  # the training has better uses for its memory and its imports
         job = job.with_plan(choice.plan)
         if job.plan.is_for_another_process:
             training.train_in_child(

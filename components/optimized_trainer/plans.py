@@ -52,12 +52,11 @@ def choice_for(
     choice = checkpoints.kept_choice(checkpoint_folder, key)
     if choice is not None:
         return choice
-    planned_runs = job.settings.schedule.run_count(runs_before=job.runs_before)
     choice = previous.find(
-        input_dict.get("previous_metrics") or (), key, planned_runs=planned_runs
+        input_dict.get("previous_metrics") or (), key, planned_runs=job.planned_runs
     )
-    if choice is None:
-        choice = too_short.choice(tuned, planned_runs=planned_runs) if tuned else None
+    if choice is None and tuned is not None and tuned.training_digest == job.code:
+        choice = too_short.choice(tuned, planned_runs=job.planned_runs)
     if choice is None:
         choice = onednn_trial.choose_plan_and_onednn(job, log_folder=log_folder)
     choice = choice.model_copy(update={"key": key})

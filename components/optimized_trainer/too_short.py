@@ -18,7 +18,7 @@ def choice(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
     InputTuner has run the training's step, and knows how many there are.
 
     Args:
-        tuned: the training's input plan.
+        tuned: the input plan, found with the very training code and arguments.
         planned_runs: trainings that a plan would be for.
     """
     rate = tuned.diagnosis and tuned.diagnosis.train_examples_per_second

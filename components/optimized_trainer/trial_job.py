@@ -11,6 +11,7 @@ from typing import Any
 from tfx_perf import errors, interception
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.training import precision
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -79,9 +80,9 @@ def write_choice(
     asked = TrainingJob.model_validate(job)
     settings, properties = asked.settings, asked.exec_properties
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
-    settings = settings.model_copy(update={"training": training})
+    schedule = ScheduleSettings(planned_runs=asked.planned_runs)
+    settings = settings.model_copy(update={"training": training, "schedule": schedule})
     artifacts = asked.input_dict
-    planned_runs = settings.schedule.run_count(runs_before=asked.runs_before)
     run_fn = trainer_args.load_run_fn(properties)
     found_before = [TrialRecord.model_validate(trial) for trial in known]
 
@@ -115,7 +116,7 @@ def write_choice(
                 may_put_off
                 and is_worth_onednn(
                     step_seconds,
-                    step_count=planned_runs * (loop.total_length or 0),
+                    step_count=asked.planned_runs * (loop.total_length or 0),
                     start_seconds=time.time() - started,
                 )
                 # Two processes, and this one ends.
@@ -131,7 +132,6 @@ def write_choice(
             watch=lambda progress: progress.replace(pathlib.Path(folder, PROGRESS_FILE)),
             known=found_before,
             stop_when=stop_when,
-            runs_before=asked.runs_before,
         )
         if is_put_off:
             return None

@@ -68,9 +68,10 @@ class TrainingJob(records.Record):
         return PerfConfig.from_json(self.exec_properties["config"])
 
     @property
-    def runs_before(self) -> int:
-        """The trainings before it whose figures are known."""
-        return len(self.input_dict.get("previous_metrics") or ())
+    def planned_runs(self) -> int:
+        """How many trainings a plan that is found now is for."""
+        before = self.input_dict.get("previous_metrics") or ()
+        return self.settings.schedule.run_count(runs_before=len(before))
 
     @property
     def precision(self) -> str | None:

@@ -15,6 +15,7 @@ from tests.ports import free_port
 from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
+from tfx_perf.components.processes import child
 from tfx_perf.config import PerfConfig
 
 pytestmark = pytest.mark.each_choice
@@ -273,3 +274,16 @@ def test_a_checkpoint_is_found_again_whoever_looks_on():
 
     assert folder(monitoring={"metrics_port": 9090}) == folder()
     assert folder(training={"seed": 1}) != folder()
+
+
+_TELLS_OF_SERVER = """from tfx_perf.components.processes import child
+    print("SERVER", child._SERVER._process, file=open(fn_args.model_run_dir + ".txt", "w"))
+    """
+
+
+@pytest.mark.one_case
+def test_imports_that_began_early_do_not_disturb_a_training_that_has_no_trials(trainer):
+    child.import_early(["tfx_perf.components.optimized_trainer.trial_job"])
+    assert child._SERVER._process is not None
+    trainer.run(module={"train": _TELLS_OF_SERVER + training_cases.FIT}, trial_budget_seconds=0)
+    assert pathlib.Path(trainer.model_run.uri + ".txt").read_text().split() == ["SERVER", "None"]

@@ -20,6 +20,7 @@ class SkipWaits(Optimization):
 
     name = "skip_waits"
     is_suspect = True
+    hoped_share = 0.9
 
     def __init__(self):
         self.is_running = self.spoils_weights = False
@@ -30,9 +31,6 @@ class SkipWaits(Optimization):
 
     def obstacle(self, fit):
         return None if any(layer.name == "waits" for layer in fit.model.layers) else "no waits"
-
-    def hoped_saving_seconds(self, step_seconds):
-        return 0.9 * step_seconds
 
     def plans(self, fit, base):
         return [base.model_copy(update={self.name: True})]

@@ -162,7 +162,7 @@ def _summary(
     from tfx_perf.training import record as training_record
 
     run = recorded_runs.read_runs(_metadata_path(folder), limit=1)[0]
-    stock_files = folder.glob("artifacts/StockTrainer/model_run/*/stock_metrics.json")
+    stock_files = folder.glob(f"artifacts/{_STOCK}/model_run/*/stock_metrics.json")
     stock_path = max(stock_files, key=lambda path: path.stat().st_mtime)
     stock = training_record.TrainingRecord.read(stock_path).figures()
     trained = training_record.TrainingRecord.read(

@@ -84,6 +84,7 @@ class TuningRecord(records.Record):
             takes half of the memory that is free there.
         example_count: examples in the split; None if they were not counted.
         trained_example_count: examples that one training reads; None if not known.
+        training_digest: of the training code and its arguments; empty if there was none.
         checked_example_count: how many examples the contents were compared on; 0 where the default
             is used again, which needs no comparison.
         file_count: record files.
@@ -122,6 +123,7 @@ class TuningRecord(records.Record):
     memory_budget_configured: bool
     example_count: int | None
     trained_example_count: float | None = None
+    training_digest: str = ""
     checked_example_count: int
     file_count: int
     file_bytes: int

@@ -76,15 +76,10 @@ def tune(
     activity.say("finding out what holds training up")
     trained_count = train.trained_example_count(count) if train else None
     gain = gain_lib.Gain(math.inf if trained_count is None else planned_runs * trained_count)
-    began, round_seconds = budget.elapsed_seconds, 0.0
-
-    def least_seconds(rates: diagnosis_lib.Diagnosis) -> float:
-        return search.least_seconds(rates, example_count=count, round_seconds=round_seconds)
 
     def is_worth_it(rates: diagnosis_lib.Diagnosis) -> bool:
-        nonlocal round_seconds
-        round_seconds = (budget.elapsed_seconds - began) / rates.rounds
-        return gain.possible_seconds(rates) >= least_seconds(rates)
+        least_seconds = search.least_seconds(rates, example_count=count)
+        return gain.possible_seconds(rates) >= least_seconds
 
     diagnosis = diagnose.diagnose(
         endless,
@@ -94,18 +89,19 @@ def tune(
         details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
     )
     possible_seconds = gain.possible_seconds(diagnosis)
-    if diagnosis.is_fed or possible_seconds < least_seconds(diagnosis):
+    least_seconds = search.least_seconds(diagnosis, example_count=count)
+    if diagnosis.is_fed or not is_worth_it(diagnosis):
         reason = (
             diagnosis.verdict
             if diagnosis.is_fed
-            else gain.too_little(diagnosis, search_seconds=least_seconds(diagnosis))
+            else gain.too_little(diagnosis, search_seconds=least_seconds)
         )
         found = choice_lib.Choice(record_lib.DEFAULT, reason)
         search.outcomes[record_lib.DEFAULT] = search.outcomes[record_lib.DEFAULT].model_copy(
             update={"examples_per_second": diagnosis.pipeline_examples_per_second}
         )
     else:
-        worth_seconds = max(_AMPLE * least_seconds(diagnosis), _SEARCH_SHARE * possible_seconds)
+        worth_seconds = max(_AMPLE * least_seconds, _SEARCH_SHARE * possible_seconds)
         budget.limit(worth_seconds, reached=search_lib.BEGUN)
         found = search.run(
             _all_candidates(search) if candidates is None else candidates,

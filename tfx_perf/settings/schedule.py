@@ -14,7 +14,7 @@ class ScheduleSettings(Section):
 
     planned_runs: PositiveInt | None = None
 
-    def run_count(self, *, runs_before: int) -> int:
+    def run_count(self, *, runs_before: int = 0) -> int:
         """Returns how many trainings a plan that is found now is for.
 
         Args:

@@ -42,11 +42,6 @@ def diagnose(
         details_worth: given the rates, returns what autotune and the stages may take of it.
     """
     deadline = time.monotonic() + seconds
-
-    def decided(samples: measure.Samples) -> bool:
-        rates = judge(samples)
-        return train is None or not is_worth_it(rates) or rates.bound != "unknown"
-
     source = source.replace_options(num_epochs=None)
     if train:
         dataset = train.dataset(source.default_factory)
@@ -60,6 +55,17 @@ def diagnose(
         dataset = source.default()
         batch_size = source.options.batch_size
         timed_datasets = {_PIPELINE: measure.TimedDataset(dataset)}
+    began = time.monotonic()
+
+    def judged(samples: measure.Samples) -> diagnosis_lib.Diagnosis:
+        rates = judge(samples)
+        round_seconds = (time.monotonic() - began) / rates.rounds
+        return rates.model_copy(update={"round_time_seconds": round_seconds})
+
+    def decided(samples: measure.Samples) -> bool:
+        rates = judged(samples)
+        return train is None or rates.bound != "unknown" or not is_worth_it(rates)
+
     samples = measure.measure(
         timed_datasets,
         batch_size=batch_size,
@@ -67,7 +73,7 @@ def diagnose(
         decided=decided,
         min_rounds=1 if train else measure.MIN_ROUNDS,  # of which `judge` takes fewer if it may
     )
-    diagnosis = judge(samples)
+    diagnosis = judged(samples)
     deadline = min(deadline, time.monotonic() + details_worth(diagnosis))
     left_seconds = deadline - time.monotonic()
     if left_seconds <= 0:

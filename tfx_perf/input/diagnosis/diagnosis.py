@@ -69,6 +69,7 @@ class Diagnosis(records.Record):
             enough, but not both at once, because they take turns or share the CPU.
             `unknown`: noise allows more than one of these, or there is no training code.
         rounds: how often each rate was measured.
+        round_time_seconds: of measuring all three once; 0 in plans of versions that did not know.
         stages: of the pipeline, from the files on; empty if there was no time for them.
         autotune: what TensorFlow's autotune chose; empty where TensorFlow does not tell.
     """
@@ -79,6 +80,7 @@ class Diagnosis(records.Record):
     headroom_ratio: statistics.Interval | None = None
     bound: Bound = "unknown"
     rounds: int
+    round_time_seconds: float = 0.0
     stages: tuple[Stage, ...] = ()
     autotune: tuple[autotune_view.AutotuneNode, ...] = ()
 

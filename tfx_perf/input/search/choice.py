@@ -9,6 +9,9 @@ from tfx_perf.input import record as record_lib
 from tfx_perf.input.search import final as final_lib
 from tfx_perf.input.timing import measure
 
+NOT_WORTH_IT = "not examined: it would take longer than what is left to gain"
+"""Why a candidate is not looked at where the search ends before."""
+
 _REASON_LENGTH = 160  # in a headline; the table has all of it
 
 
@@ -141,11 +144,6 @@ def too_few_rounds(rounds: int) -> str:
         "so the default stays. The time ends with input.time_budget_seconds, or with what a faster "
         "input may save."
     )
-
-
-def leaves_nothing(chosen: str) -> str:
-    """Returns why other candidates are not looked at once one is chosen."""
-    return f"not examined: more than {chosen} leaves to gain, looking would cost"
 
 
 def none_is_faster(margin: float) -> str:

@@ -94,18 +94,16 @@ class Search:
 
     @staticmethod
     def least_seconds(
-        diagnosis: diagnosis_lib.Diagnosis, *, example_count: int | None, round_seconds: float
+        diagnosis: diagnosis_lib.Diagnosis, *, example_count: int | None
     ) -> float:
         """Returns how long a search takes that ends with its first candidate.
 
         Args:
-            diagnosis: of the default.
+            diagnosis: of the default; a candidate is compared in training in the same turns.
             example_count: examples in the split, which that candidate reads; None if not known.
-            round_seconds: what a round of the diagnosis took: the same turns as in the comparison
-                of a candidate in training.
         """
         reading_seconds = (example_count or 0) / diagnosis.pipeline_examples_per_second.value
-        return (1 + measure.MIN_ROUNDS) * round_seconds + reading_seconds
+        return (1 + measure.MIN_ROUNDS) * diagnosis.round_time_seconds + reading_seconds
 
     def run(
         self,
@@ -131,7 +129,7 @@ class Search:
         if found:
             for candidate in others:
                 self.outcomes[candidate.name] = examination_lib.dropped(
-                    candidate, choice.leaves_nothing(found.name)
+                    candidate, choice.NOT_WORTH_IT
                 ).outcome
             return found
         for candidate in others:

@@ -4,8 +4,6 @@ from typing import Any
 
 from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
-_HOPED_SHARE = 0.05
-
 
 class FusedUpdate(Optimization):
     """One kernel updates each variable, where TensorFlow has one; see `step.fused_update`.
@@ -14,6 +12,7 @@ class FusedUpdate(Optimization):
     """
 
     name = "fused_update"
+    hoped_share = 0.05
 
     def words(self, value: bool) -> str:
         """Returns what it is known by."""
@@ -32,10 +31,6 @@ class FusedUpdate(Optimization):
     def always(self, fit: Fit) -> bool:
         """Returns whether it is possible."""
         return self.obstacle(fit) is None
-
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns a share of the step."""
-        return _HOPED_SHARE * step_seconds
 
     def step_arguments(self, value: bool) -> dict[str, Any]:
         """Returns whether to fuse."""

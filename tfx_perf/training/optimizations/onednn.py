@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from tfx_perf.training.optimizations.optimization import Optimization
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 
-_HOPED_SHARE = 0.2
-
 
 class OneDnn(Optimization):
     """In a process that uses oneDNN, where TensorFlow would not; see `hardware.onednn`.
@@ -17,6 +15,7 @@ class OneDnn(Optimization):
     name = "onednn"
     in_plain_fit = True
     changes_numbers = True
+    hoped_share = 0.2
 
     def words(self, value: bool) -> str:
         """Returns what it is known by."""
@@ -24,7 +23,7 @@ class OneDnn(Optimization):
 
     def hoped_saving_seconds(self, step_seconds: float) -> float:
         """Returns a share of what is left of the step without Python."""
-        return _HOPED_SHARE * max(0.0, step_seconds - CALL_SECONDS)
+        return super().hoped_saving_seconds(max(0.0, step_seconds - CALL_SECONDS))
 
     def environment(self) -> Mapping[str, str]:
         """Returns what has TensorFlow use it."""

@@ -65,6 +65,7 @@ class Optimization:
             compared with then has it, too, if `always` asks for it.
         may_be_slow: whether trials check it step by step, because it may have to be stopped.
         is_suspect: whether it is the first to be left out, alone, after a blow-up.
+        hoped_share: of a step's time, what it usually saves.
     """
 
     name: ClassVar[str]
@@ -76,6 +77,7 @@ class Optimization:
     saves_memory: ClassVar[bool] = False
     may_be_slow: ClassVar[bool] = False
     is_suspect: ClassVar[bool] = False
+    hoped_share: ClassVar[float] = 0.0
 
     def words(self, value: Any) -> str:
         """Returns how the description of a plan goes on, comma included.
@@ -116,7 +118,7 @@ class Optimization:
         Args:
             step_seconds: without it.
         """
-        return 0.0
+        return self.hoped_share * step_seconds
 
     def step_arguments(self, value: Any) -> dict[str, Any]:
         """Returns arguments of `steps.train_step`, by which a traced step is known.

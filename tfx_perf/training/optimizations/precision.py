@@ -4,8 +4,6 @@ from typing import Literal
 
 from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
-_HOPED_SHARE = 0.3  # where the device computes with narrower types, else nothing
-
 DtypePolicy = Literal["mixed_bfloat16", "mixed_float16"]
 
 
@@ -20,14 +18,11 @@ class Precision(Optimization):
     off = None
     in_plain_fit = True
     changes_numbers = True
+    hoped_share = 0.3  # where the device computes with narrower types, else nothing
 
     def words(self, value: str) -> str:
         """Returns the policy's name."""
         return f", {value}"
-
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns a share of the step."""
-        return _HOPED_SHARE * step_seconds
 
     def always(self, fit: Fit) -> str | None:
         """Returns what the model was built under."""

@@ -9,8 +9,6 @@ if TYPE_CHECKING:
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.train_functions import TrainFunctions
 
-_HOPED_SHARE = 0.2  # of small operations; large products gain nothing
-
 
 class Xla(Optimization):
     """XLA compiles forward and backward pass; the optimizer stays outside.
@@ -22,6 +20,7 @@ class Xla(Optimization):
     uses_xla = True
     may_be_slow = True
     is_suspect = True
+    hoped_share = 0.2  # of small operations; large products gain nothing
 
     def words(self, value: bool) -> str:
         """Returns what it is known by."""
@@ -35,10 +34,6 @@ class Xla(Optimization):
         """Returns one plan, if compilation is enabled."""
         enabled = fit.settings.compilation.enabled
         return [base.model_copy(update={self.name: True})] if enabled else []
-
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns a share of the step."""
-        return _HOPED_SHARE * step_seconds
 
     def step_arguments(self, value: bool) -> dict[str, Any]:
         """Returns whether to compile."""

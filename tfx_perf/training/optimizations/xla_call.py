@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from tfx_perf.training.step.step_runner import StepRunner
     from tfx_perf.training.train_functions import TrainFunctions
 
-_HOPED_SHARE = 0.3  # of small operations; large products gain nothing
-
 
 class XlaCall(Optimization):
     """XLA compiles all steps of a call, updates and metrics included; see `compiled_call`."""
@@ -20,6 +18,7 @@ class XlaCall(Optimization):
     name = "xla_call"
     uses_xla = True
     is_suspect = True
+    hoped_share = 0.3  # of small operations; large products gain nothing
 
     def words(self, value: bool) -> str:
         """Returns what becomes of the steps of a call."""
@@ -47,10 +46,6 @@ class XlaCall(Optimization):
             return []
         update = {"steps_per_call": base.steps_per_call, self.name: True}
         return [base.plain.model_copy(update=update)]
-
-    def hoped_saving_seconds(self, step_seconds: float) -> float:
-        """Returns a share of the step."""
-        return _HOPED_SHARE * step_seconds
 
     def around(
         self, runner: "StepRunner", plan: "TrainingPlan", functions: "TrainFunctions"

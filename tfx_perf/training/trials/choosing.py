@@ -34,7 +34,6 @@ def by_trials(
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
-    runs_before: int = 0,
 ) -> PlanChoice:
     """Returns the plan that wins the trials, which run here.
 
@@ -46,7 +45,6 @@ def by_trials(
         watch: see `Trials`.
         known: see `Trials`.
         stop_when: see `Trials`.
-        runs_before: see `Trials`.
     """
     began = time.perf_counter()
     if not settings.training.trial_budget_seconds:
@@ -61,12 +59,7 @@ def by_trials(
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
         choice = Trials(
-            tried,
-            settings=settings,
-            watch=watch,
-            known=known,
-            stop_when=stop_when,
-            runs_before=runs_before,
+            tried, settings=settings, watch=watch, known=known, stop_when=stop_when
         ).run()
     except Exception as error:  # the user's training must not depend on ours
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)

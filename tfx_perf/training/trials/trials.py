@@ -48,7 +48,6 @@ class Trials:
         watch: Callable[[TrialProgress], None] = lambda progress: None,
         known: Sequence[TrialRecord] = (),
         stop_when: Callable[[float], bool] = lambda step_seconds: False,
-        runs_before: int = 0,
     ) -> None:
         """Prepares trials.
 
@@ -62,7 +61,6 @@ class Trials:
                 of their plans is not tried.
             stop_when: asked when nothing but the reference has been run, with its seconds per
                 step, whether to leave it at that.
-            runs_before: see `ScheduleSettings.run_count`.
         """
         self._variants = variants
         call, loop = variants[None].call, variants[None].loop
@@ -72,11 +70,10 @@ class Trials:
         self._reference = families.reference(call.model, loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
         self._worth = Worth(
-            step_count=loop.total_length,
-            planned_runs=settings.schedule.run_count(runs_before=runs_before),
+            step_count=loop.total_length, planned_runs=settings.schedule.run_count()
         )
         self._finished = list(known)
-        self._left_out: list[Prospect] = []
+        self._left_out: list[tuple[families.Family, Prospect]] = []
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
         self._began = self._deadline = 0.0
         self._ran_out_of_time = False
@@ -113,7 +110,7 @@ class Trials:
             for plans in self._to_try(first):
                 prospect = self._prospect(plans[0], contenders)
                 if not prospect.is_worth_it:
-                    self._leave_out(plans, prospect)
+                    self._left_out.append((plans, prospect))
                     continue
                 if contenders[0] is first:
                     contenders = [equivalence.reference(first)]
@@ -156,16 +153,17 @@ class Trials:
             compile_seconds=contenders[0].compile_seconds,
         )
 
-    def _leave_out(self, plans: families.Family, prospect: Prospect) -> None:
-        self._finished += [
-            TrialRecord(plan=plan, status="untried", reason=str(prospect)) for plan in plans
+    def _untried(self) -> list[TrialRecord]:
+        return [
+            TrialRecord(plan=plan, status="untried", reason=str(prospect))
+            for plans, prospect in self._left_out
+            for plan in plans
         ]
-        self._left_out.append(prospect)
 
     def _enough_runs(self) -> int | None:
         """Returns for how many planned runs another process had better try all of it again."""
         beside_seconds = START_SECONDS + time.time() - self._began
-        counts = [each.runs_needed(beside_seconds=beside_seconds) for each in self._left_out]
+        counts = [each.runs_needed(beside_seconds=beside_seconds) for _, each in self._left_out]
         return min(filter(None, counts), default=None)
 
     def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
@@ -271,7 +269,7 @@ class Trials:
         return PlanChoice(
             plan=chosen.plan,
             plan_reason=chosen.reason,
-            trials=(first, *map(self._with_shapes, (*records, *self._finished))),
+            trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
             enough_runs=self._enough_runs(),
