@@ -7,10 +7,11 @@ from tfx_perf.components.processes import child
 _PACKAGE = "tfx_perf.components"
 # What children are asked to run, by the type of the node that asks.
 _MODULES = {
-    f"{_PACKAGE}.input_tuner.component.InputTuner": f"{_PACKAGE}.input_tuner.planning",
-    f"{_PACKAGE}.memory_profiler.component.MemoryProfiler": f"{_PACKAGE}.memory_profiler.jobs",
+    f"{_PACKAGE}.input_tuner.component.InputTuner": (f"{_PACKAGE}.input_tuner.planning",),
+    f"{_PACKAGE}.memory_profiler.component.MemoryProfiler": (f"{_PACKAGE}.memory_profiler.jobs",),
     f"{_PACKAGE}.optimized_trainer.component.OptimizedTrainer": (
-        f"{_PACKAGE}.optimized_trainer.trial_job"
+        f"{_PACKAGE}.optimized_trainer.trial_job",
+        f"{_PACKAGE}.optimized_trainer.training",
     ),
 }
 
@@ -25,6 +26,6 @@ def begin(node_types: Iterable[str]) -> None:
             nothing is imported.
     """
     types = set(node_types)
-    modules = [module for name, module in _MODULES.items() if name in types]
+    modules = [module for name, found in _MODULES.items() if name in types for module in found]
     if modules:
         child.import_early(modules)

@@ -25,12 +25,35 @@ class MeasurementError(RuntimeError):
     """A measurement could not be made, or its result is impossible (e.g. MFU > 1)."""
 
 
-class TimedOutError(MeasurementError):
-    """A process that measures did not end in time."""
+class ChildError(MeasurementError):
+    """A process that this one started came to no result.
+
+    Attributes:
+        cause: what happened to it, a verb and more, without a full stop.
+    """
+
+    def __init__(self, target: str, cause: str, *, log: str = "") -> None:
+        """Says what, and where more is said.
+
+        Args:
+            target: what the process was asked to do.
+            cause: see above.
+            log: path of its output; empty if it has none of its own.
+        """
+        self.cause = cause
+        super().__init__(f"{target} {cause}.{log and f' Log: {log}'}")
 
 
-class ProcessEndedError(MeasurementError):
-    """A process that measures was killed, crashed, or was ended by what it ran."""
+class TimedOutError(ChildError):
+    """A process did not end in time."""
+
+
+class ProcessEndedError(ChildError):
+    """A process was killed, crashed, or was ended by what it ran."""
+
+
+class TrainingError(RuntimeError):
+    """The user's training failed, or its process was killed."""
 
 
 class HalfAppliedError(RuntimeError):

@@ -74,10 +74,9 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 )
                 obstacle = unmeasured.reason_in(folder)
                 reason = f"The input stays as the training code makes it: {obstacle}."
-            except errors.MeasurementError as error:
-                # The log is kept elsewhere than the message says.
-                obstacle = str(error).partition(" Log: ")[0]
-                reason = f"The search failed, so the default stays: {obstacle}"
+            except errors.ChildError as error:
+                obstacle = f"its process {error.cause}"
+                reason = f"The search failed, so the default stays: {obstacle}."
             where = ""
             if obstacle is None:
                 plan = record.TuningRecord.read(pathlib.Path(folder, record.FILE_NAME))

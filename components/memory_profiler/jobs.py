@@ -47,7 +47,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
 
 
 def measure_footprint(
-    *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int
+    *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int | None
 ) -> None:
     """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
 
@@ -55,7 +55,7 @@ def measure_footprint(
         inputs: see `profile_module`.
         exec_properties: likewise.
         folder: where `footprint_file` of the batch size goes.
-        batch_size: examples in the batch.
+        batch_size: examples in the batch; None: as many as the module's own batches have.
 
     Raises:
         MeasurementError: the module does not come to its `fit` this time.
@@ -80,9 +80,9 @@ def measure_footprint(
     found.replace(place)
 
 
-def footprint_file(batch_size: int) -> str:
+def footprint_file(batch_size: int | None) -> str:
     """Returns the name of the file for a batch size's `Footprint`."""
-    return f"footprint-{batch_size}.json"
+    return f"footprint-{batch_size or 'own'}.json"
 
 
 def _captured(

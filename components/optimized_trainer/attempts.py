@@ -72,12 +72,12 @@ def choose_plan_in_child(
                     return None
                 choice = _read_choice(folder)
                 break
-            except errors.MeasurementError as error:
+            except errors.ChildError as error:
                 if pathlib.Path(folder, trial_job.CHOICE_FILE).exists():
                     choice = _read_choice(folder)  # the trials were over
                     break
                 _LOGGER.warning("The trials were cut off. %s", error)
-                cause = _cause_of(error)
+                cause = error.cause
             culprits, progress = _crashed(pathlib.Path(folder, trial_job.PROGRESS_FILE), cause)
         known = (*(progress.finished if progress else known), *culprits)
         choice = failed(f"their process {cause}").model_copy(update={"trials": known})
@@ -89,11 +89,6 @@ def choose_plan_in_child(
 
 def _read_choice(folder: str) -> PlanChoice:
     return PlanChoice.read(pathlib.Path(folder, trial_job.CHOICE_FILE))
-
-
-def _cause_of(error: errors.MeasurementError) -> str:
-    """Returns what happened to the child, as a phrase."""
-    return str(error).partition(" Log: ")[0].removeprefix(f"{_TARGET} ").rstrip(".")
 
 
 def _crashed(path: pathlib.Path, cause: str) -> tuple[list[TrialRecord], TrialProgress | None]:

@@ -9,7 +9,6 @@ from tfx_perf import storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
-from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import plain
@@ -36,15 +35,14 @@ class Executor(base_executor.BaseExecutor):
 
         Raises:
             UserError: the module, the splits or the examples are not there.
-            MeasurementError: the plan needs a process of its own, and that failed; or a worker
-                did.
-            RuntimeError: `run_fn` ended without having saved a model.
+            TrainingError: the user's code raised something, or saved no model, or the process
+                that trained was killed.
+            MeasurementError: a worker failed.
         """
         exec_properties = train_steps.resolved(exec_properties)
-        run_fn = trainer_args.load_run_fn(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
-        # Which reads the data, so that what is wrong is said before any worker starts.
-        arguments = trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        # Which reads the data, so that what is wrong is said before any process starts.
+        trainer_args.fn_args(input_dict, output_dict, exec_properties)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
         cluster_job = job.settings.distribution.job
@@ -57,22 +55,12 @@ class Executor(base_executor.BaseExecutor):
         )
         choice = plain("trials are off")
         if job.settings.training.trial_budget_seconds:
-            # Before this process touches a device or reads data: the child has all of them.
             with storage.local_folder(target.uri) as log_folder:
                 choice = plans.choice_for(job, log_folder=log_folder, checkpoint_folder=folder)
-        child.release_server()  # the training has better uses for its memory and its imports
-        job = job.with_plan(choice.plan)
-        if job.plan.is_for_another_process:
-            training.train_in_child(
-                job, output_dict, choice=choice, checkpoint_folder=folder, origin=origin
-            )
-        else:
-            training.train(
-                job,
-                run_fn=run_fn,
-                arguments=arguments,
-                target=target,
-                choice=choice,
-                checkpoint_folder=folder,
-                origin=origin,
-            )
+        training.train(
+            job.with_plan(choice.plan),
+            output_dict,
+            choice=choice,
+            checkpoint_folder=folder,
+            origin=origin,
+        )

@@ -1,4 +1,4 @@
-"""One training with its plan, here or in a process with the environment that the plan needs."""
+"""One training with its plan, in a process of its own."""
 
 import logging
 from collections.abc import Callable
@@ -6,13 +6,14 @@ from typing import Any
 
 from tfx.components.trainer import fn_args_utils
 from tfx.dsl.io import fileio
-from tfx.types import artifact, artifact_utils
-from tfx.utils import json_utils
+from tfx.types import artifact, artifact_utils, standard_component_specs
+from tfx.utils import json_utils, path_utils
 
 from tfx_perf import errors, interception, storage, unmeasured
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
+from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.components.training_job import trainer_args
@@ -31,38 +32,77 @@ _Fit = Callable[[interception.FitCall], Any]
 
 def train(
     job: jobs.TrainingJob,
+    output_dict: _Artifacts,
     *,
-    run_fn: Callable[[fn_args_utils.FnArgs], None],
-    arguments: fn_args_utils.FnArgs,
-    target: artifact.Artifact,
     choice: PlanChoice,
     checkpoint_folder: str | None,
     origin: origins.Origin,
 ) -> None:
-    """Trains in this process, and publishes what was measured.
+    """Trains in a process of its own, and publishes what was measured.
+
+    There the training has the memory to itself, whatever ran before in this process, and the
+    environment that its plan needs. That process stands for this one: it writes to the same
+    terminal, and SIGTERM and Ctrl-C reach it.
 
     Args:
-        job: what `run_fn` and `arguments` are of, with the plan to train with.
-        run_fn: the user's.
-        arguments: for it.
-        target: the artifact `perf_metrics`.
+        job: with the plan to train with.
+        output_dict: OptimizedTrainer's; the properties of `perf_metrics` are set.
         choice: of the job's plan.
         checkpoint_folder: see `TrainingSettings`.
         origin: for the report's header.
 
     Raises:
-        RuntimeError: `run_fn` ended without having saved a model.
+        UserError: the module, the splits or the examples are not there.
+        TrainingError: the user's code raised something, or the process was killed.
     """
-    found = run(
+    environment = job.plan.environment
+    try:
+        answer = child.run_in_child(
+            f"{__name__}:{carry_out.__name__}",
+            {
+                "job": job.model_dump(mode="json"),
+                "outputs": json_utils.dumps(output_dict),
+                "choice": choice.model_dump(mode="json"),
+                "checkpoint_folder": checkpoint_folder,
+            },
+            timeout_seconds=None,
+            log_path=None,
+            environment=environment,
+            # The server has imported TensorFlow without the plan's variables.
+            from_server=not environment,
+        )
+    except errors.ChildError as error:
+        raise errors.TrainingError(f"The training {error.cause}.") from error
+    model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
+    publish(
         job,
-        run_fn=run_fn,
-        arguments=arguments,
-        choice=choice,
+        TrainingResult.model_validate(answer).record,
+        model_folder=path_utils.serving_model_dir(model.uri),
+        target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
+        origin=origin,
+    )
+
+
+def carry_out(
+    *,
+    job: dict[str, Any],
+    outputs: str,
+    choice: dict[str, Any],
+    checkpoint_folder: str | None,
+) -> dict[str, Any]:
+    """Is the child's side of `train`; returns the `TrainingResult`."""
+    training = jobs.TrainingJob.model_validate(job)
+    properties = training.exec_properties
+    record = run(
+        training,
+        run_fn=trainer_args.load_run_fn(properties),
+        arguments=trainer_args.fn_args(
+            training.input_dict, json_utils.loads(outputs), properties
+        ),
+        choice=PlanChoice.model_validate(choice),
         checkpoint_folder=checkpoint_folder,
     )
-    publish(
-        job, found, model_folder=arguments.serving_model_dir, target=target, origin=origin
-    )
+    return TrainingResult(record=record).model_dump(mode="json")
 
 
 def run(
@@ -77,11 +117,11 @@ def run(
     """Trains in this process; returns what was measured, or why nothing was.
 
     Args:
-        job: see `train`.
-        run_fn: see `train`.
-        arguments: see `train`.
-        choice: see `train`.
-        checkpoint_folder: see `train`.
+        job: what `run_fn` and `arguments` are of, with the plan to train with.
+        run_fn: the user's.
+        arguments: for it.
+        choice: of the job's plan.
+        checkpoint_folder: see `TrainingSettings`.
         around: makes of the measured `fit` what is called in the place of Keras'.
 
     Raises:
@@ -148,69 +188,6 @@ def publish(
         remark=found.remark,
     )
     job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
-
-
-def train_in_child(
-    job: jobs.TrainingJob,
-    output_dict: _Artifacts,
-    *,
-    choice: PlanChoice,
-    checkpoint_folder: str | None,
-    origin: origins.Origin = origins.UNKNOWN,
-) -> None:
-    """Trains as `train`, in a process with the plan's environment that stands for this one.
-
-    Args:
-        job: see `train`.
-        output_dict: OptimizedTrainer's; their properties are set.
-        choice: see `train`.
-        checkpoint_folder: see `train`.
-        origin: see `train`.
-
-    Raises:
-        MeasurementError: that process failed; the cause is in its output.
-    """
-    _LOGGER.info("Training in a process of its own: %s.", job.plan)
-    published = child.run_in_child(
-        f"{__name__}:{carry_out.__name__}",
-        {
-            "job": job.model_dump(mode="json"),
-            "outputs": json_utils.dumps(output_dict),
-            "choice": choice.model_dump(mode="json"),
-            "checkpoint_folder": checkpoint_folder,
-            "origin": origin.model_dump(mode="json"),
-        },
-        timeout_seconds=None,
-        log_path=None,
-        environment=job.plan.environment,
-    )
-    for key, found in json_utils.loads(published).items():
-        for item, own in zip(found, output_dict[key], strict=True):
-            own.set_mlmd_artifact(item.mlmd_artifact)
-
-
-def carry_out(
-    *,
-    job: dict[str, Any],
-    outputs: str,
-    choice: dict[str, Any],
-    checkpoint_folder: str | None,
-    origin: dict[str, Any],
-) -> str:
-    """Is the child's side of `train_in_child`; returns the outputs with their properties."""
-    training = jobs.TrainingJob.model_validate(job)
-    output_dict = json_utils.loads(outputs)
-    properties = training.exec_properties
-    train(
-        training,
-        run_fn=trainer_args.load_run_fn(properties),
-        arguments=trainer_args.fn_args(training.input_dict, output_dict, properties),
-        target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
-        choice=PlanChoice.model_validate(choice),
-        checkpoint_folder=checkpoint_folder,
-        origin=origins.Origin.model_validate(origin),
-    )
-    return json_utils.dumps(output_dict)
 
 
 def _aot_export(folder: str, signature: str | None) -> list[str]:

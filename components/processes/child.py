@@ -7,6 +7,7 @@ however that ends (`child_guard`).
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
@@ -14,15 +15,97 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from tfx_perf import errors, formatting
+from tfx_perf import activity, errors, formatting
 from tfx_perf.components.processes import child_guard, child_server, child_side
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
+_STANDARD_STREAMS = 1, 2  # output and error
 _SERVER = child_server.ChildServer()
+
+
+class Child:
+    """One that was started; see `started`."""
+
+    def __init__(
+        self, process: "subprocess.Popen | child_server.ServedChild", job: "_Job"
+    ) -> None:
+        """Is made by `started`."""
+        self._process, self._job = process, job
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has not ended yet."""
+        return self._process.poll() is None
+
+    def end(self) -> None:
+        """Ends it, and all that it has started."""
+        self._process.send_signal(child_guard.END)
+        self._process.wait()
+
+    def result(self, *, timeout_seconds: float | None) -> Any:
+        """Waits for the end of the child; returns what its function returned, a JSON value.
+
+        Args:
+            timeout_seconds: see `run_in_child`.
+
+        Raises:
+            UserError: see `run_in_child`; likewise the others.
+        """
+        job = self._job
+        try:
+            if job.stands_for_its_parent:
+                code = _wait_as_its_shell(self._process)
+            else:
+                code = self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as error:
+            seconds = formatting.format_seconds(error.timeout)
+            raise errors.TimedOutError(
+                job.target, f"did not end within {seconds}", log=job.log
+            ) from error
+        if not job.response.exists():
+            raise errors.ProcessEndedError(job.target, _ending(code), log=job.log)
+        outcome = json.loads(job.response.read_text())
+        if "user_error" in outcome:
+            raise errors.UserError(outcome["user_error"])
+        if "error" in outcome:
+            raise errors.ChildError(job.target, f"raised {outcome['error']}", log=job.log)
+        return outcome["result"]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Job:
+    """What a child was asked to do.
+
+    Attributes:
+        target: see `run_in_child`.
+        folder: for the request and the response.
+        log_path: see `run_in_child`.
+    """
+
+    target: str
+    folder: pathlib.Path
+    log_path: str | os.PathLike[str] | None
+
+    @property
+    def request(self) -> pathlib.Path:
+        return self.folder / "request"
+
+    @property
+    def response(self) -> pathlib.Path:
+        return self.folder / "response"
+
+    @property
+    def stands_for_its_parent(self) -> bool:
+        return self.log_path is None
+
+    @property
+    def log(self) -> str:
+        """The path in errors."""
+        return "" if self.log_path is None else str(self.log_path)
 
 
 def run_in_child(
@@ -34,74 +117,82 @@ def run_in_child(
     environment: Mapping[str, str] | None = None,
     from_server: bool = False,
 ) -> Any:
-    """Calls a function in a child process and returns its result.
+    """Calls a function in a child process and returns its result, a JSON value.
 
     Args:
         target: `package.module:function`; importable.
         arguments: keyword arguments of the function, JSON values.
         timeout_seconds: after this the child and all it started are killed; None: never.
         log_path: file that the child's output is written to; its folder must exist. None: it
-            goes where the parent's goes. Such a child stands for its parent: SIGTERM is passed on
-            to it, and takes effect here when it has ended.
+            goes where the parent's goes. Such a child stands for its parent: it may take any
+            time; SIGTERM and Ctrl-C reach it as SIGTERM, and take effect here when it has ended.
         environment: variables to set beside the parent's.
         from_server: fork the child from a server that keeps the target's imports for the next
             one, where that is safe. For modules that do nothing when they are imported, and
             variables that TensorFlow reads only when it begins to run.
 
-    Returns:
-        What the function returned, a JSON value.
-
     Raises:
         UserError: the function raised one; the message is the same.
-        MeasurementError: the function raised something else. One line with the cause and the
-            path of the log, here and below.
+        ChildError: the function raised something else. One line with the cause and the path of
+            the log, here and below.
         TimedOutError: it took longer than `timeout_seconds`.
         ProcessEndedError: the child was killed, crashed or ended itself.
     """
-    where = f" Log: {log_path}" if log_path is not None else ""
+    with started(
+        target, arguments, log_path=log_path, environment=environment, from_server=from_server
+    ) as child:
+        return child.result(timeout_seconds=timeout_seconds)
+
+
+@contextlib.contextmanager
+def started(
+    target: str,
+    arguments: Mapping[str, Any],
+    *,
+    log_path: str | os.PathLike[str] | None,
+    environment: Mapping[str, str] | None = None,
+    from_server: bool = False,
+) -> Iterator[Child]:
+    """Starts a child, which runs while the context lasts; it and all it started end with that.
+
+    Args:
+        target: see `run_in_child`, as for the other arguments.
+        arguments: likewise.
+        log_path: likewise.
+        environment: likewise.
+        from_server: likewise.
+    """
     with (
         tempfile.TemporaryDirectory() as folder,
         open(log_path, "wb") if log_path is not None else contextlib.nullcontext() as log,
     ):
-        request, response = pathlib.Path(folder, "request"), pathlib.Path(folder, "response")
+        job = _Job(target, pathlib.Path(folder), log_path)
         asked = {
             "target": target,
             "arguments": dict(arguments),
-            "is_expendable": log_path is not None,
+            "is_expendable": not job.stands_for_its_parent,
         }
-        request.write_text(json.dumps(asked))
-        code = None
+        job.request.write_text(json.dumps(asked))
+        streams = (log.fileno(), log.fileno()) if log is not None else _STANDARD_STREAMS
+        process: subprocess.Popen | child_server.ServedChild | None = None
+        if from_server:
+            order = {
+                "target": target,
+                "request": str(job.request),
+                "response": str(job.response),
+                "environment": dict(environment or {}),
+                "stands_for_its_parent": job.stands_for_its_parent,
+            }
+            process = _SERVER.start(order, environment=_environment(), streams=streams)
+        if process is None:
+            process = _interpreter(
+                job, streams=streams, environment={**_environment(), **(environment or {})}
+            )
+        child = Child(process, job)
         try:
-            if from_server and log_path is not None:
-                order = {
-                    "target": target,
-                    "request": str(request),
-                    "response": str(response),
-                    "log": os.path.abspath(log_path),
-                    "environment": dict(environment or {}),
-                }
-                code = _SERVER.run(
-                    order, environment=_environment(), timeout_seconds=timeout_seconds
-                )
-            if code is None:
-                code = _run_interpreter(
-                    [str(request), str(response)],
-                    log=log,
-                    environment={**_environment(), **(environment or {})},
-                    timeout_seconds=timeout_seconds,
-                )
-        except subprocess.TimeoutExpired as error:
-            raise errors.TimedOutError(
-                f"{target} did not end within {formatting.format_seconds(error.timeout)}.{where}"
-            ) from error
-        if not response.exists():
-            raise errors.ProcessEndedError(f"{target} {_ending(code)}.{where}")
-        outcome = json.loads(response.read_text())
-    if "user_error" in outcome:
-        raise errors.UserError(outcome["user_error"])
-    if "error" in outcome:
-        raise errors.MeasurementError(f"{target} raised {outcome['error']}.{where}")
-    return outcome["result"]
+            yield child
+        finally:  # also on Ctrl-C, which does not reach another process group
+            child.end()
 
 
 def import_early(modules: Sequence[str]) -> None:
@@ -118,36 +209,39 @@ def release_server() -> None:
     _SERVER.release()
 
 
-def _run_interpreter(
-    arguments: list[str],
-    *,
-    log: IO[bytes] | None,
-    environment: Mapping[str, str],
-    timeout_seconds: float | None,
-) -> int:
-    """Runs a fresh interpreter to its end and returns its exit code."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", child_side.__name__, *arguments, str(os.getpid())],
+def _interpreter(
+    job: _Job, *, streams: tuple[int, int], environment: Mapping[str, str]
+) -> subprocess.Popen:
+    """Starts a fresh interpreter."""
+    return subprocess.Popen(
+        [
+            sys.executable, "-m", child_side.__name__,
+            str(job.request), str(job.response), str(os.getpid()),
+        ],
         stdin=subprocess.DEVNULL,
-        stdout=log,
-        stderr=subprocess.STDOUT,
+        stdout=streams[0],
+        stderr=streams[1],
         env=environment,
         start_new_session=True,
-    )
+    )  # fmt: skip
+
+
+def _wait_as_its_shell(process: "subprocess.Popen | child_server.ServedChild") -> int:
+    """Waits for the end of a process that stands for this one; a second Ctrl-C ends it at once."""
     try:
-        return process.wait(timeout_seconds) if log else _wait_as_its_shell(process)
-    finally:  # also on Ctrl-C, which does not reach another process group
-        process.send_signal(child_guard.END)
+        with Termination() as termination:
+            is_told = False
+            while True:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    return process.wait(_POLL_SECONDS)
+                if termination.requested and not is_told:
+                    process.send_signal(signal.SIGTERM)
+                    is_told = True
+    except KeyboardInterrupt:
+        activity.say("ending what runs; Ctrl-C again does not wait for it")
+        process.send_signal(signal.SIGTERM)
         process.wait()
-
-
-def _wait_as_its_shell(process: subprocess.Popen) -> int:
-    with Termination() as termination:
-        while True:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(_POLL_SECONDS)
-            if termination.requested:
-                process.terminate()
+        raise
 
 
 def _environment() -> dict[str, str]:

@@ -2,8 +2,9 @@
 
 TensorFlow and TFX take 7 seconds to import, most of what a short job in a child costs. A fork of
 the parent would inherit TensorFlow's running threads in a broken state. The server has none:
-it imports, and never runs anything. (`multiprocessing`'s server of that kind would run the
-user's main script once more in every child.)
+it imports, and never runs anything. It is a fork itself where the parent has done no more by then
+(`forking`), else an interpreter. (`multiprocessing`'s server of that kind would run the user's
+main script once more in every child.)
 """
 
 import contextlib
@@ -13,18 +14,64 @@ import json
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
-from tfx_perf.components.processes import child_guard, child_side
+from tfx_perf.components.processes import child_guard, child_side, forking
 from tfx_perf.hardware import host
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
 _IMPORTS = "imports"
 _PATH = "PYTHONPATH"  # may differ from child to child
+_ORDER_BYTES = 2**20  # no order is as long
+_DESCRIPTORS = 3  # that come with an order: for the answers, standard output, standard error
+
+
+class ServedChild:
+    """A child of the server, with the methods of `subprocess.Popen` that its parent needs."""
+
+    def __init__(self, pid: int, answers: IO[bytes]) -> None:
+        """Is made by `ChildServer.start`.
+
+        Args:
+            pid: of the child's guard.
+            answers: where the server writes the exit code.
+        """
+        self._pid, self._answers = pid, answers
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Returns the exit code, None while the child runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self.wait(0.0)
+        return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Returns the exit code, negative if a signal ended the child.
+
+        Args:
+            timeout: seconds to wait for its end; None: for ever.
+
+        Raises:
+            TimeoutExpired: it runs on.
+        """
+        if self._code is None:
+            if not select.select([self._answers], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(str(self._pid), timeout or 0.0)
+            answer = self._answers.readline()
+            self._code = int(answer) if answer else -signal.SIGKILL  # the server died, it with it
+            self._answers.close()
+        return self._code
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to the child's guard, unless it has ended."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._pid, number)
 
 
 class ChildServer:
@@ -32,152 +79,204 @@ class ChildServer:
 
     def __init__(self) -> None:
         """Starts nothing yet."""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: subprocess.Popen[bytes] | forking.Forked | None = None
+        self._orders: socket.socket | None = None
         self._environment: dict[str, str] = {}
-        self._busy = threading.Lock()
+        self._children: list[ServedChild] = []
+        self._lock = threading.Lock()
 
-    def run(
+    def start(
         self,
         order: Mapping[str, Any],
         *,
         environment: Mapping[str, str],
-        timeout_seconds: float | None,
-    ) -> int | None:
-        """Runs a child to its end and returns its exit code, negative if a signal ended it.
+        streams: tuple[int, int],
+    ) -> ServedChild | None:
+        """Starts a child.
 
         Args:
-            order: for `_serve`: `target`, `request`, `response`, `log`, `environment`.
+            order: for `_serve`: `target`, `request`, `response`, `environment`,
+                `stands_for_its_parent`.
             environment: of the server. If it is another than the last time, so is the server.
-            timeout_seconds: of the child; None: it may take any time.
+            streams: file descriptors for the child's standard output and standard error.
 
         Returns:
             None if no child could be started, and a fresh interpreter must do.
-
-        Raises:
-            TimeoutExpired: the child and all it started were killed.
         """
         # Drivers of accelerators do not survive a fork, and no import is known never to open them.
-        if host.may_have_accelerators() or not self._busy.acquire(blocking=False):
+        if host.may_have_accelerators():
             return None
-        try:
-            started = self._started(dict(environment))
-            path = environment[_PATH].split(os.pathsep)
-            line = json.dumps({**order, "path": path, "cwd": os.getcwd()})
-            started.stdin.write(f"{line}\n".encode())
-            answer = started.stdout.readline()
-            return self._awaited(started, int(answer), timeout_seconds) if answer else None
-        except OSError:  # the server is gone
-            return None
-        finally:
-            self._busy.release()
+        path = environment[_PATH].split(os.pathsep)
+        order = {**order, "path": path, "cwd": os.getcwd()}
+        reader, writer = os.pipe()
+        answers = os.fdopen(reader, "rb", 0)  # `select` does not see what a buffer holds
+        with self._lock:
+            with os.fdopen(writer, "wb", 0):
+                is_sent = self._send(order, dict(environment), descriptors=(writer, *streams))
+            answer = answers.readline() if is_sent else b""
+            if not answer:  # the server is gone
+                answers.close()
+                return None
+            child = ServedChild(int(answer), answers)
+            self._children = [*self._running(), child]
+            return child
 
     def import_early(self, modules: Sequence[str], *, environment: Mapping[str, str]) -> None:
         """Starts the server, if it may be used, and has it import modules; waits for nothing.
 
         Args:
             modules: what children will need.
-            environment: see `run`.
+            environment: see `start`.
         """
-        if host.may_have_accelerators() or not self._busy.acquire(blocking=False):
-            return
-        try:
-            started = self._started(dict(environment))
-            started.stdin.write(f"{json.dumps({_IMPORTS: list(modules)})}\n".encode())
-        except OSError:  # the next child starts another one, or does without
-            self._end()
-        finally:
-            self._busy.release()
+        if not host.may_have_accelerators():
+            with self._lock:
+                self._send({_IMPORTS: list(modules)}, dict(environment))
 
     def release(self) -> None:
-        """Ends the server; the next child starts another one."""
-        with self._busy:
+        """Ends the server, and its children; the next child starts another one."""
+        with self._lock:
             self._end()
 
-    def _started(self, environment: dict[str, str]) -> "subprocess.Popen[bytes]":
+    def _send(
+        self,
+        order: Mapping[str, Any],
+        environment: dict[str, str],
+        *,
+        descriptors: Sequence[int] = (),
+    ) -> bool:
+        """Sends an order to a server with that environment; returns whether there is one."""
         path = environment.pop(_PATH)
         process = self._process
         if process is None or process.poll() is not None or environment != self._environment:
+            if self._running():
+                return False  # they would end with the server that they are of
             self._end()
+            self._begin({**environment, _PATH: path})
             self._environment = environment
-            self._process = process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(os.getpid())],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
+        assert self._orders is not None  # `_begin` made it
+        try:
+            socket.send_fds(self._orders, [json.dumps(order).encode()], descriptors)
+        except OSError:  # the server is gone
+            self._end()
+            return False
+        return True
+
+    def _begin(self, environment: Mapping[str, str]) -> None:
+        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, parent = self._orders, os.getpid()
+
+        def serve() -> None:
+            ours.close()
+            os.environ.update(environment)
+            _serve(theirs, parent=parent)
+
+        with theirs:
+            if forking.may_fork():
+                self._process = forking.Forked(serve)
+                return
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", __name__, str(parent)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                bufsize=0,  # as on the other side
-                env={**environment, _PATH: path},
+                env=environment,
                 start_new_session=True,
             )
-        return process
+
+    def _running(self) -> list[ServedChild]:
+        return [child for child in self._children if child.poll() is None]
 
     def _end(self) -> None:
-        if self._process is not None:
+        if self._process is not None and self._orders is not None:
             self._process.kill()
             self._process.wait()
-            self._process.stdin.close()
-            self._process.stdout.close()
-            self._process = None
-
-    def _awaited(
-        self, started: "subprocess.Popen[bytes]", pid: int, timeout_seconds: float | None
-    ) -> int | None:
-        in_time = False
-        try:
-            in_time = bool(select.select([started.stdout], [], [], timeout_seconds)[0])
-            if not in_time:
-                raise subprocess.TimeoutExpired(str(pid), timeout_seconds)
-            answer = started.stdout.readline()
-            return int(answer) if answer else -signal.SIGKILL  # the server died, and it with it
-        finally:  # also on Ctrl-C, which does not reach another process group
-            if not in_time:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, child_guard.END)
-                started.stdout.readline()
+            self._orders.close()
+            self._process = self._orders = None
 
 
-def _serve(parent: int) -> None:
-    """Forks a child for every order on standard input; answers its pid and its exit code.
+def _serve(orders: socket.socket, *, parent: int) -> None:
+    """Forks a child for every order that comes; answers its pid and its exit code.
 
     An order that has nothing but imports has no answer.
     """
     child_guard.end_with(parent)
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what imports print is no answer
-    orders = os.fdopen(sys.stdin.fileno(), "rb", 0)  # `select` does not see what a buffer holds
-    while select.select([orders], [], [], _IDLE_SECONDS)[0]:
-        line = orders.readline()
-        if not line:
+    answers: dict[int, IO[bytes]] = {}  # of the children that run, by their pids
+    ended = _told_of_children()
+    while True:
+        patience = None if answers else _IDLE_SECONDS
+        ready = select.select([orders.fileno(), ended], [], [], patience)[0]
+        if not ready:
             return
-        order = json.loads(line)
-        modules = order.get(_IMPORTS) or [order["target"].partition(":")[0]]
-        for module in modules:
-            with contextlib.suppress(Exception):  # the child meets it again, and reports it
-                importlib.import_module(module)
-        if _IMPORTS in order:
-            continue
-        gc.collect()
-        gc.freeze()  # a collection in the child would copy what it only looks at
-        server = os.getpid()
-        pid = os.fork()
-        if not pid:
-            answers.close()
-            _become_child(order, parent=server)
-        answers.write(f"{pid}\n")
-        answers.flush()
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        answers.write(f"{code}\n")
-        answers.flush()
+        if ended in ready:
+            os.read(ended, _ORDER_BYTES)
+            _answer_ended(answers)
+        if orders.fileno() in ready:
+            line, descriptors, *_ = socket.recv_fds(orders, _ORDER_BYTES, _DESCRIPTORS)
+            if not line:
+                return
+            _carry_out(json.loads(line), descriptors, orders=orders, answers=answers)
 
 
-def _become_child(order: Mapping[str, Any], *, parent: int) -> None:
+def _told_of_children() -> int:
+    """Returns a file descriptor that can be read from when a child has ended."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # else the descriptor is not told
+    signal.set_wakeup_fd(writer)
+    return reader
+
+
+def _answer_ended(answers: dict[int, IO[bytes]]) -> None:
+    for pid in [*answers]:
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            with answers.pop(pid) as answer, contextlib.suppress(OSError):
+                answer.write(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+
+
+def _carry_out(
+    order: Mapping[str, Any],
+    descriptors: Sequence[int],
+    *,
+    orders: socket.socket,
+    answers: dict[int, IO[bytes]],
+) -> None:
+    modules = order.get(_IMPORTS) or [order["target"].partition(":")[0]]
+    for module in modules:
+        with contextlib.suppress(Exception):  # the child meets it again, and reports it
+            importlib.import_module(module)
+    if _IMPORTS in order:
+        return
+    gc.collect()
+    gc.freeze()  # a collection in the child would copy what it only looks at
+    answer = os.fdopen(descriptors[0], "wb", 0)
+    server = os.getpid()
+    pid = os.fork()
+    if not pid:
+        orders.close()
+        for other in (answer, *answers.values()):
+            other.close()
+        _become_child(order, streams=descriptors[1:], parent=server)
+    for stream in descriptors[1:]:
+        os.close(stream)
+    answers[pid] = answer
+    with contextlib.suppress(OSError):
+        answer.write(f"{pid}\n".encode())
+
+
+def _become_child(order: Mapping[str, Any], *, streams: Sequence[int], parent: int) -> None:
     """Carries the order out and ends this process."""
     code = 1
     try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         child_guard.split(parent)
-        log = os.open(order["log"], os.O_WRONLY | os.O_APPEND)
-        for descriptor, stream in ((os.open(os.devnull, os.O_RDONLY), 0), (log, 1), (log, 2)):
-            os.dup2(descriptor, stream)
+        for number, stream in enumerate(streams, start=1):
+            os.dup2(stream, number)
+            os.close(stream)
+        forking.forget_streams()
+        if not order["stands_for_its_parent"]:  # else it logs as that does
+            forking.forget_logging()
         os.chdir(order["cwd"])
         os.environ.update(order["environment"])
         os.environ[_PATH] = os.pathsep.join(order["path"])
@@ -197,4 +296,6 @@ def _become_child(order: Mapping[str, Any], *, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    standard_input = socket.socket(fileno=os.dup(sys.stdin.fileno()))
+    os.dup2(sys.stdout.fileno(), sys.stdin.fileno())  # both are the null device
+    _serve(standard_input, parent=int(sys.argv[1]))

@@ -31,8 +31,7 @@ def carry_out(request_path: str, response_path: str) -> None:
         outcome = {"user_error": str(error)}
     except Exception as error:  # reported to the parent, whatever it is
         traceback.print_exc()
-        lines = str(error).splitlines() or [""]
-        outcome = {"error": f"{type(error).__name__}: {lines[0]}"}
+        outcome = {"error": errors.in_one_line(error)}
     # Complete or not there at all, even if the process is killed while it writes.
     draft = pathlib.Path(f"{response_path}.draft")
     draft.write_text(json.dumps(outcome))

@@ -287,29 +287,72 @@ def test_another_environment_is_another_server(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("run")
-def test_a_child_that_stands_for_its_parent(tmp_path):
-    """Its output is its parent's, and so is SIGTERM."""
+@pytest.mark.parametrize("from_server", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_child_that_stands_for_its_parent(tmp_path, from_server, number):
+    """Its output is its parent's, and so are SIGTERM and Ctrl-C."""
     pid_file = tmp_path / "pid"
     script = (
         "from tfx_perf.components.processes import child; import sys;"
         "call = lambda name, **arguments: child.run_in_child('child_cases:' + name, arguments,"
-        " timeout_seconds=None, log_path=None);"
+        f" timeout_seconds=None, log_path=None, from_server={from_server});"
         "call('add', left=1, right=2); call('save_at_the_end', pid_file=sys.argv[1])"
     )
     path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
     parent = subprocess.Popen(
         [sys.executable, "-c", script, str(pid_file)],
-        env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
     )  # fmt: skip
     deadline = time.monotonic() + 120
     while not (pid_file.exists() and pid_file.read_text()):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    parent.terminate()
+    parent.send_signal(number)
     output, _ = parent.communicate(timeout=60)
     assert output.splitlines() == ["adding", "saving"]
-    assert parent.returncode == -signal.SIGTERM
+    assert parent.returncode == -number
     wait_for_the_end_of(pid_file.read_text())
+
+
+@of_server
+def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
+    run("add", left=1, right=2)
+    first, second = tmp_path / "first", tmp_path / "second"
+    asked = {"from_server": True, "log_path": tmp_path / "log"}
+
+    def started(pid_file):
+        return child.started("child_cases:save_at_the_end", {"pid_file": str(pid_file)}, **asked)
+
+    with started(first) as one, started(second):
+        deadline = time.monotonic() + 60
+        while not (first.exists() and second.exists()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert one.is_running
+        assert run("numbers")[3] != os.getpid()  # the server has time for another
+        with pytest.raises(errors.TimedOutError):
+            one.result(timeout_seconds=0.1)
+    wait_for_the_end_of(f"{first.read_text()} {second.read_text()}")
+    assert not one.is_running
+
+
+@of_server
+@pytest.mark.usefixtures("run")
+def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
+    server = run("numbers")[3]
+    pid_file = tmp_path / "pid"
+    with child.started(
+        "child_cases:save_at_the_end",
+        {"pid_file": str(pid_file)},
+        from_server=True,
+        log_path=tmp_path / "other_log",
+    ) as other:
+        monkeypatch.setenv("FLAG", "y")
+        assert run("add", left=1, right=2)["flag"] == "y"
+        assert other.is_running
+    monkeypatch.delenv("FLAG")
+    assert run("numbers")[3] == server
 
 
 def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run, tmp_path):

@@ -146,7 +146,7 @@ import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
 (folder / "outputs/model/Format-Serving").mkdir(parents=True)
 (folder / "outputs/model/Format-Serving/saved_model.pb").write_text("the model")
-result = {"schema": "tfx_perf.worker_result/1", "record": {"reason": "a test"}}
+result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
 (folder / "result.json").write_text(json.dumps(result))
 """
 ENDS = "print('I end well')"

@@ -17,7 +17,7 @@ from tfx_perf.components.optimized_trainer.cluster import auto_sharding, names, 
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
-from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
+from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
 
@@ -170,7 +170,7 @@ def test_what_workers_leave(exchange):
     exchange.folder.mkdir()
     assert exchange.result is None
     assert exchange.first_failure is None
-    exchange.report(WorkerResult(record=Unmeasured(reason="a test")))
+    exchange.report(TrainingResult(record=Unmeasured(reason="a test")))
     assert exchange.result.record.reason == "a test"
     for number, seconds in ((0, 2.0), (1, 1.0)):
         exchange.report_failure(

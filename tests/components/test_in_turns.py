@@ -2,7 +2,6 @@
 
 import functools
 import math
-import os
 import pathlib
 
 import pytest
@@ -27,14 +26,14 @@ class Slow(keras.layers.Layer):
             square = tf.linalg.matmul(square, square) * 1e-3
         return inputs + 0.0 * tf.reduce_mean(square)
 """
-# A layer that ends its process, if that is not the test's, in the midst of the turns.
+# A layer that ends its process in the midst of the turns.
 DIES = f"""
 import os, time
 began = []
 
 def look(x):
     began.append(time.monotonic())
-    if os.getpid() != {os.getpid()} and time.monotonic() > began[0] + 2:
+    if {training_cases.ONLY_MEASURES} and time.monotonic() > began[0] + 2:
         os.abort()
     return x
 

@@ -2,7 +2,6 @@
 
 import functools
 import json
-import os
 import pathlib
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
+from tfx_perf.report.origin import UNKNOWN
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
@@ -153,9 +153,7 @@ def test_where_there_is_something_to_decide(monkeypatch, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path, monkeypatch):
-    own_is_on = str(onednn.is_on())
     # As on a processor whose features do not switch it on.
-    monkeypatch.setattr(onednn, "is_on", lambda: False)
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     monkeypatch.setenv("TELL_FOLDER", str(tmp_path))
     trainer = training_cases.Trainer(tmp_path)
@@ -185,7 +183,6 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert [trial.plan for trial in record.trials if trial.status == "chosen"] == [record.plan]
     assert trainer.perf_metrics.get_custom_property("plan") == str(record.plan)
     told = {path.name: path.read_text() for path in tmp_path.glob("process-*")}
-    assert told.pop(f"process-{os.getpid()}") == own_is_on
     # One that found it worth trying, the two in turns, that of the trials, and that which trained.
     assert len(told) == 5
     assert sorted(told.values())[-3:] == ["True"] * 3
@@ -210,12 +207,13 @@ import json, sys
 from tfx.utils import json_utils
 from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.report.origin import UNKNOWN
 from tfx_perf.training.trials.choice import PlanChoice
 
 job, outputs, choice, folder = json.loads(sys.argv[1])
-training.train_in_child(
-    TrainingJob.model_validate(job), json_utils.loads(outputs),
-    choice=choice and PlanChoice.model_validate(choice), checkpoint_folder=folder,
+training.train(
+    TrainingJob.model_validate(job), json_utils.loads(outputs), origin=UNKNOWN,
+    choice=PlanChoice.model_validate(choice), checkpoint_folder=folder,
 )
 """
 
@@ -259,7 +257,9 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
     choice = plain("planted")
-    training.train_in_child(job, outputs, choice=choice, checkpoint_folder=str(checkpoints))
+    training.train(
+        job, outputs, choice=choice, checkpoint_folder=str(checkpoints), origin=UNKNOWN
+    )
     record = trainer.record
     assert 0 < record.resumed_step < 500
     assert record.plan == WITH

@@ -13,13 +13,11 @@ from tfx_perf import unmeasured
 from tfx_perf.components import artifacts, types
 from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.perf_evaluator import candidate, executor
-from tfx_perf.components.processes import child
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.report.origin import Origin
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import plain
 
 pytestmark = pytest.mark.each_choice
 
@@ -106,31 +104,6 @@ def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place,
         job_of(PLAIN_FIT), found, model_folder="", target=target, origin=Origin(node="my-trainer")
     )
     assert "<b>my-trainer</b>" in published(target)
-
-
-def test_a_training_in_another_process_knows_where_it_comes_from(monkeypatch):
-    handed_over = {}
-
-    def run_in_child(_, arguments, **others):
-        handed_over.update(arguments)
-        return "{}"
-
-    monkeypatch.setattr(child, "run_in_child", run_in_child)
-    trained = []
-    monkeypatch.setattr(training, "train", lambda job, **others: trained.append(others["origin"]))
-    monkeypatch.setattr(training.trainer_args, "load_run_fn", lambda properties: None)
-    monkeypatch.setattr(training.trainer_args, "fn_args", lambda *given: None)
-    origin = Origin(pipeline="taxi", siblings=(("InputTuner", "/root/report.html"),))
-    training.train_in_child(
-        job_of(TrainingPlan(onednn=True)),
-        {},
-        choice=plain("for the test"),
-        checkpoint_folder=None,
-        origin=origin,
-    )
-    handed_over["outputs"] = training.json_utils.dumps({"perf_metrics": [types.PerfMetrics()]})
-    training.carry_out(**handed_over)
-    assert trained == [origin]
 
 
 def test_the_gate_is_told_the_plan(place):

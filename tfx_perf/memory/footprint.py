@@ -26,7 +26,7 @@ _CLEARLY = 1.5  # times the limit, is more than that
 def footprint(
     call: interception.FitCall,
     *,
-    batch_size: int,
+    batch_size: int | None,
     max_utilization: float,
     stop: Callable[[Footprint], None],
 ) -> Footprint:
@@ -36,7 +36,7 @@ def footprint(
 
     Args:
         call: the module's `fit`, captured before it ran.
-        batch_size: examples in the batch.
+        batch_size: examples in the batch; None: as many as those of the data have.
         max_utilization: share of the available memory that may be taken, 0-1.
         stop: called on a CPU, in a thread, with how it ended, when the process has taken clearly
             more than that; has to end the process, before the system ends another one.
@@ -46,6 +46,8 @@ def footprint(
     """
     began = time.perf_counter()
     dataset = batches.dataset_of(call)
+    if batch_size is None:
+        batch_size = batches.batch_size_of(batches.first_batch(dataset))
     device = peak.device_name()
     on_cpu = device.startswith("CPU")
     gc.collect()

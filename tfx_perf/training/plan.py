@@ -89,11 +89,6 @@ class TrainingPlan(_Fields):
             found |= each.environment()
         return found
 
-    @property
-    def is_for_another_process(self) -> bool:
-        """Whether it cannot be run in this process, but in one with its environment."""
-        return not all(each.is_provided() for each in self.optimizations)
-
     def only(self, keep: Callable[[Optimization], bool]) -> "TrainingPlan":
         """Returns the plan with those of its optimizations for which `keep` returns true."""
         return TrainingPlan(

@@ -11,7 +11,7 @@ from tfx.utils import json_utils
 from tfx_perf import errors, storage
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
-from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
+from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job import job as jobs
 
 _RESULT_FILE = "result.json"
@@ -80,7 +80,7 @@ class Exchange:
         """Returns where a worker saves; the chief's outlives the job."""
         return self.folder / (_OUTPUTS if worker.is_chief else f"worker-{worker.index}")
 
-    def report(self, result: WorkerResult) -> None:
+    def report(self, result: TrainingResult) -> None:
         """Leaves what the chief measured, when its outputs are complete."""
         result.replace(self.folder / _RESULT_FILE)
 
@@ -89,10 +89,10 @@ class Exchange:
         failure.replace(self.folder / f"{_FAILURE_PREFIX}{failure.worker}.json")
 
     @property
-    def result(self) -> WorkerResult | None:
+    def result(self) -> TrainingResult | None:
         """What the chief reported; None if it has not come so far."""
         path = self.folder / _RESULT_FILE
-        return WorkerResult.read(path) if path.exists() else None
+        return TrainingResult.read(path) if path.exists() else None
 
     @property
     def first_failure(self) -> WorkerFailure | None:

@@ -7,7 +7,7 @@ from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.optimized_trainer.cluster import auto_sharding, strategy_check
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
-from tfx_perf.components.optimized_trainer.cluster.worker_result import WorkerResult
+from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.training.trials.choice import plain
 
@@ -53,6 +53,6 @@ def train(exchange: Exchange, worker: Worker) -> None:
             around=lambda fit: strategy_check.checked(fit, worker.count),
         )
     if worker.is_chief:
-        exchange.report(WorkerResult(record=record))
+        exchange.report(TrainingResult(record=record))
     else:
         shutil.rmtree(folder, ignore_errors=True)

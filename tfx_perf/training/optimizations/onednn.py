@@ -31,12 +31,6 @@ class OneDnn(Optimization):
 
         return onednn.ON
 
-    def is_provided(self) -> bool:
-        """Returns whether this process uses it."""
-        from tfx_perf.hardware import onednn
-
-        return onednn.is_on()
-
     def users_choice(self) -> str:
         """Returns what the user has set for it; empty: nothing."""
         from tfx_perf.hardware import onednn

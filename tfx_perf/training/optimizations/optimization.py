@@ -165,10 +165,6 @@ class Optimization:
         """Returns the variables that a process needs for a plan in which it is on."""
         return {}
 
-    def is_provided(self) -> bool:
-        """Returns whether this process is one that a plan in which it is on can be run in."""
-        return True
-
     def users_choice(self) -> str | None:
         """Returns what the user's environment decides about it; None if nothing can."""
         return None

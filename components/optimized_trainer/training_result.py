@@ -1,4 +1,4 @@
-"""WorkerResult: what the first worker of a job hands back beside the model."""
+"""TrainingResult: what a process that trains hands back beside the model."""
 
 from typing import ClassVar
 
@@ -7,13 +7,13 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.unmeasured import Unmeasured
 
 
-class WorkerResult(records.Record):
-    """What was measured by the worker whose model is the training's.
+class TrainingResult(records.Record):
+    """What was measured in the process whose model is the training's.
 
     Attributes:
         record: of the training, or why there is none.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.worker_result/1"
+    SCHEMA: ClassVar[str] = "tfx_perf.training_result/1"
 
     record: TrainingRecord | Unmeasured

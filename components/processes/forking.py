@@ -1,0 +1,106 @@
+"""Forks of this process, for as long as it has done nothing but imports.
+
+Such a fork has all that was imported, at once; a fresh interpreter takes ten seconds for TFX. But
+it has none of the threads that other threads may wait for in vain, so that it is made only where
+there are none but those that libraries start when they are imported, and that survive a fork.
+"""
+
+import logging
+import os
+import pathlib
+import signal
+import sys
+import threading
+from collections.abc import Callable
+
+_TASKS = pathlib.Path("/proc/self/task")
+# Of gRPC, in ML Metadata's client and in Beam, before it calls its threads by their work.
+_RUNNING = ("grpc", "event_engine", "lifeguard")
+_STANDARD_STREAMS = 0, 1, 2
+
+
+def _thread_count() -> int:
+    return sum(1 for _ in _TASKS.iterdir()) if _TASKS.exists() else 0
+
+
+# Modules that are imported later may start more, and are then taken for work.
+_OF_IMPORTS = _thread_count()
+
+
+def may_fork() -> bool:
+    """Returns whether this process has done nothing but imports, as far as can be seen."""
+    if threading.active_count() > 1 or not 0 < _thread_count() <= _OF_IMPORTS:
+        return False
+    names = (path.joinpath("comm").read_text() for path in _TASKS.iterdir())
+    if any(name.startswith(_RUNNING) for name in names):
+        return False
+    if "tensorflow" not in sys.modules:
+        return True
+    from tfx_perf.tf_internals import devices
+
+    return not devices.are_open()
+
+
+class Forked:
+    """A fork of this process, with the methods of `subprocess.Popen` that its parent needs."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        """Forks.
+
+        Args:
+            run: what the fork does before it ends, in a session of its own and without the
+                parent's terminal.
+        """
+        self._code: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            try:
+                _leave_parent()
+                run()
+            finally:
+                os._exit(0)  # whatever the parent wants to do at its end, it does itself
+
+    def poll(self) -> int | None:
+        """Returns the exit code, None while the fork runs."""
+        return self._wait(os.WNOHANG)
+
+    def wait(self) -> int:
+        """Returns the exit code, negative if a signal ended the fork."""
+        code = self._wait(0)
+        assert code is not None  # it was waited for
+        return code
+
+    def kill(self) -> None:
+        """Ends it, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _wait(self, options: int) -> int | None:
+        if self._code is None:
+            ended, status = os.waitpid(self.pid, options)
+            if ended:
+                self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+
+def _leave_parent() -> None:
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    with open(os.devnull, "r+b", 0) as nowhere:
+        for stream in _STANDARD_STREAMS:
+            os.dup2(nowhere.fileno(), stream)
+    forget_streams()
+
+
+def forget_streams() -> None:
+    """Has this process write to its standard streams, whatever its parent had in their place."""
+    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+
+
+def forget_logging() -> None:
+    """Has this process log as a fresh interpreter does, whatever its parent had set."""
+    for handler in logging.root.handlers[:]:
+        logging.root.removeHandler(handler)
+    logging.root.setLevel(logging.WARNING)
