@@ -37,8 +37,10 @@ def run(argv: Sequence[str], *, staging_root: pathlib.Path = pathlib.Path("/")) 
         json.loads(arguments.json_serialized_invocation_args), inputs_spec, staging
     )
     # Imported here: they take most of the time that the process needs to start.
+    from tfx_perf.components import early_imports
     from tfx_perf.kubeflow import task_run, ui_writer
 
+    early_imports.begin([arguments.executor_class_path])
     with tempfile.TemporaryDirectory(prefix="tfx-task-") as folder:
         task = task_run.TaskRun(
             invocation.executor_input(pathlib.Path(folder, "driver.json")),

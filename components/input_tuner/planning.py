@@ -21,6 +21,7 @@ from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import plan_key, record, tuner
 from tfx_perf.input import source as source_lib
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
@@ -32,6 +33,7 @@ _CODE = ("run_fn", "module_file", "module_path")
 _LOGGER = logging.getLogger(__name__)
 
 
+@autograph.sparing_libraries
 def plan_split(
     *,
     inputs: str,
@@ -178,6 +180,8 @@ class _Planning:
         try:
             return training.CapturedTraining(run, arguments), ""
         except (Exception, SystemExit) as error:  # the input can be measured alone
+            if autograph.asks_for_conversion(error):
+                raise
             _LOGGER.warning("Measuring without the training.", exc_info=True)
             return None, errors.in_one_line(error)
 

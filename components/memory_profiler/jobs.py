@@ -13,9 +13,11 @@ from tfx_perf import errors, interception, unmeasured
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory import footprint, profile, progress, record
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 
 
+@autograph.sparing_libraries
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
     """Runs the user's `run_fn` up to its `fit` and profiles that.
 
@@ -46,6 +48,7 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
     found.replace(pathlib.Path(folder, record.FILE_NAME))
 
 
+@autograph.sparing_libraries
 def measure_footprint(
     *, inputs: str, exec_properties: dict[str, Any], folder: str, batch_size: int | None
 ) -> None:

@@ -1,7 +1,9 @@
 """One training with its plan, in a process of its own."""
 
+import contextlib
 import logging
-from collections.abc import Callable
+import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from tfx.components.trainer import fn_args_utils
@@ -19,6 +21,7 @@ from tfx_perf.components.training_job import job as jobs
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.trials.choice import PlanChoice
@@ -55,22 +58,17 @@ def train(
         UserError: the module, the splits or the examples are not there.
         TrainingError: the user's code raised something, or the process was killed.
     """
-    environment = job.plan.environment
+    given = {
+        "job": job.model_dump(mode="json"),
+        "outputs": json_utils.dumps(output_dict),
+        "choice": choice.model_dump(mode="json"),
+        "checkpoint_folder": checkpoint_folder,
+    }
     try:
-        answer = child.run_in_child(
-            f"{__name__}:{carry_out.__name__}",
-            {
-                "job": job.model_dump(mode="json"),
-                "outputs": json_utils.dumps(output_dict),
-                "choice": choice.model_dump(mode="json"),
-                "checkpoint_folder": checkpoint_folder,
-            },
-            timeout_seconds=None,
-            log_path=None,
-            environment=environment,
-            # The server has imported TensorFlow without the plan's variables.
-            from_server=not environment,
-        )
+        answer = _in_child({**given, "converts_libraries": False}, job.plan.environment)
+        if answer is None:
+            _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
+            answer = _in_child({**given, "converts_libraries": True}, job.plan.environment)
     except errors.ChildError as error:
         raise errors.TrainingError(f"The training {error.cause}.") from error
     model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
@@ -83,25 +81,50 @@ def train(
     )
 
 
+def _in_child(arguments: dict[str, Any], environment: Mapping[str, str]) -> Any:
+    return child.run_in_child(
+        f"{__name__}:{carry_out.__name__}",
+        arguments,
+        timeout_seconds=None,
+        log_path=None,
+        environment=environment,
+        # The server has imported TensorFlow without the plan's variables.
+        from_server=not environment,
+    )
+
+
 def carry_out(
     *,
     job: dict[str, Any],
     outputs: str,
     choice: dict[str, Any],
     checkpoint_folder: str | None,
-) -> dict[str, Any]:
-    """Is the child's side of `train`; returns the `TrainingResult`."""
+    converts_libraries: bool,
+) -> dict[str, Any] | None:
+    """Is the child's side of `train`; returns the `TrainingResult`.
+
+    None if the user's code needs the libraries converted by AutoGraph, and they are not. What it
+    has trained until then is in the checkpoints, from which another process goes on.
+    """
     training = jobs.TrainingJob.model_validate(job)
     properties = training.exec_properties
-    record = run(
-        training,
-        run_fn=trainer_args.load_run_fn(properties),
-        arguments=trainer_args.fn_args(
-            training.input_dict, json_utils.loads(outputs), properties
-        ),
-        choice=PlanChoice.model_validate(choice),
-        checkpoint_folder=checkpoint_folder,
-    )
+    spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
+    try:
+        with spared:
+            record = run(
+                training,
+                run_fn=trainer_args.load_run_fn(properties),
+                arguments=trainer_args.fn_args(
+                    training.input_dict, json_utils.loads(outputs), properties
+                ),
+                choice=PlanChoice.model_validate(choice),
+                checkpoint_folder=checkpoint_folder,
+            )
+    except autograph.NeedsConversionError:
+        if converts_libraries:
+            raise
+        traceback.print_exc()
+        return None
     return TrainingResult(record=record).model_dump(mode="json")
 
 

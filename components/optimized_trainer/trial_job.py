@@ -12,6 +12,7 @@ from tfx_perf import errors, interception
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.settings.schedule import ScheduleSettings
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -49,6 +50,7 @@ def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: floa
     return saving_seconds > _STARTS * (_IMPORT_SECONDS + start_seconds)
 
 
+@autograph.sparing_libraries
 def write_choice(
     *,
     job: dict[str, Any],

@@ -16,6 +16,7 @@ from tfx_perf import errors, interception
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
@@ -29,6 +30,7 @@ _FIRST_REPETITIONS = 2
 _POLL_SECONDS = 0.1
 
 
+@autograph.sparing_libraries
 def train_in_turns(
     *, job: dict[str, Any], address: str, name: str, start_folder: str | None, is_first: bool
 ) -> None:

@@ -25,7 +25,7 @@ from tfx.proto.orchestration import pipeline_pb2
 from tfx_perf import errors
 
 # TFX makes up a class for a type that nobody has imported, and no child process can be sent it.
-from tfx_perf.components import types  # noqa: F401
+from tfx_perf.components import early_imports, types  # noqa: F401
 from tfx_perf.pipelines import parameters
 from tfx_perf.pipelines.airflow import attempts, notes, representation
 
@@ -83,6 +83,7 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
     run = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
     runtime_parameter_utils.substitute_runtime_parameter(ir, run)
     node = _find(ir, node_id)
+    early_imports.begin([node.node_info.type.name])  # before ML Metadata starts its threads
     deployment = runner_utils.extract_local_deployment_config(ir)
     connection = _connection(deployment.metadata_connection_config)
     with metadata.Metadata(connection) as handle:

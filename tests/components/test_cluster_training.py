@@ -36,7 +36,7 @@ MODULE = {
     "template": training_cases.MODULE.replace(
         "MirroredStrategy()", "MultiWorkerMirroredStrategy()"
     ).replace("batch_size=10,", "batch_size=10, shuffle=False,"),
-    "train": f"with autograph.tf_keras_unconverted():\n        {training_cases.FIT}",
+    "train": f"with autograph.libraries_unconverted():\n        {training_cases.FIT}",
 }
 
 

@@ -4,31 +4,32 @@ import importlib
 import inspect
 import pathlib
 
+import pytest
 from tfx.utils import name_utils
 
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, early_imports
 from tfx_perf.components.processes import child
 
-
-def test_it_knows_our_nodes_by_the_type_that_tfx_gives_them():
-    kinds = InputTuner, MemoryProfiler, OptimizedTrainer
-    ours = {name_utils.get_full_name(kind) for kind in kinds}
-    assert set(early_imports._MODULES) == ours
+MODULES = [(package, name) for package, found in early_imports._MODULES.items() for name in found]
 
 
-def test_what_it_imports_is_what_the_nodes_have_run_in_children():
-    modules = [(kind, module) for kind, found in early_imports._MODULES.items() for module in found]
-    for node_type, module in modules:
-        own = inspect.getsource(importlib.import_module(module))
-        package = importlib.import_module(node_type.rpartition(".")[0].rpartition(".")[0])
-        sources = [path.read_text() for path in _files(package)]
-        name = module.rpartition(".")[2]
-        asks = any(f"{{{name}.__name__}}:" in source for source in sources)
-        assert asks or "{__name__}:" in own, module
+@pytest.mark.parametrize("kind", [InputTuner, MemoryProfiler, OptimizedTrainer])
+def test_it_knows_our_nodes_by_the_names_that_tfx_gives_them(kind, monkeypatch):
+    asked = []
+    monkeypatch.setattr(child, "import_early", asked.append)
+    early_imports.begin([name_utils.get_full_name(kind)])
+    early_imports.begin([name_utils.get_full_name(kind.EXECUTOR_SPEC.executor_class)])
+    package = kind.__module__.rpartition(".")[0]
+    assert asked == 2 * [[name for of, name in MODULES if of == package]] != []
 
 
-def _files(package):
-    return pathlib.Path(inspect.getfile(package)).parent.glob("*.py")
+@pytest.mark.parametrize(("package", "name"), MODULES)
+def test_what_it_imports_is_what_the_nodes_have_run_in_children(package, name):
+    own = inspect.getsource(importlib.import_module(name))
+    folder = pathlib.Path(inspect.getfile(importlib.import_module(package))).parent
+    asks = f"{{{name.rpartition('.')[2]}.__name__}}:"
+    asked = any(asks in path.read_text() for path in folder.glob("*.py"))
+    assert asked or "{__name__}:" in own
 
 
 def test_nothing_is_imported_for_pipelines_without_our_nodes(monkeypatch):
@@ -36,5 +37,3 @@ def test_nothing_is_imported_for_pipelines_without_our_nodes(monkeypatch):
     monkeypatch.setattr(child, "import_early", asked.append)
     early_imports.begin(["tfx.components.trainer.component.Trainer", ""])
     assert not asked
-    early_imports.begin([*early_imports._MODULES, ""])
-    assert asked == [[module for found in early_imports._MODULES.values() for module in found]]

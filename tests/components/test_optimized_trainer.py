@@ -273,6 +273,59 @@ def test_a_checkpoint_is_found_again_whoever_looks_on():
     assert folder(training={"seed": 1}) != folder()
 
 
+# As AutoGraph makes a graph of it in a model that is built when it trains.
+_BRANCHING = """
+def branching(x):
+    if tf.reduce_sum(x) > 1e9:
+        return 0.0 * x
+    return x
+"""
+_BUILT_LATE = """
+    model = keras.Sequential([keras.layers.Dense(4, branching), keras.layers.Dense(1)])
+    model.compile(optimizer="adam", loss="mse")
+    train, test = (data.map(lambda x, y: (x["number"], y)) for data in (train, test))
+    """
+_COUNTS_CONVERSIONS = """
+from tensorflow.python.autograph.impl import api
+
+def count(entity, context, before=api._convert_actual):
+    converted.append(entity.__module__)
+    return before(entity, context)
+
+converted, api._convert_actual = [], count
+"""
+
+
+def test_libraries_are_not_converted_by_autograph(trainer):
+    told = "\n    print(*converted, file=open(fn_args.model_run_dir + '.txt', 'w'))"
+    trainer.run(
+        module={
+            "line": "tf_keras", "beginning": _COUNTS_CONVERSIONS,
+            "save": training_cases.SAVE + told,
+        },
+        trial_budget_seconds=0,
+    )  # fmt: skip
+    converted = pathlib.Path(trainer.model_run.uri + ".txt").read_text().split()
+    # But for the parsing of examples, which `Dataset.map` asks for by itself.
+    assert len([name for name in converted if name.startswith("tfx_bsl.")]) <= 4
+    assert not [name for name in converted if name.startswith("tf_keras.src.engine.base_layer")]
+
+
+@pytest.mark.slow
+def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog):
+    trainer.run(
+        module={
+            "line": "tf_keras", "beginning": _BRANCHING,
+            "train": _BUILT_LATE + training_cases.FIT,
+            "save": "model.save_weights(fn_args.serving_model_dir + '/weights')",
+        },
+    )  # fmt: skip
+    assert trainer.record.train_step_count == 120
+    assert "all libraries converted" in caplog.text
+    assert trainer.record.trials
+    assert not trainer.record.trials_failed
+
+
 _TELLS_OF_PROCESS = """import os
     print(os.getpid(), file=open(fn_args.model_run_dir + ".txt", "w"))
     """

@@ -5,5 +5,5 @@ from tfx_perf.tf_internals import autograph
 
 @pytest.fixture(autouse=True, scope="package")
 def quick_traces():
-    with autograph.tf_keras_unconverted():
+    with autograph.libraries_unconverted():
         yield

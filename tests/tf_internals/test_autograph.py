@@ -1,4 +1,4 @@
-"""The user's Python control flow is still converted; tf_keras is not."""
+"""The user's Python control flow is still converted; libraries are not."""
 
 import tensorflow as tf
 import tf_keras
@@ -38,7 +38,45 @@ def test_user_code_is_converted_and_the_rules_are_put_back():
     rules = config.CONVERSION_RULES
     model = Model()
     model.compile(optimizer="sgd")
-    with autograph.tf_keras_unconverted():
+    with autograph.libraries_unconverted():
         history = model.fit(tf.ones((4, 2)), tf.fill((4, 1), 100.0), verbose=0)
     assert 1 < history.history["loss"][0] < 1000
     assert config.CONVERSION_RULES is rules
+
+
+class Growing(tf_keras.optimizers.schedules.LearningRateSchedule):
+    def __call__(self, step):
+        if step > 0:
+            return 0.1
+        return 0.01
+
+
+def branching(x):
+    if tf.reduce_sum(x) > 1e9:
+        return 0.0 * x
+    return x
+
+
+def trained(*, activation):
+    model = tf_keras.Sequential([tf_keras.layers.Dense(3, activation)])
+    model.compile(optimizer=tf_keras.optimizers.SGD(Growing()), loss="mse")
+    return model.fit(tf.ones((4, 2)), tf.ones((4, 1)), verbose=0).history["loss"][0]
+
+
+def test_schedules_of_learning_rates_are_converted():
+    with autograph.libraries_unconverted():
+        assert trained(activation=None) >= 0.0
+
+
+def test_what_needs_the_libraries_converted_is_run_again_with_that():
+    runs = []
+
+    @autograph.sparing_libraries
+    def train(*, activation):
+        runs.append(len(config.CONVERSION_RULES))
+        return trained(activation=activation)
+
+    assert train(activation=None) >= 0.0
+    assert len(runs) == 1
+    assert train(activation=branching) >= 0.0
+    assert runs[0] == runs[1] > runs[2] == len(config.CONVERSION_RULES)

@@ -78,7 +78,7 @@ def test_the_ancestors_of_a_dataset_tell_sizes_and_functions():
 @contract("Tracing a tf_keras model takes many times as long, or leaves user code unconverted.")
 def test_autograph_can_be_told_to_leave_tf_keras_alone():
     call, train_step = tf_keras.layers.Dense.call, tf_keras.Model.train_step
-    with autograph.tf_keras_unconverted():
+    with autograph.libraries_unconverted():
         assert conversion.is_allowlisted(call)
         assert not conversion.is_allowlisted(train_step)
 

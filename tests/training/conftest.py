@@ -12,7 +12,7 @@ def quick_traces():
 
     With the conversion, as users have it, run the trainings of test_loop.py.
     """
-    with autograph.tf_keras_unconverted():
+    with autograph.libraries_unconverted():
         yield
 
 

@@ -168,7 +168,7 @@ def _train(
     data = _data(is_stateful=is_stateful, prefetch=prefetch)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
     # In each process AutoGraph would convert tf_keras anew, for 20 s.
-    with interception.intercepting_fit(session.fit), autograph.tf_keras_unconverted():
+    with interception.intercepting_fit(session.fit), autograph.libraries_unconverted():
         history = model.fit(
             data.repeat() if steps_per_epoch else data,
             validation_data=(numbers[:, :4], numbers[:, 4:]),

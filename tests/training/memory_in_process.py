@@ -25,7 +25,7 @@ def trained(keras, *, width):
     layers = [keras.layers.Dense(width, activation="relu") for _ in range(3)]
     model = keras.Sequential([keras.layers.Input((4,)), *layers, keras.layers.Dense(1)])
     model.compile("adam", "mse")
-    with interception.intercepting_fit(session.fit), autograph.tf_keras_unconverted():
+    with interception.intercepting_fit(session.fit), autograph.libraries_unconverted():
         model.fit(model_cases.regression().repeat(), steps_per_epoch=60, verbose=0)
     return session.record.figures()
 

@@ -100,5 +100,5 @@ def main(package: str, steps: int, scenario: str) -> None:
 
 
 if __name__ == "__main__":
-    with autograph.tf_keras_unconverted():
+    with autograph.libraries_unconverted():
         main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

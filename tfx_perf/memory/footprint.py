@@ -15,6 +15,7 @@ from tfx_perf import errors, formatting, interception, periodic
 from tfx_perf.hardware import host
 from tfx_perf.memory import batches, limit, peak
 from tfx_perf.memory.record import Footprint
+from tfx_perf.tf_internals import autograph
 
 STEPS = 3
 """So many are trained, the first of which is traced."""
@@ -86,6 +87,8 @@ def footprint(
         ended = {"status": "out of memory", "reason": "out of device memory"}
         return result.model_copy(update=ended)
     except Exception as error:  # of the user's code, perhaps at this batch size only
+        if autograph.asks_for_conversion(error):
+            raise
         reason = f"the step raised {errors.in_one_line(error)}"
         return result.model_copy(update={"status": "failed", "reason": reason})
     if on_cpu:

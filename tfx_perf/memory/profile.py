@@ -51,12 +51,7 @@ def profile(
         UserError: `fit` was given data that cannot be rebatched, or none.
         MeasurementError: no batch size could be trained on.
     """
-    known = known or ProfileProgress()
-    try:
-        with autograph.tf_keras_unconverted():
-            return _Profiling(call, settings, known, watch).run()
-    except tf.errors.OperatorNotAllowedInGraphError:  # the user's code needs the conversion
-        return _Profiling(call, settings, known, watch).run()
+    return _Profiling(call, settings, known or ProfileProgress(), watch).run()
 
 
 def completed(progress: ProfileProgress) -> ProfileRecord:
@@ -190,14 +185,14 @@ class _Profiling:
             self._has_trained = True
             resident = state.weights_bytes + state.optimizer_state_bytes + batch_bytes
             rounds = peak.step_peak(self._call, batch, resident_bytes=resident)
-        except tf.errors.OperatorNotAllowedInGraphError:
-            raise
         except tf.errors.ResourceExhaustedError:
             ended = {"status": "out of memory", "reason": "out of device memory"}
             return row.model_copy(update=ended)
         except errors.MeasurementError as error:
             return row.model_copy(update={"status": "failed", "reason": str(error)})
         except Exception as error:  # of the user's code, perhaps at this batch size only
+            if autograph.asks_for_conversion(error):
+                raise
             reason = f"the step raised {errors.in_one_line(error)}"
             return row.model_copy(update={"status": "failed", "reason": reason})
         figures = {"peak_bytes": rounds.bytes, "scatter_bytes": rounds.scatter_bytes}

@@ -1,32 +1,81 @@
-"""Keeps AutoGraph from converting tf_keras itself, which takes most of a first step.
+"""Keeps AutoGraph from converting libraries, which takes most of a short training.
 
-TensorFlow's conversion rules except `keras` but not `tf_keras`, the same code under its
-later name. So the first trace of any tf_keras model converts several hundred of the library's own
-functions to graph code, although they are written to need no conversion.
+TensorFlow's conversion rules except `keras` but not `tf_keras`, the same code under its later
+name, nor what reads and transforms TFX's examples. So tracing the step and the signatures of any
+tf_keras model converts several hundred of the libraries' own functions to graph code, although
+they are written to need no conversion: some ten seconds for TFX's taxi template.
 """
 
 import contextlib
-from collections.abc import Iterator
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
 
+import tensorflow as tf
 from tensorflow.python.autograph.core import config
+from tensorflow.python.autograph.impl import conversion
+from tensorflow.python.autograph.pyct import cache
+
+_LIBRARIES = "tf_keras", "tfx_bsl", "tensorflow_transform"
+# Parts of them that call the user's `train_step`, optimizers and schedules of learning rates.
+_CALL_USERS_CODE = "tf_keras.src.engine.training", "tf_keras.src.optimizers"
+_NOT_CONVERTED = tf.errors.OperatorNotAllowedInGraphError  # but should have been
+
+_LOGGER = logging.getLogger(__name__)
+_is_sparing = False
+
+
+class NeedsConversionError(RuntimeError):
+    """Code raised something that it may not raise with all libraries converted."""
+
+
+def asks_for_conversion(error: BaseException) -> bool:
+    """Returns whether an error may be for the libraries that are not converted just now."""
+    return _is_sparing and isinstance(error, _NOT_CONVERTED)
 
 
 @contextlib.contextmanager
-def tf_keras_unconverted() -> Iterator[None]:
-    """Adds the missing rule while the context lasts.
+def libraries_unconverted() -> Iterator[None]:
+    """Adds the missing rules while the context lasts.
 
-    The user's own layers, losses, metrics and `train_step` are converted as before. What the
-    user's code has tf_keras call without conversion, as under `keras` (learning-rate
-    schedules, regularizers), may not branch on tensors in Python: it then raises
-    `tf.errors.OperatorNotAllowedInGraphError`, and should be tried again without the context.
+    The user's own layers, losses, metrics, optimizers and `train_step` are converted as before.
+    What else of the user's code tf_keras calls (activations, regularizers, lambdas), it then calls
+    without conversion, as `keras` does, and as tf_keras does in functional models. It may not
+    branch on tensors in Python.
+
+    Raises:
+        NeedsConversionError: it does, and should be run again without the context.
     """
-    rules = config.CONVERSION_RULES
+    global _is_sparing  # noqa: PLW0603 (so are the rules)
+    rules, _is_sparing = config.CONVERSION_RULES, True
     config.CONVERSION_RULES = (
-        config.Convert("tf_keras.src.engine.training"),  # it calls the user's train_step
-        config.DoNotConvert("tf_keras"),
+        *map(config.Convert, _CALL_USERS_CODE),
+        *map(config.DoNotConvert, _LIBRARIES),
         *rules,
     )
     try:
         yield
+    except _NOT_CONVERTED as error:
+        raise NeedsConversionError from error
     finally:
-        config.CONVERSION_RULES = rules
+        config.CONVERSION_RULES, _is_sparing = rules, False
+        conversion._ALLOWLIST_CACHE = cache.UnboundInstanceCache()  # it knows the rules' answers
+
+
+def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a function that runs the user's code, and that may be run twice.
+
+    It is called within `libraries_unconverted`, and if that does not do, once more without.
+    """
+
+    @functools.wraps(function)
+    def sparing(**arguments: Any) -> Any:
+        try:
+            with libraries_unconverted():
+                return function(**arguments)
+        except NeedsConversionError:
+            _LOGGER.warning("Tracing again with all libraries converted.", exc_info=True)
+            return function(**arguments)
+
+    return sparing

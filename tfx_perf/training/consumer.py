@@ -11,7 +11,6 @@ from tfx_perf.input.timing import measure
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import datasets
-from tfx_perf.tf_internals import autograph
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit import timer
 from tfx_perf.training.loop import Loop
@@ -137,8 +136,7 @@ class TrainConsumer:
                 for step in (self._model.train_step, self._model.test_step)
             ]
 
-        with autograph.tf_keras_unconverted():
-            graph = tf.function(steps).get_concrete_function(spec).graph
+        graph = tf.function(steps).get_concrete_function(spec).graph
         dense = {value.op for value in features.values() if isinstance(value, tf.Tensor)}
         read = _operations_with_effect(graph, ignore=lambda op: _reads_batch_size(op, dense))
         return frozenset(

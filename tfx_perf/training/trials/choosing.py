@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tfx_perf import errors, fingerprint
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
@@ -62,6 +63,8 @@ def by_trials(
             tried, settings=settings, watch=watch, known=known, stop_when=stop_when
         ).run()
     except Exception as error:  # the user's training must not depend on ours
+        if autograph.asks_for_conversion(error):
+            raise
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
         return failed(errors.in_one_line(error))
     seconds = time.perf_counter() - began
