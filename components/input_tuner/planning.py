@@ -3,6 +3,7 @@
 import logging
 import os
 import pathlib
+import tempfile
 from typing import Any
 
 import tensorflow_data_validation as tfdv
@@ -169,7 +170,7 @@ class _Planning:
         """
         activity.say("running the training code up to its fit")
         arguments = trainer_args.fn_args(
-            self._inputs, trainer_args.outputs_in(folder), self._properties
+            self._inputs, trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)), self._properties
         )
         run_fn = trainer_args.load_run_fn(self._properties)
 

@@ -5,6 +5,7 @@ import functools
 import logging
 import pathlib
 import signal
+import tempfile
 import time
 from typing import Any
 
@@ -89,7 +90,7 @@ def write_choice(
     found_before = [TrialRecord.model_validate(trial) for trial in known]
 
     def run(name: str) -> None:
-        outputs = trainer_args.outputs_in(str(pathlib.Path(folder, name)))
+        outputs = trainer_args.outputs_in(tempfile.mkdtemp(prefix=f"{name}-", dir=folder))
         arguments = trainer_args.fn_args(artifacts, outputs, properties)
         if training.seed is not None:
             either_keras.set_random_seed(training.seed)
