@@ -135,6 +135,7 @@ def test_a_module_is_trained_by_all_trainers_in_turns(tmp_path):
         assert all(0.001 < seconds < 1 for seconds in one.step_time_seconds)
 
 
+@pytest.mark.slow
 def test_the_command_names_its_workloads():
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.training", "--workload", "nonsense"],

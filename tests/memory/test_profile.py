@@ -34,7 +34,7 @@ def in_child(target, tmp_path, *, onednn=True, **arguments):
     )
 
 
-@pytest.mark.slow_where("tf_keras-*", "*-without_onednn")
+@pytest.mark.slow
 @pytest.mark.parametrize("onednn", [True, False], ids=["onednn", "without_onednn"])
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_convolutions(line, onednn, tmp_path):
