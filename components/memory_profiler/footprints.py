@@ -1,0 +1,156 @@
+"""What training takes at a few batch sizes, each tried in a process of its own."""
+
+import contextlib
+import dataclasses
+import time
+from collections.abc import Iterator
+
+from tfx_perf import activity, errors
+from tfx_perf.components.memory_profiler import jobs, processes
+from tfx_perf.components.processes import child
+from tfx_perf.hardware import host
+from tfx_perf.memory import claim, footprint
+from tfx_perf.memory.record import Footprint, ProfileRecord
+
+_MOST_FOOTPRINTS = 3
+_FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
+_WORTH_IT = 2  # times the batch before; less would say little
+
+
+@dataclasses.dataclass(frozen=True)
+class _Finished:
+    """A footprint, and how long its process took, from the start to the end."""
+
+    footprint: Footprint
+    took_seconds: float
+
+
+class Footprints:
+    """Takes footprints within a time, whatever becomes of their processes."""
+
+    def __init__(self, own: processes.Processes, *, timeout_seconds: float) -> None:
+        """Starts the time.
+
+        Args:
+            own: what starts them.
+            timeout_seconds: for all of MemoryProfiler.
+        """
+        self._processes, self._timeout_seconds = own, timeout_seconds
+        self._deadline = time.monotonic() + timeout_seconds
+        self._first: child.Child | None = None
+        self._first_began = 0.0
+
+    @contextlib.contextmanager
+    def first_beside(self) -> Iterator[None]:
+        """Begins the footprint at the module's own batch size; what is done meanwhile is beside it.
+
+        Tracing and the user's code are one thread's work for the most part. Where there may be an
+        accelerator it does not begin: two processes would not both have its memory.
+        """
+        if host.may_have_accelerators():
+            yield
+            return
+        self._first_began = time.time()
+        with self._processes.started(
+            jobs.measure_footprint, log_name="footprint-own.log", batch_size=None
+        ) as self._first:
+            yield
+
+    def give_up_first(self) -> bool:
+        """Ends what began beside, so that others have its memory; returns whether anything did."""
+        first, self._first = self._first, None
+        if first is not None:
+            first.end()
+        return first is not None
+
+    def added_to(self, found: ProfileRecord) -> ProfileRecord:
+        """Returns the record with what training takes, and what that says of the largest batch.
+
+        Args:
+            found: the record of the steps.
+        """
+        steps = [step for step in found.steps if step.plan == "plain"]
+        ran = [step.batch_size for step in steps if step.status == "measured"]
+        taken: list[Footprint] = []
+        limit_bytes, remark = found.memory_limit_bytes, ""
+        size = found.module_batch_size if found.module_batch_size in ran else max(ran, default=None)
+        first = self._finished_first()
+        while size is not None:
+            if first is None or first.footprint.batch_size != size:
+                done = self._finished(size)
+            else:
+                done = first
+            taken.append(done.footprint)
+            limit_bytes = min([limit_bytes, *(item.limit_bytes or limit_bytes for item in taken)])
+            size = claim.next_size(taken, limit_bytes=limit_bytes, steps=steps)
+            if len(taken) == _MOST_FOOTPRINTS:
+                break
+            if size is not None:
+                size = self._affordable(size, done)
+                remark = "" if size else "; a larger one would have taken too long"
+        said = claim.claim(taken, limit_bytes=limit_bytes, steps=steps)
+        return found.model_copy(
+            update={
+                "footprints": tuple(sorted(taken, key=lambda item: item.batch_size)),
+                "footprint_line": said.line,
+                "largest_batch_size": said.largest,
+                "largest_is_lower_bound": said.is_lower_bound,
+                "largest_remark": said.remark + remark,
+                "memory_limit_bytes": limit_bytes,
+            }
+        )
+
+    def _finished_first(self) -> _Finished | None:
+        """Returns what began beside; None if it has no figure, and has to be taken alone."""
+        if self._first is None:
+            return None
+        place = self._processes.folder / jobs.footprint_file(None)
+        try:
+            self._first.result(timeout_seconds=self._left_seconds)
+            found = Footprint.read(place)
+        except (errors.ChildError, errors.UserError):
+            return None
+        if found.status != "measured":
+            return None
+        return _Finished(found, took_seconds=place.stat().st_mtime - self._first_began)
+
+    def _finished(self, size: int) -> _Finished:
+        activity.say(f"batch size {size:,}: the first steps of training")
+        began = time.monotonic()
+        place = self._processes.folder / jobs.footprint_file(size)
+        try:
+            self._processes.run(
+                jobs.measure_footprint,
+                log_name=f"footprint-{size}.log",
+                timeout_seconds=self._left_seconds,
+                batch_size=size,
+            )
+        except errors.ChildError as error:
+            if not place.exists():  # else it was stopped at the limit
+                status, reason = processes.status_of(error), f"its process {error.cause}"
+                ended = Footprint(batch_size=size, status=status, reason=reason)
+                return _Finished(ended, took_seconds=time.monotonic() - began)
+        return _Finished(Footprint.read(place), took_seconds=time.monotonic() - began)
+
+    @property
+    def _left_seconds(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _affordable(self, size: int, last: _Finished) -> int | None:
+        """Returns the batch, or a smaller one if it would take too long; None if that is too small.
+
+        Args:
+            size: to train on.
+            last: what was trained on before; a step is taken to need time by its examples. If
+                its time is not known, any size is worth a try.
+        """
+        left_seconds = min(self._left_seconds, _FOOTPRINT_SHARE * self._timeout_seconds)
+        if last.footprint.step_seconds is None:
+            return size
+        steps_seconds = footprint.STEPS * last.footprint.step_seconds
+        # Most of the rest may be for tracing, whatever the size.
+        per_batch = (left_seconds - last.took_seconds + steps_seconds) / steps_seconds
+        most = int(last.footprint.batch_size * per_batch)
+        if most < size and most < _WORTH_IT * last.footprint.batch_size:
+            return None
+        return min(size, most)
