@@ -5,7 +5,11 @@ import re
 from collections.abc import Iterable
 
 # With what Keras and TensorFlow begin, before they say what was wrong; the tracebacks are indented.
-_PREFACES = "Graph execution error", "Detected at node", "Exception encountered when calling", " "
+_PREFACES = (
+    "Graph execution error", "Detected at node", "Exception encountered when calling",
+    "Could not automatically infer", " ",
+)  # fmt: skip
+_CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
@@ -76,7 +80,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 def in_one_line(error: BaseException) -> str:
     """Returns the kind of the error and the line of its message that tells most."""
     lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
-    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback; the cause is last
-        return lines[-1].strip()
+    kind = type(error).__name__
+    if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback, one in another
+        causes = [number for number, line in enumerate(lines) if _CAUSE.match(line)]
+        if causes:
+            kind, cause = lines[causes[-1]].strip().split(": ", 1)
+            lines = [cause, *(line.strip() for line in lines[causes[-1] + 1 :])]
     telling = [line for line in lines if not line.startswith(_PREFACES)] or lines
-    return ": ".join([type(error).__name__, *(line.strip() for line in telling[:1])])
+    return ": ".join([kind, *(line.strip() for line in telling[:1])])

@@ -17,6 +17,7 @@ from tfx_perf import errors
 _STANDARD_OUTPUT = 1
 _STANDARD_ERROR = 2
 EXIT_USER_ERROR = 2
+EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
 
 
 @contextlib.contextmanager
@@ -75,6 +76,9 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
     except errors.UserError as error:
         tell(str(error), program=os.path.basename(sys.argv[0]))
         sys.exit(EXIT_USER_ERROR)
+    except KeyboardInterrupt:
+        tell("interrupted.", program=os.path.basename(sys.argv[0]))
+        sys.exit(EXIT_INTERRUPTED)
 
 
 @contextlib.contextmanager

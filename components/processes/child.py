@@ -20,10 +20,10 @@ from typing import Any
 
 from tfx_perf import activity, errors, formatting
 from tfx_perf.components.processes import child_guard, child_server, child_side
+from tfx_perf.training.recovery import generators
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
-_STANDARD_STREAMS = 1, 2  # output and error
 _SERVER = child_server.ChildServer()
 
 
@@ -171,9 +171,10 @@ def started(
             "target": target,
             "arguments": dict(arguments),
             "is_expendable": not job.stands_for_its_parent,
+            "generators": generators.states() if job.stands_for_its_parent else None,
         }
         job.request.write_text(json.dumps(asked))
-        streams = (log.fileno(), log.fileno()) if log is not None else _STANDARD_STREAMS
+        streams = (log.fileno(), log.fileno()) if log is not None else _standard_streams()
         process: subprocess.Popen | child_server.ServedChild | None = None
         if from_server:
             order = {
@@ -207,6 +208,16 @@ def import_early(modules: Sequence[str]) -> None:
 def release_server() -> None:
     """Gives back the memory of the server that children were forked from, if there is one."""
     _SERVER.release()
+
+
+def _standard_streams() -> tuple[int, int]:
+    """Returns output and error; the null device for one that is closed."""
+    for stream in (1, 2):
+        try:
+            os.fstat(stream)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+    return 1, 2
 
 
 def _interpreter(

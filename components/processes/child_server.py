@@ -8,6 +8,7 @@ main script once more in every child.)
 """
 
 import contextlib
+import fcntl
 import gc
 import importlib
 import json
@@ -133,9 +134,13 @@ class ChildServer:
                 self._send({_IMPORTS: list(modules)}, dict(environment))
 
     def release(self) -> None:
-        """Ends the server, and its children; the next child starts another one."""
+        """Ends the server, unless it has children, as of another thread; the next child starts one.
+
+        Where it has, it ends when nothing has been asked of it for a while.
+        """
         with self._lock:
-            self._end()
+            if not self._running():
+                self._end()
 
     def _send(
         self,
@@ -162,7 +167,9 @@ class ChildServer:
         return True
 
     def _begin(self, environment: Mapping[str, str]) -> None:
-        self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._orders, theirs = map(
+            _above_standard_streams, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
         ours, parent = self._orders, os.getpid()
 
         def serve() -> None:
@@ -192,6 +199,12 @@ class ChildServer:
             self._process.wait()
             self._orders.close()
             self._process = self._orders = None
+
+
+def _above_standard_streams(end: socket.socket) -> socket.socket:
+    """Returns a socket with another file descriptor, if those of closed streams are in use."""
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))
 
 
 def _serve(orders: socket.socket, *, parent: int) -> None:
@@ -286,8 +299,12 @@ def _become_child(order: Mapping[str, Any], *, streams: Sequence[int], parent: i
             sys.modules["numpy"].random.seed()
         child_side.carry_out(order["request"], order["response"])
         code = 0
+        if order["stands_for_its_parent"]:
+            forking.end_as_an_interpreter()
     except SystemExit as error:
-        code = error.code if isinstance(error.code, int) else 1
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
     finally:
         with contextlib.suppress(Exception):
             sys.stdout.flush()

@@ -15,8 +15,9 @@ def carry_out(request_path: str, response_path: str) -> None:
     """Carries out a request of `child.run_in_child`.
 
     Args:
-        request_path: JSON with `target`, `arguments` and `is_expendable`: whether the kernel had
-            better kill this process than its parent.
+        request_path: JSON with `target`, `arguments`, `is_expendable`: whether the kernel had
+            better kill this process than its parent, and `generators`: the states of its random
+            generators, null for those that it has.
         response_path: where the result goes, or the error.
     """
     request = json.loads(pathlib.Path(request_path).read_text())
@@ -24,6 +25,10 @@ def carry_out(request_path: str, response_path: str) -> None:
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
     module, _, name = request["target"].partition(":")
+    if request["generators"] is not None:
+        from tfx_perf.training.recovery import generators
+
+        generators.put_back(request["generators"])
     try:
         function = getattr(importlib.import_module(module), name)
         outcome = {"result": function(**request["arguments"])}

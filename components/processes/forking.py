@@ -5,6 +5,10 @@ it has none of the threads that other threads may wait for in vain, so that it i
 there are none but those that libraries start when they are imported, and that survive a fork.
 """
 
+import atexit
+import contextlib
+import gc
+import io
 import logging
 import os
 import pathlib
@@ -52,6 +56,9 @@ class Forked:
                 parent's terminal.
         """
         self._code: int | None = None
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):  # closed, or of no file
+                stream.flush()  # else it would be written twice
         self.pid = os.fork()
         if not self.pid:
             try:
@@ -77,7 +84,10 @@ class Forked:
 
     def _wait(self, options: int) -> int | None:
         if self._code is None:
-            ended, status = os.waitpid(self.pid, options)
+            try:
+                ended, status = os.waitpid(self.pid, options)
+            except ChildProcessError:  # somebody else has waited, or SIGCHLD is ignored
+                ended, status = self.pid, 0
             if ended:
                 self._code = os.waitstatus_to_exitcode(status)
         return self._code
@@ -85,6 +95,8 @@ class Forked:
 
 def _leave_parent() -> None:
     os.setsid()
+    atexit._clear()  # what the parent does at its end, it does itself
+    atexit.register(logging.shutdown)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     with open(os.devnull, "r+b", 0) as nowhere:
@@ -95,8 +107,27 @@ def _leave_parent() -> None:
 
 def forget_streams() -> None:
     """Has this process write to its standard streams, whatever its parent had in their place."""
-    sys.stdout = open(1, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stderr = open(2, "w", buffering=1, encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stdout, sys.stderr = (
+        open(  # noqa: SIM115
+            stream, "w", buffering=1, encoding="utf-8", errors="backslashreplace", closefd=False
+        )
+        for stream in (1, 2)
+    )
+
+
+def end_as_an_interpreter() -> None:
+    """Does for the user's code what an interpreter does at its end, and `os._exit` does not.
+
+    Threads are waited for, functions for the end are called, files that are open are written.
+    """
+    for thread in threading.enumerate():
+        if not thread.daemon and thread is not threading.main_thread():
+            thread.join()
+    atexit._run_exitfuncs()
+    for each in gc.get_objects():
+        if isinstance(each, io.TextIOWrapper | io.BufferedWriter):
+            with contextlib.suppress(Exception):  # closed, or a full disk
+                each.flush()
 
 
 def forget_logging() -> None:

@@ -13,6 +13,34 @@ def tell(what):
     logging.warning("warned of %s", what)
     return os.getppid(), type(sys.stdout).__name__
 
+def leave_open(folder):
+    import atexit, threading, time
+    global rows
+    rows = open(folder + "/rows", "w")
+    rows.write("a row")
+    atexit.register(lambda: open(folder + "/at_exit", "w").write("called"))
+
+    def upload():
+        time.sleep(1)
+        open(folder + "/thread", "w").write("uploaded")
+
+    threading.Thread(target=upload).start()
+
+def draw():
+    import random, numpy
+    return random.random(), float(numpy.random.random())
+
+def raise_bytes():
+    raise ValueError("cannot read " + os.fsdecode(b"caf\\xe9.csv"))
+
+def slow(value):
+    import time
+    time.sleep(3)
+    return value
+
+def leave(code):
+    sys.exit(code)
+
 def train(value):
     import tensorflow as tf
     data = tf.data.Dataset.range(100).map(lambda x: x + value, num_parallel_calls=2).prefetch(2)
@@ -20,7 +48,7 @@ def train(value):
 """
 BEGIN = """
 import sys, tempfile, threading, time
-import numpy, pyarrow, tensorflow as tf, tfx.v1
+import numpy, pyarrow, tensorflow as tf
 from tfx_perf.components.processes import child, forking
 sys.path.insert(0, {folder!r})
 {first}
@@ -100,3 +128,83 @@ assert not sys.stdout.getvalue()
     assert "told the log" in log
     assert "warned of the log" in log
     assert "warned of all" not in done.stderr  # it logs as its parent does
+
+
+@pytest.mark.slow_where("interpreter")
+@pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
+def test_a_child_that_stands_for_its_parent_ends_as_an_interpreter_does(run, tmp_path, first):
+    run(first=first, then=f'called("leave_open", log=None, folder={str(tmp_path)!r})')
+    ends = [(tmp_path / name).read_text() for name in ("rows", "at_exit", "thread")]
+    assert ends == ["a row", "called", "uploaded"]
+
+
+@pytest.mark.slow_where("interpreter")
+@pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
+def test_it_draws_the_numbers_that_its_parent_would(run, first):
+    seeds = "import random; random.seed(3); numpy.random.seed(4)"
+    then = """
+import random
+random.seed(3); numpy.random.seed(4)
+child.import_early(["fork_cases"])
+found = called("draw", log=None)
+assert found == [random.random(), float(numpy.random.random())], found
+"""
+    run(first=f"{first}\n{seeds}", then=then)
+
+
+@pytest.mark.slow_where("interpreter")
+@pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
+def test_how_it_ended_is_told_whatever_the_words(run, first):
+    then = """
+from tfx_perf import errors
+try:
+    called("raise_bytes", log=None)
+except errors.ChildError as error:
+    assert "ValueError: cannot read caf" in str(error), error
+try:
+    called("leave", log=None, code="giving up")
+except errors.ChildError as error:
+    assert "exit code 1" in str(error), error
+"""
+    assert "giving up" in run(first=first, then=then).stderr
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import os; [os.close(stream) for stream in (0, 1, 2)]",
+        "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN)",
+    ],
+    ids=["closed streams", "SIGCHLD"],
+)
+def test_unusual_parents(run, tmp_path, first):
+    then = f"""
+assert called("train", log=None, value=1) == 10100
+child.release_server()
+open({str(tmp_path / "done")!r}, "w").close()
+"""
+    run(first=f"print = lambda *words, **others: None\n{first}", then=then)
+    assert (tmp_path / "done").exists()
+
+
+def test_a_line_that_was_not_written_yet_is_written_once(run):
+    first = "print = sys.stdout.write; print('begins '); import logging"
+    first += "; logging.basicConfig(stream=sys.stdout)"
+    then = "called('tell', log=None, what='all'); print('ends ')"
+    assert run(first=f"{first}\nprint = lambda *words, **others: None", then=then.replace(
+        "print(", "sys.stdout.write("
+    )).stdout.count("begins") == 1
+
+
+def test_the_server_does_not_end_under_another_threads_child(run):
+    then = """
+import threading
+found = []
+other = threading.Thread(target=lambda: found.append(called("slow", value=1)))
+other.start()
+time.sleep(1)
+child.release_server()
+other.join()
+assert found == [1], found
+"""
+    run(then=then)

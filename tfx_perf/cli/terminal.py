@@ -9,13 +9,13 @@ from typing import Any, TextIO
 import click
 from rich import console, table
 
-from tfx_perf import periodic
+from tfx_perf import periodic, quiet
 
 # Pipes and files have no width of their own; narrow tables there would cut figures.
 _WIDTH_WITHOUT_TERMINAL = 160
 _PULSE_SECONDS, _LONGEST_PULSE_SECONDS = 15.0, 600.0
 
-EXIT_INTERRUPTED = 130
+EXIT_INTERRUPTED = quiet.EXIT_INTERRUPTED
 
 
 def show(content: table.Table | str) -> None:

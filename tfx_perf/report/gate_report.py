@@ -199,7 +199,7 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
             "Why nothing was compared",
             columns=_PROPERTIES,
             rows=[[field, old, new] for field, (old, new) in record.differences.items()],
-            note="Runs are compared only if they agree in every property of the environment.",
+            note="Runs are compared only if this is equal; the size of the model, about.",
         )
     else:
         agreement = "All compared runs agree in these." if record.baseline_runs else ""

@@ -78,7 +78,7 @@ def report_on(record: TrainingRecord) -> page.Report:
         "Environment",
         columns=["what", "value"],
         rows=list(record.environment.items()),
-        note="Runs are compared only if all of this is equal.",
+        note="Runs are compared only if this is equal; the size of the model, about.",
     )
     return report
 

@@ -9,6 +9,7 @@ they are written to need no conversion: some ten seconds for TFX's taxi template
 import contextlib
 import functools
 import logging
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,11 +17,17 @@ import tensorflow as tf
 from tensorflow.python.autograph.core import config
 from tensorflow.python.autograph.impl import conversion
 from tensorflow.python.autograph.pyct import cache
+from tensorflow.python.data.ops import iterator_ops
+
+from tfx_perf import interception
 
 _LIBRARIES = "tf_keras", "tfx_bsl", "tensorflow_transform"
 # Parts of them that call the user's `train_step`, optimizers and schedules of learning rates.
 _CALL_USERS_CODE = "tf_keras.src.engine.training", "tf_keras.src.optimizers"
 _NOT_CONVERTED = tf.errors.OperatorNotAllowedInGraphError  # but should have been
+_TRACED = "in user code"  # with which AutoGraph's own errors begin
+# Batches that a trace takes; a loop over a dataset that is not converted takes them for ever.
+_MOST_BATCHES = 1000
 
 _LOGGER = logging.getLogger(__name__)
 _is_sparing = False
@@ -31,8 +38,19 @@ class NeedsConversionError(RuntimeError):
 
 
 def asks_for_conversion(error: BaseException) -> bool:
-    """Returns whether an error may be for the libraries that are not converted just now."""
-    return _is_sparing and isinstance(error, _NOT_CONVERTED)
+    """Returns whether an error may be for the libraries that are not converted just now.
+
+    As any may that was raised while a graph was traced, or is said to be the cause of another.
+    """
+    return _is_sparing and _is_of_a_trace(error)
+
+
+def _is_of_a_trace(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, _NOT_CONVERTED) or str(error).startswith(_TRACED):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 @contextlib.contextmanager
@@ -48,19 +66,39 @@ def libraries_unconverted() -> Iterator[None]:
         NeedsConversionError: it does, and should be run again without the context.
     """
     global _is_sparing  # noqa: PLW0603 (so are the rules)
-    rules, _is_sparing = config.CONVERSION_RULES, True
+    rules, was_sparing = config.CONVERSION_RULES, _is_sparing
+    _is_sparing = True
     config.CONVERSION_RULES = (
         *map(config.Convert, _CALL_USERS_CODE),
         *map(config.DoNotConvert, _LIBRARIES),
         *rules,
     )
     try:
-        yield
-    except _NOT_CONVERTED as error:
+        with interception.replacing(iterator_ops.OwnedIterator, "__next__", _ending):
+            yield
+    except Exception as error:
+        if not _is_of_a_trace(error):
+            raise
         raise NeedsConversionError from error
     finally:
-        config.CONVERSION_RULES, _is_sparing = rules, False
+        config.CONVERSION_RULES, _is_sparing = rules, was_sparing
         conversion._ALLOWLIST_CACHE = cache.UnboundInstanceCache()  # it knows the rules' answers
+
+
+def _ending(take: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """Returns what takes the next batch, but not for ever in one graph."""
+    counts: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+
+    @functools.wraps(take)
+    def take_next(iterator: Any) -> Any:
+        if not tf.executing_eagerly():
+            graph = tf.compat.v1.get_default_graph()
+            counts[graph] = counts.get(graph, 0) + 1
+            if counts[graph] > _MOST_BATCHES:
+                raise _NOT_CONVERTED("A loop over a dataset was not converted.")
+        return take(iterator)
+
+    return take_next
 
 
 def sparing_libraries(function: Callable[..., Any]) -> Callable[..., Any]:

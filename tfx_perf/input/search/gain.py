@@ -49,7 +49,7 @@ class Gain:
         return (
             f"Reading and training take about {training} with the default, of which no input can "
             f"save more than {possible}: too little for a search of about {search}, so the "
-            "default stays. If later runs will use the plan, say how many: schedule.planned_runs."
+            "default stays. Where more runs will use the plan, schedule.planned_runs says how many."
         )
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
