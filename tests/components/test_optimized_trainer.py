@@ -7,6 +7,7 @@ import pathlib
 import types as python_types
 
 import pytest
+import tensorflow as tf
 import training_cases
 from tfx import types as tfx_types
 from tfx.types import standard_artifacts
@@ -312,6 +313,9 @@ def test_libraries_are_not_converted_by_autograph(trainer):
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(
+    tf.__version__.startswith("2.21"), reason="plain fit does not convert it either"
+)
 def test_code_that_needs_them_converted_is_trained_all_the_same(trainer, caplog):
     trainer.run(
         module={
