@@ -206,8 +206,7 @@ def _wall_time(node_seconds: dict[str, float]) -> str:
     parts = " + ".join(formatting.format_seconds(seconds) for seconds in ours)
     return (
         f"Wall time: stock Trainer {formatting.format_seconds(stock)}; {' + '.join(_CHAIN)} "
-        f"{parts} = {formatting.format_seconds(sum(ours))}, {sum(ours) / stock:.2f} times. They "
-        "ran in one process: what the stock Trainer has loaded first, the others find there."
+        f"{parts} = {formatting.format_seconds(sum(ours))}, {sum(ours) / stock:.2f} times."
     )
 
 
