@@ -5,7 +5,7 @@ from typing import Any
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import storage
+from tfx_perf import closing, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints, plans, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
@@ -43,6 +43,9 @@ class Executor(base_executor.BaseExecutor):
         job = TrainingJob.of(input_dict, exec_properties)
         # Which reads the data, so that what is wrong is said before any process starts.
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
+        missing = trainer_args.missing_plan(input_dict, exec_properties)
+        if missing is not None:
+            closing.say(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
         cluster_job = job.settings.distribution.job

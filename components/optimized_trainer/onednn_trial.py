@@ -92,7 +92,8 @@ def _in_turns(
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         # There are good plans without it.
         _LOGGER.warning("oneDNN could not be tried. %s", error)
-        reason = str(error).partition(" Log: ")[0]
+        has_cause = isinstance(error, errors.ChildError)
+        reason = f"its process {error.cause}" if has_cause else str(error)
         return None, TrialRecord(plan=_PLAN, status="failed", reason=reason), seconds
     return *_judged(off=off, on=on, settings=settings), min(seconds, off.seconds + on.seconds)
 

@@ -20,7 +20,6 @@ from typing import Any
 
 from tfx_perf import activity, errors, formatting
 from tfx_perf.components.processes import child_guard, child_server, child_side
-from tfx_perf.training.recovery import generators
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
@@ -171,7 +170,7 @@ def started(
             "target": target,
             "arguments": dict(arguments),
             "is_expendable": not job.stands_for_its_parent,
-            "generators": generators.states() if job.stands_for_its_parent else None,
+            "generators": _generators() if job.stands_for_its_parent else None,
         }
         job.request.write_text(json.dumps(asked))
         streams = (log.fileno(), log.fileno()) if log is not None else _standard_streams()
@@ -216,8 +215,18 @@ def _standard_streams() -> tuple[int, int]:
         try:
             os.fstat(stream)
         except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), stream)
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream)
     return 1, 2
+
+
+def _generators() -> dict[str, Any] | None:
+    """Returns the states of this process's random generators; None if it has loaded none."""
+    if "tensorflow" not in sys.modules:
+        return None
+    from tfx_perf.training.recovery import generators
+
+    return generators.states()
 
 
 def _interpreter(

@@ -227,7 +227,7 @@ def _serve(orders: socket.socket, *, parent: int) -> None:
             line, descriptors, *_ = socket.recv_fds(orders, _ORDER_BYTES, _DESCRIPTORS)
             if not line:
                 return
-            _carry_out(json.loads(line), descriptors, orders=orders, answers=answers)
+            _obey(json.loads(line), descriptors, orders=orders, answers=answers)
 
 
 def _told_of_children() -> int:
@@ -246,7 +246,7 @@ def _answer_ended(answers: dict[int, IO[bytes]]) -> None:
                 answer.write(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def _carry_out(
+def _obey(
     order: Mapping[str, Any],
     descriptors: Sequence[int],
     *,

@@ -21,7 +21,7 @@ from tfx.types import (
 )
 from tfx.utils import json_utils
 
-from tfx_perf import closing, errors, storage
+from tfx_perf import errors, storage
 from tfx_perf.components.examples import sources
 from tfx_perf.input import record as input_record
 
@@ -69,7 +69,7 @@ def fn_args(
             `base_model`, `hyperparameters`), and optional `input_plan`, which is applied.
         output_dict: `model` and `model_run`.
         exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read,
-            and `input_plan_source`: where a plan should have come from, it is said if none did.
+            and `input_plan_source`: where a plan should have come from, it is logged if none did.
 
     Raises:
         UserError: a split that does not exist, or one without examples.
@@ -84,15 +84,25 @@ def fn_args(
         arguments.data_accessor = arguments.data_accessor._replace(
             tf_dataset_factory=sources.plan_factory(examples, record)
         )
-    elif exec_properties.get(_PLAN_SOURCE_KEY):
-        warning = (
-            f"Expected an input_plan from {exec_properties[_PLAN_SOURCE_KEY]}. Received: none, so "
-            f"the examples are read as TFX reads them. Add {exec_properties[_PLAN_SOURCE_KEY]} to "
-            "the pipeline's components."
-        )
-        _LOGGER.warning(warning)
-        closing.say(warning)
+    elif (missing := missing_plan(input_dict, exec_properties)) is not None:
+        _LOGGER.warning("%s", missing)
     return arguments
+
+
+def missing_plan(input_dict: _Artifacts, exec_properties: Mapping[str, Any]) -> str | None:
+    """Returns what to say of an input plan that should have come, and did not; None if all is well.
+
+    Args:
+        input_dict: see `fn_args`.
+        exec_properties: see `fn_args`.
+    """
+    source = exec_properties.get(_PLAN_SOURCE_KEY)
+    if not source or input_dict.get(INPUT_PLAN_KEY):
+        return None
+    return (
+        f"Expected an input_plan from {source}. Received: none, so the examples are read as TFX "
+        f"reads them. Add {source} to the pipeline's components."
+    )
 
 
 def plan_source(input_plan: types.BaseChannel | None) -> str | None:

@@ -6,7 +6,7 @@ import pathlib
 import socket
 import tempfile
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import IO, Any
 
 import numpy as np
@@ -67,16 +67,20 @@ def train_in_turns(
                 start.write(data)
             repetitions = _FIRST_REPETITIONS if is_first else 1
             losses = start.losses(training.plan, repetitions=repetitions)
-        with connection.makefile("rw") as lines:
-            greeting = json.dumps([name, losses])
-            loop.take_turns(_blocks(loop, training.plan, lines=lines, greeting=greeting), data)
+        greeting = json.dumps([name, losses])
+
+        def connected() -> IO[str]:
+            connection.connect(address)
+            return connection.makefile("rw")
+
+        blocks = _blocks(loop, training.plan, connected=connected, greeting=greeting)
+        loop.take_turns(blocks, data)
 
     with (
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX) as connection,
         precision.policy(training.precision),
     ):
-        connection.connect(address)
         arguments = trainer_args.fn_args(
             training.input_dict,
             trainer_args.outputs_in(str(pathlib.Path(folder, "outputs"))),
@@ -128,13 +132,14 @@ class _Start:
 
 
 def _blocks(
-    loop: Loop, plan: TrainingPlan, *, lines: IO[str], greeting: str
+    loop: Loop, plan: TrainingPlan, *, connected: Callable[[], IO[str]], greeting: str
 ) -> Generator[Turn, float, None]:
     turn = loop.turn(plan)
     yield turn  # compiles, and fills the input's buffers
-    _send(lines, greeting)
-    while lines.readline() == GO:
-        _send(lines, repr((yield turn)))
+    with connected() as lines:  # once it is traced, for which all of this may be run twice
+        _send(lines, greeting)
+        while lines.readline() == GO:
+            _send(lines, repr((yield turn)))
 
 
 def _send(lines: IO[str], text: str) -> None:

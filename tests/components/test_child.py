@@ -387,3 +387,15 @@ def test_imports_that_began_early_are_there_for_the_child(tmp_path):
         capture_output=True, text=True, check=False, timeout=120,
     )  # fmt: skip
     assert done.stdout.strip() == "True", done.stderr
+
+
+def test_who_only_starts_children_loads_no_tensorflow():
+    """Nor do they see what it logs when it is loaded."""
+    script = (
+        "import sys; from tfx_perf.components.processes import child; "
+        "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -85,3 +85,14 @@ def test_what_needs_the_libraries_converted_is_run_again_with_that():
     assert len(runs) == 1
     assert train(activation=branching) >= 0.0
     assert runs[0] == runs[1] > runs[2] == len(config.CONVERSION_RULES)
+
+
+def over_dataset(x):
+    for number in tf.data.Dataset.range(2):
+        x += tf.cast(number, x.dtype)
+    return x
+
+
+def test_a_loop_over_a_dataset_that_is_not_converted_ends():
+    with pytest.raises(autograph.NeedsConversionError), autograph.libraries_unconverted():
+        trained(activation=over_dataset)
