@@ -92,8 +92,9 @@ def _in_turns(
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         # There are good plans without it.
         _LOGGER.warning("oneDNN could not be tried. %s", error)
-        has_cause = isinstance(error, errors.ChildError)
-        reason = f"its process {error.cause}" if has_cause else str(error)
+        reason = str(error)
+        if isinstance(error, errors.ChildError):
+            reason = f"its process {error.cause}"
         return None, TrialRecord(plan=_PLAN, status="failed", reason=reason), seconds
     return *_judged(off=off, on=on, settings=settings), min(seconds, off.seconds + on.seconds)
 
