@@ -153,7 +153,7 @@ def _signature(original: Callable[..., Any]) -> inspect.Signature:
     return found if _SHARED.keys() <= found.parameters.keys() else _KNOWN
 
 
-class _CapturedError(SystemExit):
+class AbandonedError(SystemExit):
     """Unwinds the user's code: `except Exception` lets it pass, and a thread ends quietly."""
 
 
@@ -176,12 +176,12 @@ def capture_fit(
     def stop(call: FitCall) -> None:
         if not found:
             found.append(look(call))
-        raise _CapturedError
+        raise AbandonedError
 
     try:
         with intercepting_fit(stop):
             run()
-    except _CapturedError:
+    except AbandonedError:
         pass
     except Exception:
         if not found:

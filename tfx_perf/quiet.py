@@ -99,6 +99,28 @@ def standard_output() -> Iterator[None]:
         os.close(kept)
 
 
+@contextlib.contextmanager
+def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
+    """Sends what this process writes to standard output and error into a file, while it lasts.
+
+    Args:
+        log_path: the file, written anew; its folder is there.
+    """
+    streams = _STANDARD_OUTPUT, _STANDARD_ERROR
+    _flush()
+    kept = [os.dup(stream) for stream in streams]
+    try:
+        with open(log_path, "ab", buffering=0) as log:
+            for stream in streams:
+                os.dup2(log.fileno(), stream)
+        yield
+    finally:
+        _flush()
+        for stream, before in zip(streams, kept, strict=True):
+            os.dup2(before, stream)
+            os.close(before)
+
+
 def tell(error: str, *, program: str) -> None:
     """Writes what the user got wrong to standard error, as one line."""
     print(f"{program}: {' '.join(error.split())}", file=sys.stderr)
@@ -117,6 +139,12 @@ def _opened(log_path: str | os.PathLike[str] | None) -> tuple[int, pathlib.Path]
             "Expected a file that can be written for what libraries log. "
             f"Received: log={path} ({error.strerror})."
         ) from error
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # closed, or of no file
+            stream.flush()
 
 
 def _replace_standard_error(descriptor: int) -> None:

@@ -3,15 +3,16 @@
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
-from tfx.types import artifact, artifact_utils
+from tfx.types import artifact, artifact_utils, standard_component_specs
+from tfx.utils import path_utils
 
 from tfx_perf import closing, storage
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import checkpoints, plans, training
+from tfx_perf.components.optimized_trainer import checkpoints, plans, supervision, training
 from tfx_perf.components.optimized_trainer.cluster import cluster_training
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training.trials.choice import plain
+from tfx_perf.training.trials.choice import PlanChoice, plain
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -24,8 +25,9 @@ class Executor(base_executor.BaseExecutor):
     ) -> None:
         """Trains a model.
 
-        The plan is that of a run before, or is found by trials in child processes: whatever
-        happens there costs the speed-up, not the training, which goes on with plain `fit`.
+        It is trained in a child process. The plan is that of a run before, or is found there by
+        trials: whatever happens in them costs the speed-up, not the training, which goes on with
+        plain `fit`.
         With the setting `distribution.job` nothing is tried here, and others train.
 
         Args:
@@ -56,14 +58,25 @@ class Executor(base_executor.BaseExecutor):
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
-        choice = plain("trials are off")
+        choice: PlanChoice | None = plain("trials are off")
+        key: dict[str, str] = {}
         if job.settings.training.trial_budget_seconds:
-            with storage.local_folder(target.uri) as log_folder:
-                choice = plans.choice_for(job, log_folder=log_folder, checkpoint_folder=folder)
-        training.train(
-            job.with_plan(choice.plan),
-            output_dict,
-            choice=choice,
-            checkpoint_folder=folder,
+            key = plans.key_of(job)
+            choice = plans.known_choice(job, key, checkpoint_folder=folder)
+        with storage.local_folder(target.uri) as log_folder:
+            found = supervision.train(
+                job,
+                output_dict,
+                choice=choice,
+                key=key,
+                checkpoint_folder=folder,
+                log_folder=log_folder,
+            )
+        model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
+        training.publish(
+            job,
+            found,
+            model_folder=path_utils.serving_model_dir(model.uri),
+            target=target,
             origin=origin,
         )

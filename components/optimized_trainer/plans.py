@@ -1,6 +1,4 @@
-"""The choice for a training: used again from a run before, or by trials in a child."""
-
-import pathlib
+"""The choice for a training, where one is known before it begins."""
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
@@ -9,12 +7,7 @@ from tfx.utils import io_utils
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.components.examples import sources
-from tfx_perf.components.optimized_trainer import (
-    checkpoints,
-    onednn_trial,
-    previous,
-    too_short,
-)
+from tfx_perf.components.optimized_trainer import checkpoints, previous, too_short
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials import plan_key
@@ -26,42 +19,43 @@ _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "str
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-def choice_for(
-    job: TrainingJob, *, log_folder: pathlib.Path, checkpoint_folder: str | None
-) -> PlanChoice:
-    """Returns the choice, with its key.
+def key_of(job: TrainingJob) -> dict[str, str]:
+    """Returns the key of the choice for a training; see `plan_key`.
+
+    Raises:
+        UserError: the input plan or the schema cannot be read.
+    """
+    tuned = trainer_args.input_plan(job.input_dict)
+    return plan_key.plan_key(
+        job.settings,
+        code=job.code,
+        hyperparameters=_hyperparameters(job.input_dict),
+        data=_schema_digest(job.input_dict),
+        input_candidate=tuned.chosen if tuned else "",
+    )
+
+
+def known_choice(
+    job: TrainingJob, key: dict[str, str], *, checkpoint_folder: str | None
+) -> PlanChoice | None:
+    """Returns the choice that is known without trials; None if it takes trials to know it.
 
     Args:
         job: the training, with plain `fit`.
-        log_folder: where the logs of trials go.
-        checkpoint_folder: where a training that was interrupted has left its choice, and where
-            this one leaves its own; None if nothing outlives the process.
-
-    Raises:
-        UserError: the module, the splits or the examples are not there.
+        key: of the choice.
+        checkpoint_folder: where a training that was interrupted has left its choice; None if
+            nothing outlives the process.
     """
-    input_dict = job.input_dict
-    tuned = trainer_args.input_plan(input_dict)
-    key = plan_key.plan_key(
-        job.settings,
-        code=job.code,
-        hyperparameters=_hyperparameters(input_dict),
-        data=_schema_digest(input_dict),
-        input_candidate=tuned.chosen if tuned else "",
-    )
     choice = checkpoints.kept_choice(checkpoint_folder, key)
     if choice is not None:
         return choice
     choice = previous.find(
-        input_dict.get("previous_metrics") or (), key, planned_runs=job.planned_runs
+        job.input_dict.get("previous_metrics") or (), key, planned_runs=job.planned_runs
     )
+    tuned = trainer_args.input_plan(job.input_dict)
     if choice is None and tuned is not None and tuned.training_digest == job.code:
         choice = too_short.choice(tuned, planned_runs=job.planned_runs)
-    if choice is None:
-        choice = onednn_trial.choose_plan_and_onednn(job, log_folder=log_folder)
-    choice = choice.model_copy(update={"key": key})
-    checkpoints.keep_choice(checkpoint_folder, choice)
-    return choice
+    return choice and choice.model_copy(update={"key": key})
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:

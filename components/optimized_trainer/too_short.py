@@ -5,7 +5,7 @@ from tfx_perf.input.record import TuningRecord
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.worth import START_SECONDS, Worth
+from tfx_perf.training.trials.worth import Worth
 
 # The cheapest, and what saves most; and what a small model takes to trace.
 _PLANS = TrainingPlan(steps_per_call=10), TrainingPlan(steps_per_call=10, xla_call=True)
@@ -34,7 +34,6 @@ def choice(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
             best=PLAIN_FIT,
             step_seconds=step_seconds,
             compile_seconds=_COMPILE_SECONDS,
-            beside_seconds=START_SECONDS,
         )
         for plan in _PLANS
     ]

@@ -1,22 +1,22 @@
-"""One training with its plan, in a process of its own."""
+"""One training, in a process of its own, and what is published of it."""
 
 import contextlib
 import logging
 import traceback
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from tfx.components.trainer import fn_args_utils
 from tfx.dsl.io import fileio
-from tfx.types import artifact, artifact_utils, standard_component_specs
-from tfx.utils import json_utils, path_utils
+from tfx.types import artifact
+from tfx.utils import json_utils
 
 from tfx_perf import errors, interception, storage, unmeasured
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import checkpoints
+from tfx_perf.components.optimized_trainer import checkpoints, supervised_trials
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
+from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
-from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
@@ -24,90 +24,49 @@ from tfx_perf.report import training_report
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.recovery import generators
+from tfx_perf.training.trials import trials_here
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)
 
-_Artifacts = dict[str, list[artifact.Artifact]]
 _Fit = Callable[[interception.FitCall], Any]
 
-
-def train(
-    job: jobs.TrainingJob,
-    output_dict: _Artifacts,
-    *,
-    choice: PlanChoice,
-    checkpoint_folder: str | None,
-    origin: origins.Origin,
-) -> None:
-    """Trains in a process of its own, and publishes what was measured.
-
-    There the training has the memory to itself, whatever ran before in this process, and the
-    environment that its plan needs. That process stands for this one: it writes to the same
-    terminal, and SIGTERM and Ctrl-C reach it.
-
-    Args:
-        job: with the plan to train with.
-        output_dict: OptimizedTrainer's; the properties of `perf_metrics` are set.
-        choice: of the job's plan.
-        checkpoint_folder: see `TrainingSettings`.
-        origin: for the report's header.
-
-    Raises:
-        UserError: the module, the splits or the examples are not there.
-        TrainingError: the user's code raised something, or the process was killed.
-    """
-    given = {
-        "job": job.model_dump(mode="json"),
-        "outputs": json_utils.dumps(output_dict),
-        "choice": choice.model_dump(mode="json"),
-        "checkpoint_folder": checkpoint_folder,
-    }
-    try:
-        answer = _in_child({**given, "converts_libraries": False}, job.plan.environment)
-        if answer is None:
-            _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
-            answer = _in_child({**given, "converts_libraries": True}, job.plan.environment)
-    except errors.ChildError as error:
-        raise errors.TrainingError(f"The training {error.cause}.") from error
-    model = artifact_utils.get_single_instance(output_dict[standard_component_specs.MODEL_KEY])
-    publish(
-        job,
-        TrainingResult.model_validate(answer).record,
-        model_folder=path_utils.serving_model_dir(model.uri),
-        target=artifact_utils.get_single_instance(output_dict["perf_metrics"]),
-        origin=origin,
-    )
-
-
-def _in_child(arguments: dict[str, Any], environment: Mapping[str, str]) -> Any:
-    return child.run_in_child(
-        f"{__name__}:{carry_out.__name__}",
-        arguments,
-        timeout_seconds=None,
-        log_path=None,
-        environment=environment,
-        # The server has imported TensorFlow without the plan's variables.
-        from_server=not environment,
-    )
+# What another process must have: libraries converted by AutoGraph, turns with oneDNN before the
+# trials, or a plan from trials that this one cannot make.
+Lack = Literal["conversion", "onednn", "trials apart"]
 
 
 def carry_out(
     *,
     job: dict[str, Any],
     outputs: str,
-    choice: dict[str, Any],
+    choice: dict[str, Any] | None,
+    order: dict[str, Any] | None,
     checkpoint_folder: str | None,
     converts_libraries: bool,
-) -> dict[str, Any] | None:
-    """Is the child's side of `train`; returns the `TrainingResult`.
+) -> dict[str, Any] | Lack:
+    """Trains; is run in a child, by `supervision`.
 
-    None if the user's code needs the libraries converted by AutoGraph, and they are not. What it
-    has trained until then is in the checkpoints, from which another process goes on.
+    Args:
+        job: the `TrainingJob`.
+        outputs: OptimizedTrainer's, by `json_utils`.
+        choice: the `PlanChoice`; None: trials find it here.
+        order: the `TrialOrder` for these; None with a choice.
+        checkpoint_folder: see `run`.
+        converts_libraries: whether AutoGraph converts all that it does by itself.
+
+    Returns:
+        The `TrainingResult`, or what another process must have to train. What was trained until
+        then is in the checkpoints, from which it goes on.
     """
     training = jobs.TrainingJob.model_validate(job)
     properties = training.exec_properties
+    trials = None
+    if order is not None:
+        trials = _Trials(TrialOrder.model_validate(order), training, checkpoint_folder)
     spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
     try:
         with spared:
@@ -117,15 +76,53 @@ def carry_out(
                 arguments=trainer_args.fn_args(
                     training.input_dict, json_utils.loads(outputs), properties
                 ),
-                choice=PlanChoice.model_validate(choice),
+                choice=None if choice is None else PlanChoice.model_validate(choice),
+                choose=None if trials is None else trials.choose,
                 checkpoint_folder=checkpoint_folder,
             )
     except autograph.NeedsConversionError:
         if converts_libraries:
             raise
         traceback.print_exc()
-        return None
+        return "conversion"
+    except (Exception, interception.AbandonedError):
+        if trials is None or trials.lack is None:
+            raise
+    if trials is not None and trials.lack is not None:
+        return trials.lack
     return TrainingResult(record=record).model_dump(mode="json")
+
+
+class _Trials:
+    """The trials in this process.
+
+    Attributes:
+        lack: what they lack here; None if nothing is known to.
+    """
+
+    def __init__(
+        self, order: TrialOrder, job: jobs.TrainingJob, checkpoint_folder: str | None
+    ) -> None:
+        self._order, self._job, self._checkpoint_folder = order, job, checkpoint_folder
+        self.lack: Lack | None = None
+
+    def choose(self, call: interception.FitCall, loop: Loop) -> PlanChoice:
+        """Returns what they find.
+
+        Raises:
+            AbandonedError: they lack something, so that all is left to another process.
+        """
+        own = trials_here.on_own_data(call, loop)
+        if own is None:
+            self.lack = "trials apart"
+            raise interception.AbandonedError
+        with generators.kept():
+            choice = supervised_trials.by_trials(own, loop, order=self._order, job=self._job)
+        if choice is None:
+            self.lack = "onednn"
+            raise interception.AbandonedError
+        checkpoints.keep_choice(self._checkpoint_folder, choice)
+        return choice
 
 
 def run(
@@ -133,8 +130,9 @@ def run(
     *,
     run_fn: Callable[[fn_args_utils.FnArgs], None],
     arguments: fn_args_utils.FnArgs,
-    choice: PlanChoice,
+    choice: PlanChoice | None,
     checkpoint_folder: str | None,
+    choose: Callable[[interception.FitCall, Loop], PlanChoice] | None = None,
     around: Callable[[_Fit], _Fit] = lambda fit: fit,
 ) -> record.TrainingRecord | unmeasured.Unmeasured:
     """Trains in this process; returns what was measured, or why nothing was.
@@ -143,8 +141,9 @@ def run(
         job: what `run_fn` and `arguments` are of, with the plan to train with.
         run_fn: the user's.
         arguments: for it.
-        choice: of the job's plan.
+        choice: of the job's plan; None: `choose` finds one.
         checkpoint_folder: see `TrainingSettings`.
+        choose: see `TrainingSession`.
         around: makes of the measured `fit` what is called in the place of Keras'.
 
     Raises:
@@ -156,7 +155,9 @@ def run(
     if settings.training.seed is not None:
         either_keras.set_random_seed(settings.training.seed)
     model_run = KeptModelRun(arguments, checkpoint_folder=checkpoint_folder)
-    training = session.TrainingSession(settings, choice=choice, on_anew=model_run.begin_anew)
+    training = session.TrainingSession(
+        settings, choice=choice, choose=choose, on_anew=model_run.begin_anew
+    )
     training.reserve()
     with precision.policy(job.precision), interception.intercepting_fit(around(training.fit)):
         run_fn(model_run.begin())

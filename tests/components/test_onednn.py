@@ -13,12 +13,11 @@ import training_cases
 from tfx.utils import json_utils
 
 from tfx_perf import statistics
-from tfx_perf.components.optimized_trainer import onednn_trial, training, trial_job
+from tfx_perf.components.optimized_trainer import onednn_turns, supervised_trials, supervision
 from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
-from tfx_perf.report.origin import UNKNOWN
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
@@ -26,11 +25,11 @@ from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 pytestmark = pytest.mark.each_choice
 
 WITH = TrainingPlan(onednn=True)
-# In the trials' process, which is not the test's.
+# In the process that trains, which is not the test's.
 IS_LONG = """
-from tfx_perf.components.optimized_trainer import trial_job
+from tfx_perf.components.optimized_trainer import supervised_trials
 
-trial_job._STARTS = 0
+supervised_trials.is_worth_onednn = lambda *args, **kwargs: True
 """
 HAS_LITTLE_MEMORY = """
 from tfx_perf.hardware import host
@@ -57,20 +56,13 @@ def slowly(x, y):
 """
 
 
-@pytest.fixture(autouse=True)
-def restored(monkeypatch):
-    """Undoes what the modules above change: they are imported by the training here, too."""
-    monkeypatch.setattr(host, "available_memory_bytes", host.available_memory_bytes)
-    monkeypatch.setattr(trial_job, "_STARTS", trial_job._STARTS)
-
-
 def interval(value):
     return statistics.Interval(value=value, low=value, high=value)
 
 
 def judged(*, off, on, losses=((1.0, 1.0), (1.0,))):
     first, second = losses
-    return onednn_trial._judged(
+    return onednn_turns._judged(
         off=in_turns.Trained([off] * 9, 9.0, list(first)),
         on=in_turns.Trained([on] * 9, 9.0, list(second)),
         settings=TrainingSettings(),
@@ -106,7 +98,7 @@ def test_what_is_found_with_it_is_held_against_plain_fit_without(is_plain):
             TrialRecord(plan=TrainingPlan(steps_per_call=9), status="failed", reason="it crashed"),
         ),
     )
-    choice = onednn_trial._with_onednn(found, *judged(off=0.12, on=0.10))
+    choice = onednn_turns._with_onednn(found, *judged(off=0.12, on=0.10))
     without, tried, other, failed = choice.trials
     assert (without.plan, tried.plan, tried.loss) == (PLAIN_FIT, WITH, 0.5)
     assert other.plan == fused.model_copy(update={"onednn": True})
@@ -120,15 +112,15 @@ def test_what_is_found_with_it_is_held_against_plain_fit_without(is_plain):
 
 def test_turns_end_when_no_further_one_would_change_the_outcome():
     uneven = [1.0, 1.5, 0.7] * 3
-    assert onednn_trial._is_decided([[1.2] * 9, [1.0] * 9], 0.02)
-    assert onednn_trial._is_decided([[1.0] * 9, [1.2] * 9], 0.02)
-    assert not onednn_trial._is_decided([uneven, [1.0] * 9], 0.02)
+    assert onednn_turns._is_decided([[1.2] * 9, [1.0] * 9], 0.02)
+    assert onednn_turns._is_decided([[1.0] * 9, [1.2] * 9], 0.02)
+    assert not onednn_turns._is_decided([uneven, [1.0] * 9], 0.02)
 
 
 def test_a_training_must_be_long_enough_for_it():
-    worth = functools.partial(trial_job.is_worth_onednn, start_seconds=4.0)
-    assert worth(0.101, step_count=3000)  # 60 s to gain, 56 s to spend
-    assert not worth(0.101, step_count=2500)
+    worth = functools.partial(supervised_trials.is_worth_onednn, start_seconds=4.0)
+    assert worth(0.101, step_count=3000)  # 60 s to gain, 42 s to spend
+    assert not worth(0.101, step_count=2000)
     assert not worth(0.001, step_count=10**6)  # which Python takes
     assert not worth(0.101, step_count=0)  # nobody knows
 
@@ -163,8 +155,8 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
         seen.append(tried)
         return without, tried.model_copy(update={"status": "chosen"})
 
-    seen, judged_really = [], onednn_trial._judged
-    monkeypatch.setattr(onednn_trial, "_judged", is_fast_enough)
+    seen, judged_really = [], onednn_turns._judged
+    monkeypatch.setattr(onednn_turns, "_judged", is_fast_enough)
     trainer.run(
         module={"line": line, "beginning": TELLS + IS_LONG},
         compilation={"enabled": False},
@@ -183,9 +175,9 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert [trial.plan for trial in record.trials if trial.status == "chosen"] == [record.plan]
     assert trainer.perf_metrics.get_custom_property("plan") == str(record.plan)
     told = {path.name: path.read_text() for path in tmp_path.glob("process-*")}
-    # One that found it worth trying, the two in turns, that of the trials, and that which trained.
-    assert len(told) == 5
-    assert sorted(told.values())[-3:] == ["True"] * 3
+    # One that found it worth trying, the two in turns, and that which tried the others and trained.
+    assert len(told) == 4
+    assert sorted(told.values())[-2:] == ["True"] * 2
     logs = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).glob("*.log")}
     assert logs == {"trials.log", "onednn-on.log", "onednn-off.log"}
 
@@ -203,17 +195,17 @@ def test_a_training_is_spared_it(beginning, tmp_path, monkeypatch):
 
 
 SCRIPT = """
-import json, sys
+import json, pathlib, sys
 from tfx.utils import json_utils
-from tfx_perf.components.optimized_trainer import training
+from tfx_perf.components.optimized_trainer import supervision
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.report.origin import UNKNOWN
 from tfx_perf.training.trials.choice import PlanChoice
 
 job, outputs, choice, folder = json.loads(sys.argv[1])
-training.train(
-    TrainingJob.model_validate(job), json_utils.loads(outputs), origin=UNKNOWN,
+supervision.train(
+    TrainingJob.model_validate(job), json_utils.loads(outputs), key={},
     choice=PlanChoice.model_validate(choice), checkpoint_folder=folder,
+    log_folder=pathlib.Path(folder),
 )
 """
 
@@ -234,7 +226,7 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
             "custom_config": "null",
             "config": settings.to_json(),
         },
-    ).with_plan(WITH)
+    )
     outputs = {
         "model": [trainer.model], "model_run": [trainer.model_run],
         "perf_metrics": [trainer.perf_metrics],
@@ -256,12 +248,10 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     process.send_signal(signal.SIGTERM)
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
-    choice = plain("planted")
-    training.train(
-        job, outputs, choice=choice, checkpoint_folder=str(checkpoints), origin=UNKNOWN
-    )
-    record = trainer.record
+    record = supervision.train(
+        job, outputs, choice=plain("planted"), key={}, checkpoint_folder=str(checkpoints),
+        log_folder=tmp_path,
+    )  # fmt: skip
     assert 0 < record.resumed_step < 500
     assert record.plan == WITH
     assert record.train_step_count == 500 - record.resumed_step
-    assert trainer.perf_metrics.get_custom_property("plan") == "plain fit, oneDNN"

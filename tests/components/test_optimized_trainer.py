@@ -42,7 +42,7 @@ def test_a_stock_module_is_trained_and_measured(trainer, line):
     assert 0 < figures["trial_time_seconds"] < figures["time_to_first_step_seconds"]
     assert figures["time_to_first_step_seconds"] < figures["fit_time_seconds"]
     in_trials = next(trial for trial in record.trials if trial.plan == record.plan)
-    assert record.compile_time_seconds != in_trials.compile_time_seconds  # the training's own
+    assert record.compile_time_seconds == in_trials.compile_time_seconds  # once, and kept
     for key, value in metrics.checked(record.figures()).items():
         assert trainer.perf_metrics.get_float_custom_property(key) == value, key
     assert trainer.perf_metrics.get_float_custom_property("validation_loss") > 0
@@ -121,11 +121,15 @@ def test_a_fit_that_raises_is_said_though_the_module_goes_on(trainer, when, capl
 
 @pytest.mark.slow
 def test_trials_whose_code_raises_are_said_though_the_training_ends_well(trainer, caplog):
-    # The trials run the code in a folder of their own, so that only they meet this.
+    # Data that call Python have trials in a process apart, and in a folder of their own.
+    beginning = """
+def call_python(x, y):
+    return x, tf.ensure_shape(tf.py_function(tf.identity, [y], y.dtype), y.shape)
+"""
     train = f"""if "optimized-trainer-" in fn_args.serving_model_dir:
         raise ValueError("no luck in trials")
-    {training_cases.FIT}"""
-    trainer.run(module={"train": train})
+    {training_cases.FIT.replace("train,", "train.map(call_python),", 1)}"""
+    trainer.run(module={"beginning": beginning, "train": train})
     record = trainer.record
     assert record.train_step_count == 120
     assert record.trials_failed

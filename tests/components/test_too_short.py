@@ -4,13 +4,12 @@ import pytest
 import training_cases
 
 from tfx_perf import formatting, statistics
-from tfx_perf.components.optimized_trainer import onednn_trial, plans, too_short
+from tfx_perf.components.optimized_trainer import plans, too_short
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.input.diagnosis.diagnosis import Diagnosis
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.training.optimizations.steps_per_call import CALL_SECONDS
-from tfx_perf.training.trials.choice import plain
 
 _RATE = 100_000.0  # examples a second: 0.64 ms for a batch of 64
 
@@ -42,7 +41,7 @@ def tuned(*, trained_example_count, rate=_RATE):
     )
 
 
-@pytest.mark.parametrize(("step_count", "planned_runs"), [(2000, 2), (500, 10)])
+@pytest.mark.parametrize(("step_count", "planned_runs"), [(1400, 2), (280, 10)])
 def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, planned_runs):
     found = too_short.choice(
         tuned(trained_example_count=64 * step_count), planned_runs=planned_runs
@@ -59,28 +58,20 @@ def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, pla
 
 def test_a_plan_found_with_other_arguments_says_nothing(tmp_path, monkeypatch):
     """InputTuner may have been given a hundred steps, and the training a million."""
-    asked = []
-    monkeypatch.setattr(onednn_trial, "choose_plan_and_onednn", tried(asked))
     trainer = training_cases.Trainer(tmp_path)
-    for digest, expected in (("another", 1), (None, 0)):
+    for digest in ("another", None):
         given = trainer.given(trainer.write_module(), planned_runs=2)
         job = TrainingJob.of(given[0], given[2])
         plan = tuned(trained_example_count=64.0).model_copy(
             update={"training_digest": job.code if digest is None else digest}
         )
         monkeypatch.setattr(trainer_args, "input_plan", lambda inputs, plan=plan: plan)
-        asked.clear()
-        found = plans.choice_for(job, log_folder=tmp_path, checkpoint_folder=None)
-        assert len(asked) == expected
-        assert ("too short" in found.plan_reason) == (digest is None)
-
-
-def tried(asked):
-    def choose(job, *, log_folder):
-        asked.append(job)
-        return plain("tried")
-
-    return choose
+        found = plans.known_choice(job, {"code": "1"}, checkpoint_folder=None)
+        if digest is None:
+            assert "too short" in found.plan_reason
+            assert found.key == {"code": "1"}
+        else:
+            assert found is None
 
 
 @pytest.mark.parametrize(

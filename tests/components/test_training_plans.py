@@ -24,9 +24,8 @@ ABORTS_UNDER_XLA = f"""
 import os
 from tensorflow.python.ops import control_flow_util
 
-if {training_cases.ONLY_MEASURES}:
-    from tests import busy_machine
-    busy_machine.try_the_same_plans()
+from tests import busy_machine
+busy_machine.try_the_same_plans()
 
 class Fragile(keras.layers.Layer):
     def call(self, inputs):
@@ -36,15 +35,29 @@ class Fragile(keras.layers.Layer):
             os.abort()
         return inputs
 """
-# Data that never come, and trials that are given up soon.
-HANGS = f"""
+# Trials that are given up soon.
+SOON = """
+from tfx_perf.components.optimized_trainer import supervised_trials
+
+supervised_trials._LIMIT_BUDGETS, supervised_trials._LIMIT_SECONDS = 0, 2
+"""
+# A layer that is never traced there.
+ENDLESS_LAYER = f"""{SOON}
 import os, time
-from tfx_perf.components.optimized_trainer import trial_job
+
+class Endless(keras.layers.Layer):
+    def call(self, inputs):
+        if {training_cases.ONLY_MEASURES}:
+            time.sleep(600)
+        return inputs
+"""
+# Data that never come there, in the process apart that those get that call Python functions.
+ENDLESS_DATA = f"""{SOON}
+import os, time
 
 def wait(x, y):
     if not {training_cases.ONLY_MEASURES}:
-        return x, y
-    trial_job._LIMIT_BUDGETS, trial_job._LIMIT_SECONDS = 0, 2
+        return x, tf.ensure_shape(tf.py_function(tf.identity, [y], y.dtype), y.shape)
     with tf.control_dependencies([tf.py_function(lambda: time.sleep(600), [], [])]):
         return x, tf.identity(y)
 """
@@ -75,6 +88,17 @@ def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch):
     assert record.train_step_count == 120
     logs = {path.name for path in folder.glob("*.log")}
     assert logs == {"trials.log", "trials-2.log", "trials-3.log"}
+
+
+@pytest.mark.slow
+def test_trials_that_hang_cost_their_time_and_the_training_goes_on(tmp_path):
+    trainer = training_cases.Trainer(tmp_path)
+    trainer.run(module={"beginning": ENDLESS_LAYER, "layer": "Endless()"})
+    record = trainer.record
+    assert record.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"
+    assert (record.plan.is_plain_fit, record.train_step_count) == (True, 120)
+    log = pathlib.Path(trainer.perf_metrics.uri, "trials.log")
+    assert "Endless" in log.read_text() or "in call" in log.read_text()  # where it hung
 
 
 @pytest.fixture
@@ -164,7 +188,7 @@ def test_plans_are_used_again_in_a_pipeline_until_the_code_changes(run, caplog):
 
     # Were there no trials with the new code, it would not be seen that they hang.
     caplog.clear()
-    state, edited, third = run("three", beginning=HANGS, train=WAITS)
+    state, edited, third = run("three", beginning=ENDLESS_DATA, train=WAITS)
     log = pathlib.Path(edited.uri, "trials.log")
     assert (state, third.reused_from, third.is_settled) == ("COMPLETE", None, False)
     assert third.plan_reason == "the trials failed: their process ran out of time (SIGALRM)"

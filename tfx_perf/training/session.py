@@ -48,20 +48,24 @@ class TrainingSession:
         settings: config.PerfConfig,
         *,
         choice: PlanChoice | None = None,
+        choose: Callable[[FitCall, Loop], PlanChoice] | None = None,
         on_anew: Callable[[], None] = lambda: None,
     ) -> None:
         """Starts a session.
 
         Args:
             settings: the sections `training`, `compilation` and `monitoring`.
-            choice: for the `fit` that it names; any other is plain. None chooses by
-                trials in this process, where a crash is the training's end.
+            choice: for the `fit` that it names; any other is plain. None: it is chosen.
+            choose: makes the trials that a choice is found by, in this process, and leaves all as
+                it was. None: as `trials_here` does, where a crash is the training's end.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
 
         What the process holds by now is none of the training's memory.
         """
         self._settings = settings
         self._choice = choice
+        self._found: list[PlanChoice] = []
+        self._try = choose or functools.partial(trials_here.choose_and_restore, settings=settings)
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
         self._loop: Loop | None = None
@@ -144,9 +148,10 @@ class TrainingSession:
             reason = f"it went on from step {recovery.step} of a training that was interrupted"
             choice = PlanChoice(plan=before, plan_reason=reason)
         else:
+            began = time.perf_counter()
             choice = self._choose(call, loop)
-        if self._choice is not None:  # the trials count, though they were before
-            started -= choice.trial_time_seconds
+            # Trials count, also those that were before, in other processes.
+            started -= max(0.0, choice.trial_time_seconds - (time.perf_counter() - began))
         live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
         with serving(self._settings.monitoring, live):
             with (
@@ -255,12 +260,23 @@ class TrainingSession:
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if self._choice is None:
-            choice = trials_here.choose_and_restore(call, loop, settings=self._settings)
+            choice = self._chosen_here(call, loop)
         else:
             choice = choosing.as_given(call, loop, self._choice)
             # Spent once, before the first fit.
             self._choice = self._choice.model_copy(update={"trial_time_seconds": 0.0})
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
+
+    def _chosen_here(self, call: FitCall, loop: Loop) -> PlanChoice:
+        """Returns what trials find; those of an earlier `fit` like this one are not repeated."""
+        for found in self._found:
+            choice = choosing.as_given(call, loop, found)
+            if choice.fit:
+                return choice
+        choice = self._try(call, loop)
+        if choice.fit:
+            self._found.append(choice.model_copy(update={"trial_time_seconds": 0.0}))
+        return choice
 
     def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""

@@ -1,6 +1,8 @@
 """The states of the process's random generators that are no variables."""
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -32,6 +34,16 @@ def put_back(found: dict[str, Any]) -> None:
     of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and found["tensorflow"] is not None:
         of_tensorflow.setstate(_state(found["tensorflow"]))
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Puts the generators back to where they were when the context began."""
+    before = states()
+    try:
+        yield
+    finally:
+        put_back(before)
 
 
 def _state(found: Any) -> tuple[Any, ...]:

@@ -11,7 +11,9 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule
+from tfx_perf.training.trials.variant import Variant
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -24,7 +26,7 @@ _BLOCKS_SECONDS = 3.0
 def double_batch_time_ratio(call: FitCall, choice: PlanChoice) -> statistics.Interval | None:
     """Returns the time of the plan's step on twice the batch over that on the batch.
 
-    Both batches are repeated from memory. The model's variables change.
+    Both batches are repeated from memory. The model's variables are put back.
 
     Args:
         call: the user's `fit`.
@@ -37,11 +39,15 @@ def double_batch_time_ratio(call: FitCall, choice: PlanChoice) -> statistics.Int
     loop = Loop(call)
     if not _is_worth_it(loop, choice):
         return None
+    start = StartingPoint({None: Variant(call, loop)})
     try:
         return _measured(call, loop, choice)
     except Exception:  # e.g. a layer that knows the size of the batch
         _LOGGER.info("A batch of twice the size was not measured.", exc_info=True)
         return None
+    finally:
+        start.restore()
+        call.model.reset_metrics()
 
 
 def _is_worth_it(loop: Loop, choice: PlanChoice) -> bool:

@@ -25,7 +25,7 @@ from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import Precision, Variant
-from tfx_perf.training.trials.worth import START_SECONDS, Prospect, Worth
+from tfx_perf.training.trials.worth import Prospect, Worth
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
 # A small gain takes many blocks to tell from noise. They are worth it in a long training.
@@ -161,8 +161,8 @@ class Trials:
         ]
 
     def _enough_runs(self) -> int | None:
-        """Returns for how many planned runs another process had better try all of it again."""
-        beside_seconds = START_SECONDS + time.time() - self._began
+        """Returns for how many planned runs the next one had better try all of it again."""
+        beside_seconds = time.time() - self._began
         counts = [each.runs_needed(beside_seconds=beside_seconds) for _, each in self._left_out]
         return min(filter(None, counts), default=None)
 

@@ -20,17 +20,27 @@ def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> Pl
         loop: the loop that the plan will be used with.
         settings: see `choosing.by_trials`.
     """
-    if not settings.training.trial_budget_seconds or obstacle(call, loop):
-        return choosing.by_trials(call, loop, settings=settings)  # which says why there are none
-    data = independent.independent(call.arguments["x"])
-    if data is None:
+    own = on_own_data(call, loop) if settings.training.trial_budget_seconds else call
+    if own is None:
         return plain(
             "the data call Python functions, and trials might take what those give but once",
             is_settled=True,
         )
-    before = generators.states()
-    try:
-        tried = dataclasses.replace(call, arguments={**call.arguments, "x": data})
-        return choosing.by_trials(tried, loop, settings=settings)
-    finally:
-        generators.put_back(before)
+    with generators.kept():
+        return choosing.by_trials(own, loop, settings=settings)
+
+
+def on_own_data(call: FitCall, loop: Loop) -> FitCall | None:
+    """Returns the `fit` on data like its own that share nothing with them.
+
+    Args:
+        call: the user's `fit`.
+        loop: the loop that would run it.
+
+    Returns:
+        None if the data call Python functions. `call` itself if nothing can be tried on it.
+    """
+    if obstacle(call, loop):
+        return call
+    data = independent.independent(call.arguments["x"])
+    return data and dataclasses.replace(call, arguments={**call.arguments, "x": data})

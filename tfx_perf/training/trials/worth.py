@@ -6,16 +6,12 @@ import math
 from tfx_perf import formatting
 from tfx_perf.training.plan import TrainingPlan
 
-# Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it. It
-# takes it twice, in the trials and in the training.
+# Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
-_TIMES = 2
 # Blocks of short steps that are timed; of long ones, those of the check and of the blocks.
 _TIMING_SECONDS, _STEPS = 1.0, 60
 # To begin taking turns on the user's data, and to end that.
 _TURNS_SECONDS = 3.0
-# A process for trials, the user's code in it up to its `fit`, and the first steps there.
-START_SECONDS = 5.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +19,7 @@ class Prospect:
     """What is expected of trying a plan.
 
     Attributes:
-        cost_seconds: of trying it, and of compiling it once more in the training.
+        cost_seconds: of trying it.
         saving_seconds: what it may save in one run.
         planned_runs: runs that will use it.
     """
@@ -107,7 +103,7 @@ class Worth:
                 beside_seconds
                 + _TIMING_SECONDS
                 + _STEPS * step_seconds
-                + _TIMES * ratio * compile_seconds
+                + ratio * compile_seconds
             ),
             saving_seconds=saving_seconds,
             planned_runs=self.planned_runs,

@@ -1,12 +1,10 @@
-"""Trials with oneDNN where plain `fit` is faster with it, which is found out in turns."""
+"""oneDNN, tried before all else: plain `fit` with it and without, in turns, a process each."""
 
 import logging
 import pathlib
-import time
-from typing import Any
+from typing import Any, ClassVar
 
-from tfx_perf import errors, statistics
-from tfx_perf.components.optimized_trainer import attempts
+from tfx_perf import errors, records, statistics
 from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import onednn
@@ -23,62 +21,54 @@ _PLAN = TrainingPlan(onednn=True)
 _SHARE, _START_SECONDS = 0.4, 300.0
 
 
-def choose_plan_and_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> PlanChoice:
-    """Returns what trials find, in a process with oneDNN if plain `fit` is surely faster there.
+class OneDnnTurns(records.Record):
+    """What came of the turns.
 
-    That comes first, because what else pays depends on it. It is left out where TensorFlow uses
-    oneDNN anyway, the user has decided, the training is too short for it (`is_worth_onednn`),
-    or memory is short (`recompute`, or not enough for two): two processes would train at once.
+    Attributes:
+        without: plain `fit`; None if it was not measured.
+        tried: the same with oneDNN.
+        seconds: of the budget that they took.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.onednn_turns/1"
+
+    without: TrialRecord | None
+    tried: TrialRecord
+    seconds: float
+
+    @property
+    def plan(self) -> TrainingPlan:
+        """Plain `fit`, with oneDNN if it is surely faster so."""
+        return _PLAN if self.tried.status == "chosen" else PLAIN_FIT
+
+    def held_against(self, choice: PlanChoice) -> PlanChoice:
+        """Returns what trials found in a process with this plan, with what the turns found."""
+        if self.without is not None and self.plan.onednn:
+            choice = _with_onednn(choice, self.without, self.tried)
+        else:
+            choice = choice.model_copy(update={"trials": (*choice.trials, self.tried)})
+        is_settled = choice.is_settled and self.tried.status != "failed"
+        return choice.model_copy(update={"is_settled": is_settled})
+
+
+def are_open(job: TrainingJob) -> bool:
+    """Returns whether turns may be worth it.
+
+    They are not where TensorFlow uses oneDNN anyway, or the user has decided, or memory is short
+    (`recompute`): two processes would train at once.
+    """
+    return onednn.is_open() and not job.settings.training.recompute
+
+
+def take(job: TrainingJob, *, log_folder: pathlib.Path) -> OneDnnTurns:
+    """Trains plain `fit` with oneDNN and without, in turns.
 
     Args:
         job: the training.
-        log_folder: where the children's output goes.
-
-    Raises:
-        UserError: the module, the splits or the examples are not there.
-    """
-    began = time.perf_counter()
-    settings = job.settings.training
-    budget_seconds = settings.trial_budget_seconds
-    choice = attempts.choose_plan_in_child(
-        job,
-        budget_seconds=budget_seconds,
-        log_folder=log_folder,
-        may_put_off=onednn.is_open() and not settings.recompute,
-    )
-    if choice is not None:
-        return choice
-    without, tried, spent_seconds = _in_turns(
-        job, seconds=_SHARE * budget_seconds, log_folder=log_folder
-    )
-    is_faster = tried.status == "chosen"
-    choice = attempts.choose_plan_in_child(
-        job,
-        budget_seconds=budget_seconds - spent_seconds,
-        log_folder=log_folder,
-        environment=_PLAN.environment if is_faster else {},
-    )
-    assert choice is not None  # only what may be put off is
-    if is_faster and without is not None:
-        choice = _with_onednn(choice, without, tried)
-    else:
-        choice = choice.model_copy(update={"trials": (*choice.trials, tried)})
-    return choice.model_copy(
-        update={
-            "trial_time_seconds": time.perf_counter() - began,
-            "is_settled": choice.is_settled and tried.status != "failed",
-        }
-    )
-
-
-def _in_turns(
-    job: TrainingJob, *, seconds: float, log_folder: pathlib.Path
-) -> tuple[TrialRecord | None, TrialRecord, float]:
-    """Returns the records of plain `fit`, if it was measured, and of the same with oneDNN.
-
-    And what of the seconds was used.
+        log_folder: where the processes' output goes.
     """
     settings = job.settings.training
+    seconds = _SHARE * settings.trial_budget_seconds
     try:
         off, on = in_turns.train(
             {"onednn-off": job, "onednn-on": job.with_plan(_PLAN)},
@@ -95,8 +85,12 @@ def _in_turns(
         reason = str(error)
         if isinstance(error, errors.ChildError):
             reason = f"its process {error.cause}"
-        return None, TrialRecord(plan=_PLAN, status="failed", reason=reason), seconds
-    return *_judged(off=off, on=on, settings=settings), min(seconds, off.seconds + on.seconds)
+        failed = TrialRecord(plan=_PLAN, status="failed", reason=reason)
+        return OneDnnTurns(without=None, tried=failed, seconds=seconds)
+    without, tried = _judged(off=off, on=on, settings=settings)
+    return OneDnnTurns(
+        without=without, tried=tried, seconds=min(seconds, off.seconds + on.seconds)
+    )
 
 
 def _is_decided(blocks: list[list[float]], margin: float) -> bool:

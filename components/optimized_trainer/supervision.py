@@ -1,0 +1,243 @@
+"""The parent's side of a training: one process for it, and another if that is lost in its trials.
+
+The trials run where the training does, before its first step, so that the user's code runs once and
+what was traced for the plan is there. A plan that crashes the process is marked as failed, and
+another process goes on with the others; what no such process can try runs apart.
+"""
+
+import logging
+import pathlib
+import tempfile
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfx.types import artifact
+from tfx.utils import json_utils
+
+from tfx_perf import activity, errors
+from tfx_perf.components.optimized_trainer import checkpoints, onednn_turns, training, trials_apart
+from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
+from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed
+from tfx_perf.unmeasured import Unmeasured
+
+# A crash costs the plan that crashed; XLA has two to crash with.
+_LOG_FILES = "trials.log", "trials-2.log", "trials-3.log"
+# For imports and the user's code up to `fit`, in a process apart; the trials in it end themselves.
+_START_SECONDS = 300
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def train(
+    job: TrainingJob,
+    outputs: dict[str, list[artifact.Artifact]],
+    *,
+    choice: PlanChoice | None,
+    key: dict[str, str],
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+) -> TrainingRecord | Unmeasured:
+    """Trains in a process of its own; returns what was measured, or why nothing was.
+
+    There the training has the memory to itself, whatever ran before in this process, and the
+    environment that its plan needs. That process stands for this one: it writes to the same
+    terminal, and SIGTERM and Ctrl-C reach it.
+
+    Args:
+        job: the training, with plain `fit`.
+        outputs: OptimizedTrainer's.
+        choice: of the plan; None: trials find it.
+        key: of the choice; see `plan_key`.
+        checkpoint_folder: see `TrainingSettings`.
+        log_folder: where what the trials write goes; made if it is not there.
+
+    Raises:
+        UserError: the module, the splits or the examples are not there.
+        TrainingError: the user's code raised something, or the process was killed.
+    """
+    converts_libraries = False
+    with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
+        trials = _Trials(job, key=key, folder=folder, log_folder=log_folder)
+        if choice is None and job.settings.training.precision == "auto":
+            choice = trials.choose_apart()
+        while True:
+            if choice is not None:
+                checkpoints.keep_choice(checkpoint_folder, choice)
+            order = trials.order() if choice is None else None
+            plan = trials.plan if choice is None else choice.plan
+            try:
+                answer = _in_child(
+                    f"{training.__name__}:{training.carry_out.__name__}",
+                    {
+                        "job": job.with_plan(plan).model_dump(mode="json"),
+                        "outputs": json_utils.dumps(outputs),
+                        "choice": choice and choice.model_dump(mode="json"),
+                        "order": order and order.model_dump(mode="json"),
+                        "checkpoint_folder": checkpoint_folder,
+                        "converts_libraries": converts_libraries,
+                    },
+                    environment=plan.environment,
+                )
+            except errors.ChildError as error:
+                if not trials.are_running:
+                    raise errors.TrainingError(f"The training {error.cause}.") from error
+                choice = trials.after_loss(error)
+                continue
+            if not isinstance(answer, str):
+                return TrainingResult.model_validate(answer).record
+            if answer == "conversion":
+                _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
+                converts_libraries = True
+            elif answer == "onednn":
+                trials.take_turns()
+            else:
+                choice = trials.choose_apart()
+
+
+class _Trials:
+    """What is known of the trials, whichever processes have made them."""
+
+    def __init__(
+        self, job: TrainingJob, *, key: dict[str, str], folder: str, log_folder: pathlib.Path
+    ) -> None:
+        self._job, self._key = job, key
+        self._folder, self._log_folder = folder, log_folder
+        self._budget_seconds = job.settings.training.trial_budget_seconds
+        self._asked: float | None = None
+        self._attempt = 0
+        self._known: tuple[TrialRecord, ...] = ()
+        self._onednn: onednn_turns.OneDnnTurns | None = None
+        self._order: TrialOrder | None = None
+
+    @property
+    def plan(self) -> TrainingPlan:
+        """What the process that makes them needs."""
+        return PLAIN_FIT if self._onednn is None else self._onednn.plan
+
+    @property
+    def are_running(self) -> bool:
+        """Whether a process was lost while it made them, not before or after."""
+        order = self._order
+        return order is not None and (order.progress_file.exists() or order.choice_file.exists())
+
+    def order(self) -> TrialOrder:
+        """Returns what the next process is told."""
+        now = time.time()
+        self._asked = self._asked or now
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        self._order = TrialOrder(
+            folder=self._folder,
+            log_path=str(self._log_folder / _LOG_FILES[self._attempt]),
+            key=self._key,
+            budget_seconds=self._budget_seconds,
+            asked=self._asked,
+            spent_seconds=now - self._asked,
+            known=self._known,
+            onednn=self._onednn,
+            may_ask_for_onednn=self._onednn is None and onednn_turns.are_open(self._job),
+        )
+        return self._order
+
+    def take_turns(self) -> None:
+        """Finds out whether oneDNN is worth its processes."""
+        self._onednn = onednn_turns.take(self._job, log_folder=self._log_folder)
+        self._budget_seconds -= self._onednn.seconds
+
+    def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
+        """Returns the choice after the end of a process; None: others are worth trying.
+
+        Args:
+            error: of a process in which they were running.
+        """
+        order = self._order
+        assert order is not None  # it was given to the process
+        if order.choice_file.exists():  # the trials were over
+            choice = PlanChoice.read(order.choice_file)
+            order.choice_file.unlink()
+            order.progress_file.unlink(missing_ok=True)
+            return choice
+        _LOGGER.warning("The trials were cut off: %s. Log: %s", error.cause, order.log_path)
+        progress = TrialProgress.read(order.progress_file)
+        order.progress_file.unlink()
+        culprits = [_lost(plan, error) for plan in progress.running if not plan.is_plain_fit]
+        self._known = (*progress.finished, *culprits)
+        self._budget_seconds -= time.time() - progress.began
+        self._attempt += 1
+        if culprits and self._budget_seconds > 0 and self._attempt < len(_LOG_FILES):
+            return None
+        return self._without(error)
+
+    def choose_apart(self) -> PlanChoice:
+        """Returns what trials in processes of their own find; plain `fit` if none can be made.
+
+        Raises:
+            UserError: the module, the splits or the examples are not there.
+        """
+        began = time.time()
+        while True:
+            activity.say("running the training code up to its fit, for the trials")
+            order = self.order()
+            try:
+                found = _in_child(
+                    f"{trials_apart.__name__}:{trials_apart.carry_out.__name__}",
+                    {
+                        "job": self._job.with_plan(self.plan).model_dump(mode="json"),
+                        "order": order.model_dump(mode="json"),
+                    },
+                    environment=self.plan.environment,
+                    timeout_seconds=_START_SECONDS + order.limit_seconds,
+                    log_path=order.log_path,
+                )
+                if found is None:
+                    self.take_turns()
+                    continue
+                choice: PlanChoice | None = PlanChoice.model_validate(found)
+            except errors.ChildError as error:
+                choice = self.after_loss(error) if self.are_running else self._without(error)
+            if choice is not None:
+                seconds = time.time() - began
+                return choice.model_copy(
+                    update={"key": self._key, "trial_time_seconds": seconds}
+                )
+
+    def _without(self, error: errors.ChildError) -> PlanChoice:
+        choice = failed(f"their process {error.cause}")
+        known = self._known if self._onednn is None else (*self._known, self._onednn.tried)
+        spent_seconds = time.time() - (self._asked or time.time())
+        return choice.model_copy(
+            update={"key": self._key, "trials": known, "trial_time_seconds": spent_seconds}
+        )
+
+
+def _lost(plan: TrainingPlan, error: errors.ChildError) -> TrialRecord:
+    return TrialRecord(
+        plan=plan,
+        status="failed",
+        reason=f"its process {error.cause}",
+        compiled_shapes=() if plan.uses_xla else None,
+    )
+
+
+def _in_child(
+    target: str,
+    arguments: Mapping[str, Any],
+    *,
+    environment: Mapping[str, str],
+    timeout_seconds: float | None = None,
+    log_path: str | None = None,
+) -> Any:
+    return child.run_in_child(
+        target,
+        arguments,
+        timeout_seconds=timeout_seconds,
+        log_path=log_path,
+        environment=environment,
+        # The server has imported TensorFlow without the plan's variables.
+        from_server=not environment,
+    )
