@@ -87,3 +87,21 @@ def test_an_end_on_purpose_says_nothing(tmp_path):
     assert _logs(tmp_path) == []
 
 
+
+
+def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):
+    done = _run(
+        tmp_path,
+        "import sys\n"
+        "print('before')\n"
+        "with quiet.all_into('all.log'):\n"
+        "    import library\n"
+        "    print('inside')\n"
+        "with quiet.all_into('all.log'):\n"
+        "    print('again')\n"
+        "print('afterwards', file=sys.stderr)\n",
+    )
+    assert (done.stdout, done.stderr) == ("before\n", "afterwards\n")
+    written = (tmp_path / "all.log").read_text()
+    for words in ("foreign C", "foreign log", "foreign process", "inside", "again"):
+        assert words in written

@@ -104,7 +104,7 @@ def all_into(log_path: str | os.PathLike[str]) -> Iterator[None]:
     """Sends what this process writes to standard output and error into a file, while it lasts.
 
     Args:
-        log_path: the file, written anew; its folder is there.
+        log_path: the file, to whose end it is added; its folder is there.
     """
     streams = _STANDARD_OUTPUT, _STANDARD_ERROR
     _flush()

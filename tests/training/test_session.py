@@ -1,5 +1,6 @@
 """A whole session: the trials, the choice, the training and its record."""
 
+import dataclasses
 import time
 
 import model_cases
@@ -11,10 +12,13 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.training import recording
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials import turns
+from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.fit_key import fit_key
 
 pytestmark = pytest.mark.one_case
 
@@ -305,6 +309,33 @@ def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
 
 
 @pytest.mark.slow
+def test_a_fit_like_an_earlier_one_has_its_plan_and_another_its_own_trials(keras):
+    tried = []
+
+    def choose(call, loop):
+        tried.append(loop.train_length)
+        loop.prepare()
+        return PlanChoice(
+            plan=TrainingPlan(steps_per_call=2),
+            plan_reason="for the test",
+            trial_time_seconds=1.0,
+            fit=fit_key(call, loop),
+        )
+
+    session = TrainingSession(PerfConfig(), choose=choose)
+    first = small(keras, steps_per_epoch=4)
+    session.fit(first)
+    session.fit(dataclasses.replace(first, arguments={**first.arguments, "epochs": 2}))
+    assert tried == [4]
+    assert (session.record.train_step_count, session.record.trial_time_seconds) == (8, 0.0)
+    wide = model_cases.dense(keras)
+    wide.compile(optimizer="sgd", loss="mse")
+    session.fit(captured(wide, model_cases.regression().repeat(), steps_per_epoch=9))
+    assert tried == [4, 9]
+    assert session.record.trial_time_seconds == 1.0
+    assert str(session.record.plan) == "2 steps per call"
+
+
 def test_of_several_fits_the_longest_counts(keras):
     session = session_with(budget=0)
     model = model_cases.dense(keras)
