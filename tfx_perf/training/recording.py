@@ -163,7 +163,9 @@ def ended(
     peaks = {
         "peak_memory_bytes": meters.peak_memory_bytes(),
         "peak_rss_bytes": meters.peak_rss_bytes(),
-        "training_memory_bytes": held.taken_beside(memory.peak_bytes),
+        "training_memory_bytes": held.taken_beside(
+            memory.peak_bytes, leftover_bytes=choice.trial_leftover_bytes
+        ),
     }
     return EndedTraining(
         call,

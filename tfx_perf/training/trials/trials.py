@@ -22,6 +22,7 @@ from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
+from tfx_perf.training.trials.leftovers import Leftovers
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import Precision, Variant
@@ -81,6 +82,7 @@ class Trials:
 
     def run(self) -> PlanChoice:
         """Runs the trials within the budget and restores the model."""
+        self._leftovers = Leftovers()
         self._began = time.time()
         self._deadline = time.perf_counter() + self._settings.training.trial_budget_seconds
         start = StartingPoint(self._variants)
@@ -91,7 +93,10 @@ class Trials:
         finally:
             start.restore()
             self._model.reset_metrics()
-        return self._judge(contenders)
+        choice = self._judge(contenders)
+        return choice.model_copy(
+            update={"trial_leftover_bytes": self._leftovers.beside(choice.plan)}
+        )
 
     def _checked(self, start: StartingPoint) -> tuple[list[Contender], tf.data.Dataset]:
         """Returns the reference and the plans that are worth timing, and data of one batch."""
@@ -104,7 +109,8 @@ class Trials:
             limit=self._check_limit,
             loss_tolerance=self._settings.training.loss_tolerance,
         )
-        first = equivalence.first_look()
+        with self._leftovers.of([self._reference]):
+            first = equivalence.first_look()
         contenders = [first] if first else []
         if first and not self._stop_when(first.step_seconds):
             for plans in self._to_try(first):
@@ -115,7 +121,8 @@ class Trials:
                 if contenders[0] is first:
                     contenders = [equivalence.reference(first)]
                 self._try(plans)
-                found = equivalence.check(plans[0])
+                with self._leftovers.of(plans):
+                    found = equivalence.check(plans[0])
                 if isinstance(found, TrialRecord):
                     self._finished += [found.model_copy(update={"plan": plan}) for plan in plans]
                 else:
