@@ -1,5 +1,7 @@
 """Servers that are forks of the process that needs children, and when they are not."""
 
+import json
+import select
 import subprocess
 import sys
 
@@ -33,9 +35,11 @@ def draw():
 def raise_bytes():
     raise ValueError("cannot read " + os.fsdecode(b"caf\\xe9.csv"))
 
-def slow(value):
+def slow(value, begun, end):
     import time
-    time.sleep(3)
+    open(begun, "w").close()
+    while not os.path.exists(end):
+        time.sleep(0.05)
     return value
 
 def leave(code):
@@ -65,23 +69,75 @@ def called(name, *, log=sys.argv[1], **given):
 """
 
 
+# Imports what takes seconds, and forks for each script: such a fork has done only imports, too. It
+# becomes the script's process in all else, to the end of its interpreter.
+NURSERY = """
+import json, os, sys
+import numpy, pyarrow, tensorflow as tf
+from tfx_perf.components.processes import child, forking
+
+while order := sys.stdin.buffer.raw.readline():
+    order = json.loads(order)
+    pid = os.fork()
+    if not pid:
+        break
+    os.write(1, b"%d\\n" % os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+if not order:
+    sys.exit()
+for stream, path in enumerate([os.devnull, *order["output"]]):
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    os.dup2(file, stream)
+    os.close(file)
+sys.argv = ["-c", order["log"]]
+exec(order["script"])
+"""
+TIMEOUT_SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def nursery():
+    with subprocess.Popen(
+        [sys.executable, "-c", NURSERY], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        yield process
+        process.stdin.close()
+
+
 @pytest.fixture
-def run(tmp_path):
+def folder(tmp_path):
     (tmp_path / "fork_cases.py").write_text(CASES)
+    return tmp_path
+
+
+def script_of(folder, first, then):
+    return BEGIN.format(folder=str(folder), first=first, then=then)
+
+
+@pytest.fixture
+def run(nursery, folder):
+    """Runs a script in a fork of the process that has imported everything."""
 
     def run(first="", then=""):
-        script = BEGIN.format(folder=str(tmp_path), first=first, then=then)
-        done = subprocess.run(
-            [sys.executable, "-c", script, str(tmp_path / "log")],
-            capture_output=True, text=True, check=False, timeout=120,
-        )  # fmt: skip
+        output = [folder / "stdout", folder / "stderr"]
+        order = {
+            "script": script_of(folder, first, then),
+            "output": list(map(str, output)),
+            "log": str(folder / "log"),
+        }
+        nursery.stdin.write(json.dumps(order).encode() + b"\n")
+        nursery.stdin.flush()
+        assert select.select([nursery.stdout], [], [], TIMEOUT_SECONDS)[0]
+        code = int(nursery.stdout.readline())
+        done = subprocess.CompletedProcess(first, code, *(path.read_text() for path in output))
         assert done.returncode == 0, done.stderr
         return done
 
     return run
 
 
-def test_a_process_that_has_only_imported_is_forked_and_its_children_can_do_all(run, tmp_path):
+def test_a_process_that_has_only_imported_is_forked_and_its_children_can_do_all(folder):
+    """In an interpreter of its own: with the threads that imports start."""
     then = """
 assert [called("train", value=value) for value in (1, 2)] == [10100, 10300]
 assert "fork_cases" not in sys.modules
@@ -91,10 +147,15 @@ server = child._SERVER._process
 child.release_server()
 assert server.poll() is not None
 """
-    assert run(then=then).stdout.split() == ["Forked"]
+    done = subprocess.run(
+        [sys.executable, "-c", script_of(folder, "", then), str(folder / "log")],
+        capture_output=True, text=True, check=False, timeout=TIMEOUT_SECONDS,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["Forked"]
 
 
-@pytest.mark.parametrize(
+more = pytest.mark.parametrize(
     "first",
     [
         "tf.constant(1)",
@@ -103,7 +164,16 @@ assert server.poll() is not None
     ],
     ids=["TensorFlow", "thread", "gRPC"],
 )
+
+
+@more
 def test_one_that_has_done_more_is_not(run, first):
+    assert run(first=first).stdout.split() == ["Popen"]
+
+
+@more
+@pytest.mark.slow_where("thread", "gRPC")
+def test_and_its_children_can_do_all_the_same(run, first):
     done = run(first=first, then="assert called('train', value=1) == 10100")
     assert done.stdout.split() == ["Popen"]
 
@@ -196,14 +266,18 @@ def test_a_line_that_was_not_written_yet_is_written_once(run):
     )).stdout.count("begins") == 1
 
 
-def test_the_server_does_not_end_under_another_threads_child(run):
-    then = """
-import threading
+def test_the_server_does_not_end_under_another_threads_child(run, tmp_path):
+    begun, end = str(tmp_path / "begun"), str(tmp_path / "end")
+    then = f"""
+import os, threading
 found = []
-other = threading.Thread(target=lambda: found.append(called("slow", value=1)))
+given = dict(value=1, begun={begun!r}, end={end!r})
+other = threading.Thread(target=lambda: found.append(called("slow", **given)))
 other.start()
-time.sleep(1)
+while not os.path.exists({begun!r}):
+    time.sleep(0.05)
 child.release_server()
+open({end!r}, "w").close()
 other.join()
 assert found == [1], found
 """
