@@ -8,6 +8,7 @@ import pytest
 
 from tests import permutations
 from tfx_perf import closing
+from tfx_perf.components.processes import child
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at who is slow
@@ -19,6 +20,23 @@ def pytest_collection_modifyitems(items):
                 item.add_marker("slow")
     permutations.mark_dropped(items)
     permutations.costly_first(items)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_server_for_all_tests():
+    """Keeps pytest's own variable from the server that children are forked from.
+
+    It is another one in every test, and with another environment there would be another server,
+    which imports TFX for ten seconds.
+    """
+    own = child._environment
+
+    def environment():
+        return {name: value for name, value in own().items() if name != "PYTEST_CURRENT_TEST"}
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(child, "_environment", environment)
+        yield
 
 
 @pytest.fixture(autouse=True)

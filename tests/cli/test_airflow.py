@@ -31,8 +31,16 @@ def project(tmp_path: pathlib.Path) -> pathlib.Path:
     return tmp_path
 
 
-def test_a_function_is_deployed_with_settings(run_command, project):
-    done = run_command(
+@pytest.fixture(params=["call_command", pytest.param("run_command", marks=pytest.mark.slow)])
+def command(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    """Runs a command in this process, which has loaded TFX, and as users do in one of its own."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    yield request.getfixturevalue(request.param)
+    sys.modules.pop("my_pipeline", None)
+
+
+def test_a_function_is_deployed_with_settings(command, project):
+    done = command(
         "airflow", "deploy", "my_pipeline:create_pipeline", "--project", project,
         "--dags-folder", project / "dags", "--settings", project / "settings.yaml", "--json",
     )  # fmt: skip

@@ -93,6 +93,7 @@ def over_dataset(x):
     return x
 
 
-def test_a_loop_over_a_dataset_that_is_not_converted_ends():
+def test_a_loop_over_a_dataset_that_is_not_converted_ends(monkeypatch):
+    monkeypatch.setattr(autograph, "_MOST_BATCHES", 20)  # a trace takes some milliseconds for each
     with pytest.raises(autograph.NeedsConversionError), autograph.libraries_unconverted():
         trained(activation=over_dataset)

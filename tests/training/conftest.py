@@ -10,7 +10,8 @@ from tfx_perf.tf_internals import autograph
 def quick_traces():
     """Spares each process the 20 s in which AutoGraph converts tf_keras itself.
 
-    With the conversion, as users have it, run the trainings of test_loop.py.
+    With the conversion, as users have it where theirs needs it, run those of the trainings of
+    test_loop.py that are slow.
     """
     with autograph.libraries_unconverted():
         yield

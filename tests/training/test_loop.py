@@ -1,11 +1,14 @@
 """The loop's numbers are those of plain `fit`, whatever the plan."""
 
+import contextlib
+
 import model_cases
 import numpy as np
 import pytest
 import tensorflow as tf
 from model_cases import CASES, Snapshot, assert_same, assert_same_history, captured
 
+from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
@@ -16,9 +19,12 @@ SEVEN = tf.data.experimental.assert_cardinality(7)
 XLA = TrainingPlan(steps_per_call=7, xla=True)
 
 
-@pytest.fixture(autouse=True, scope="module")
-def quick_traces():
-    """Overrides what spares other modules the conversion of tf_keras."""
+@pytest.fixture(autouse=True)
+def quick_traces(request):
+    """Has `make test` train as OptimizedTrainer does, `make test-slow` with tf_keras converted."""
+    is_slow = request.node.get_closest_marker("slow")
+    with contextlib.nullcontext() if is_slow else autograph.libraries_unconverted():
+        yield
 
 
 def compare(call, plans, *, step_count):
