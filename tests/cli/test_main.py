@@ -77,8 +77,10 @@ def test_help_does_not_load_tensorflow_or_tfx():
         (["unbless", "a", "--reason", "why", "--metadata", "no-such.db"], "path=no-such.db"),
     ],
 )
-def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(run_command, arguments, received):
-    done = run_command(*arguments)
+@pytest.mark.parametrize("way", ["call_command", "run_command"])
+@pytest.mark.slow_where("*run_command-arguments[!7]*", "*run_command-arguments1?*")
+def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(request, way, arguments, received):
+    done = request.getfixturevalue(way)(*arguments)
     assert done.returncode == 2
     assert done.stdout == ""
     (line,) = done.stderr.splitlines()
