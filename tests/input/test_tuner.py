@@ -285,6 +285,7 @@ def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
     assert tune_with(source, few, planned_runs=1_000_000).chosen == "columns"
 
 
+@pytest.mark.usefixtures("brief_diagnosis")
 def test_what_leaves_nothing_to_gain_ends_the_search(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     train = Training(source, step_seconds=0.0, example_count=1e6)
