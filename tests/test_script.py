@@ -4,6 +4,7 @@ import importlib
 import pathlib
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -108,6 +109,105 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path):
     with tfx_perf.optimized(settings, name="another") as training:
         _fit(keras, learning_rate=1e-5)
     assert not training.decision.baseline_runs
+
+
+def _loop(keras, meter, *, epochs=2, scale=1.0):
+    """A training as Keras' guides write it; returns what it has taken."""
+    keras.utils.set_random_seed(1)
+    x = np.random.rand(512, 4).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(16)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    optimizer = keras.optimizers.SGD(0.1)
+    seconds = 0.0
+    for _ in range(epochs):
+        for inputs, targets in data:
+            began = time.perf_counter()
+            with meter.step(examples=len(inputs)):
+                with tf.GradientTape() as tape:
+                    loss = tf.reduce_mean((model(inputs) - targets) ** 2)
+                variables = model.trainable_variables
+                gradients = tape.gradient(loss, variables)
+                optimizer.apply_gradients(zip(gradients, variables, strict=True))
+            seconds += time.perf_counter() - began
+        time.sleep(0.5)  # validation, say
+        meter.end_epoch(loss=loss, val_loss=scale * float(loss))
+    return seconds
+
+
+def test_a_custom_loop_is_measured_where_it_marks_its_steps(keras, tmp_path, capfd):
+    with tfx_perf.measured(folder=tmp_path / "perf") as meter:
+        seconds = _loop(keras, meter)
+    record = TrainingRecord.read(tmp_path / "perf" / "metrics.json")
+    assert record == meter.record
+    assert (record.train_step_count, record.global_batch_size) == (64, 16)
+    figures = record.figures()
+    # All of the steps, and neither the pauses between epochs nor the first step's beginnings.
+    assert 0 < 63 * figures["step_time_low_seconds"] < seconds
+    assert max(each for _, each in record.step_times) < 0.5
+    assert figures["examples_per_second"] == 16 / record.mean_step_time_seconds
+    assert len(record.losses["loss"]) == 2
+    assert figures["train_loss"] == figures["validation_loss"] < record.losses["loss"][0]
+    assert figures["training_memory_bytes"] is not None
+    said = capfd.readouterr().err
+    assert "Trained with a custom training loop" in said
+    assert "a custom training loop" in (tmp_path / "perf" / "report.html").read_text()
+
+
+def test_a_custom_loop_is_judged_by_the_gate(tmp_path):
+    keras = importlib.import_module("keras")
+    rules = {"validation_loss": {"margin": 0.01}}
+    gate = {"use_defaults": False, "rules": rules, "baseline_uri": str(tmp_path / "baseline")}
+    settings = {"gate": {**gate, "fail_pipeline": True}}
+    for _ in range(2):
+        with tfx_perf.measured(settings) as meter:
+            _loop(keras, meter, epochs=1)
+        assert meter.decision.blessed
+    assert len(meter.decision.baseline_runs) == 1
+    worse = tfx_perf.measured(settings)
+    with pytest.raises(errors.RefusalError, match="validation_loss"), worse as meter:
+        _loop(keras, meter, epochs=1, scale=2.0)
+
+
+def test_several_steps_of_one_call_count_and_one_that_raises_does_not():
+    with tfx_perf.measured() as meter:
+        for _ in range(5):
+            with meter.step(examples=80, steps=10):
+                pass
+        with pytest.raises(ZeroDivisionError), meter.step(examples=80, steps=10):
+            raise ZeroDivisionError
+    assert (meter.record.train_step_count, meter.record.global_batch_size) == (50, 8)
+
+
+@pytest.mark.parametrize("wrong", [{"examples": 0}, {"examples": 3, "steps": -1}])
+def test_a_step_without_examples_is_refused(wrong):
+    with tfx_perf.measured() as meter, pytest.raises(errors.UserError, match="at least one"):
+        meter.step(**wrong)
+
+
+def test_a_loop_without_marks_is_said_to_be_unmeasured(tmp_path, capfd):
+    with tfx_perf.measured(folder=tmp_path / "perf") as meter:
+        pass
+    assert meter.record is None
+    assert "no step was marked" in capfd.readouterr().err
+    assert not (tmp_path / "perf").exists()
+
+
+def test_who_looks_for_a_fit_runs_no_step_of_a_loop_and_no_trial(keras):
+    """InputTuner and MemoryProfiler run the code up to its `fit`."""
+
+    def loop():
+        with tfx_perf.measured() as meter, meter.step(examples=1):
+            pytest.fail("a step was run")
+
+    with pytest.raises(errors.NoFitError):
+        interception.capture_fit(loop)
+
+    def fits():
+        with tfx_perf.optimized():
+            _fit(keras)
+
+    assert interception.capture_fit(fits).arguments["epochs"] == 2
+    assert not interception.is_capturing()
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ _LAZY = {
         "tfx_perf.components.types",
     ),
     "PerfConfig": "tfx_perf.config",
+    "measured": "tfx_perf.script",
     "optimized": "tfx_perf.script",
 }
 

@@ -157,6 +157,14 @@ class AbandonedError(SystemExit):
     """Unwinds the user's code: `except Exception` lets it pass, and a thread ends quietly."""
 
 
+_captures = 0
+
+
+def is_capturing() -> bool:
+    """Returns whether the code that runs is only looked at, up to its `fit`."""
+    return _captures > 0
+
+
 def capture_fit(
     run: Callable[[], Any], look: Callable[[FitCall], Any] = lambda call: call
 ) -> Any:
@@ -172,12 +180,14 @@ def capture_fit(
         NoFitError: `run` came to its end without calling `fit`.
     """
     found: list[Any] = []
+    global _captures  # noqa: PLW0603 (of this process, as what it replaces is)
 
     def stop(call: FitCall) -> None:
         if not found:
             found.append(look(call))
         raise AbandonedError
 
+    _captures += 1
     try:
         with intercepting_fit(stop):
             run()
@@ -186,10 +196,12 @@ def capture_fit(
     except Exception:
         if not found:
             raise
+    finally:
+        _captures -= 1
     if found:
         return found[0]
     raise errors.NoFitError(
         "Expected the training code to call Keras' Model.fit. Received: it ended without. "
-        "A custom training loop cannot be measured or made faster; put it into the model's "
-        "train_step and call fit."
+        "A custom training loop is not made faster; put it into the model's train_step and call "
+        "fit. Its steps can be measured with tfx_perf.measured."
     )

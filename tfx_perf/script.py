@@ -17,6 +17,7 @@ from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_report, training_report
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.schedule import ScheduleSettings
+from tfx_perf.training import custom_loop
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -25,6 +26,10 @@ from tfx_perf.training.trials.choice import PlanChoice
 
 REPORT_FILE = "report.html"
 GATE_REPORT_FILE = "gate_report.html"
+
+
+# The session of a pipeline's component that runs the code, which then writes and judges.
+_AROUND: list[TrainingSession] = []
 
 
 @dataclasses.dataclass
@@ -71,6 +76,14 @@ def optimized(
         UserError: a wrong setting, or `baseline_uri` cannot be read or written.
         RefusalError: the gate refuses the run, and `gate.fail_pipeline` is set.
     """
+    training = ScriptTraining()
+    if interception.is_capturing():  # by a component that looks for the first `fit`
+        yield training
+        return
+    if _AROUND:
+        yield training
+        training.record = _AROUND[-1].record
+        return
     settings = _settings(settings)
     place = None if folder is None else pathlib.Path(folder)
     key = _plan_key(settings)
@@ -82,7 +95,6 @@ def optimized(
     if before is not None and key is not None:
         choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
     session = TrainingSession(settings.model_copy(update={"schedule": schedule}), choice=choice)
-    training = ScriptTraining()
     with interception.intercepting_fit(session.fit):
         yield training
     session.close()
@@ -90,13 +102,96 @@ def optimized(
         _say(f"Nothing was measured: {session.gap}.")
         return
     training.record = session.record.model_copy(update={"key": key or {}})
+    training.decision = _published(training.record, settings.gate, name=name, place=place)
+
+
+class LoopMeter(custom_loop.Meter):
+    """The `meter` of `measured`.
+
+    Attributes:
+        record: of the loop, known after its end; None if no step was marked.
+        decision: the gate's, likewise; None without `gate.baseline_uri`.
+    """
+
+    record: TrainingRecord | None = None
+    decision: GateRecord | None = None
+
+
+@contextlib.contextmanager
+def measured(
+    settings: config.PerfConfig | Mapping[str, Any] | str | pathlib.Path | None = None,
+    *,
+    model: Any = None,
+    folder: str | pathlib.Path | None = None,
+    name: str = "",
+) -> Iterator[LoopMeter]:
+    """Measures a custom training loop, whose steps you mark, records it and has the gate judge it.
+
+    The loop stays as it is: nothing in it is made faster. In a `run_fn` of OptimizedTrainer the
+    figures are those of its run, and the pipeline's settings and gate hold.
+
+    Example:
+        >>> with tfx_perf.measured(folder="perf") as meter:
+        ...     for epoch in range(3):
+        ...         for x, y in data:
+        ...             with meter.step(examples=len(x)):
+        ...                 loss = train_step(x, y)
+        ...         meter.end_epoch(loss=loss)
+
+    Args:
+        settings: the section `gate`; see `optimized`.
+        model: whose parameters are counted: whatever has `trainable_variables`.
+        folder: see `optimized`.
+        name: see `optimized`.
+
+    Raises:
+        UserError: see `optimized`.
+        RefusalError: see `optimized`.
+    """
+    settings = _settings(settings)
+    place = None if folder is None else pathlib.Path(folder)
+    meter = LoopMeter(model=model)
+    with meter.watching():
+        yield meter
+    meter.record = meter.measured()
+    if meter.record is None:
+        _say("Nothing was measured: no step was marked with meter.step.")
+    elif _AROUND:
+        _AROUND[-1].add(meter.record)
+    else:
+        meter.decision = _published(meter.record, settings.gate, name=name, place=place)
+
+
+@contextlib.contextmanager
+def inside(session: TrainingSession) -> Iterator[None]:
+    """Has `optimized` and `measured` of the code inside leave all that they find to a session.
+
+    Args:
+        session: that takes over the `fit`s inside.
+    """
+    _AROUND.append(session)
+    try:
+        yield
+    finally:
+        _AROUND.pop()
+
+
+def _published(
+    training: TrainingRecord,
+    settings: GateSettings,
+    *,
+    name: str,
+    place: pathlib.Path | None,
+) -> GateRecord | None:
+    """Writes and says what was found; returns the gate's decision if there is a gate."""
     if place is not None:
         place.mkdir(parents=True, exist_ok=True)
-        training.record.write(place / training_record.FILE_NAME)
-    page = training_report.report_on(training.record)
+        training.write(place / training_record.FILE_NAME)
+    page = training_report.report_on(training)
     _tell(page, place and place / REPORT_FILE)
-    if settings.gate.baseline_uri:
-        training.decision = _judge(training.record, settings.gate, name=name, place=place)
+    if not settings.baseline_uri:
+        return None
+    return _judge(training, settings, name=name, place=place)
 
 
 def _settings(given: Any) -> config.PerfConfig:

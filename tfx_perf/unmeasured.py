@@ -10,8 +10,8 @@ from tfx_perf import records, storage
 FILE_NAME = "unmeasured.json"
 
 
-NO_FIT = "run_fn did not call Model.fit, and only that can be measured"
-"""Of a custom training loop."""
+NO_FIT = "run_fn neither called Model.fit nor marked the steps of its loop (tfx_perf.measured)"
+"""Of a custom training loop that nothing is known of."""
 
 
 class Unmeasured(records.Record):

@@ -11,7 +11,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import errors, interception, storage, unmeasured
+from tfx_perf import errors, interception, script, storage, unmeasured
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import checkpoints, supervised_trials
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
@@ -159,7 +159,11 @@ def run(
         settings, choice=choice, choose=choose, on_anew=model_run.begin_anew
     )
     training.reserve()
-    with precision.policy(job.precision), interception.intercepting_fit(around(training.fit)):
+    with (
+        precision.policy(job.precision),
+        interception.intercepting_fit(around(training.fit)),
+        script.inside(training),
+    ):
         run_fn(model_run.begin())
     if not fileio.exists(arguments.serving_model_dir):
         raise RuntimeError(
@@ -206,7 +210,7 @@ def publish(
         found,
         file_name=record.FILE_NAME,
         figures=found.figures(),
-        labels={"plan": str(found.plan), "reused_from": found.reused_from},
+        labels={"plan": found.trained_with, "reused_from": found.reused_from},
         page=training_report.report_on(found),
         origin=origin,
         remark=found.remark,

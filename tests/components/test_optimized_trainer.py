@@ -88,6 +88,37 @@ def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
     assert not trainer.perf_metrics.has_custom_property("step_time_seconds")
 
 
+MARKED = """import tfx_perf
+    with tfx_perf.measured({"gate": {"baseline_uri": "nowhere"}}, model=model) as meter:
+        for x, y in train.take(30):
+            with meter.step(examples=len(y)):
+                loss = model.train_on_batch(x, y)
+        meter.end_epoch(loss=loss)"""
+BY_ITSELF = f"""import tfx_perf
+    with tfx_perf.optimized(folder={{folder!r}}) as training:
+        {training_cases.FIT}
+    assert training.record.train_step_count == 120"""
+
+
+def test_a_custom_loop_that_marks_its_steps_is_measured(trainer):
+    trainer.run(module={"train": MARKED})
+    record = trainer.record
+    assert (record.train_step_count, record.global_batch_size) == (30, 10)
+    assert record.parameter_count == 13
+    assert trainer.perf_metrics.get_string_custom_property("plan") == "a custom training loop"
+    assert trainer.perf_metrics.has_custom_property("step_time_seconds")
+    assert trainer.perf_metrics.has_custom_property("train_loss")
+
+
+def test_code_that_optimizes_by_itself_leaves_it_to_the_pipeline(trainer, tmp_path):
+    folder = tmp_path / "own"
+    trainer.run(
+        module={"train": BY_ITSELF.format(folder=str(folder))}, trial_budget_seconds=0
+    )
+    assert trainer.record.train_step_count == 120
+    assert not folder.exists()
+
+
 _RAISES_ONCE = """
     tries = []
     class Raises(keras.callbacks.Callback):

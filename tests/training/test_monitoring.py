@@ -358,12 +358,12 @@ def test_calls_may_end_while_they_are_looked_at(live):
     stop = threading.Event()
 
     def train():
-        timer._on_epoch_begin(0)
+        timer.on_epoch_begin(0)
         try:
             while not stop.is_set():
                 for _ in range(1000):
-                    timer._on_batch_begin()
-                    timer._on_batch_end()
+                    timer.on_batch_begin()
+                    timer.on_batch_end()
         except Exception as error:  # a BufferError, say
             failures.append(error)
 
@@ -398,8 +398,8 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     assert found["host_share_ratio"] == pytest.approx(0.2)
     assert max(copied) < 20_000  # not all at once, which would hold the training up
     copied.clear()
-    timer._on_batch_begin()
-    timer._on_batch_end()
+    timer.on_batch_begin()
+    timer.on_batch_end()
     assert live.figures()["train_step_count"] == 2 * calls + 3
     assert sum(copied) == 1 + RECENT_CALLS
 

@@ -29,11 +29,11 @@ class Clock:
 
 def run_epochs(timer, clock, *, epochs, step_seconds, pause_seconds=50.0):
     for epoch, calls in enumerate(epochs):
-        timer._on_epoch_begin(epoch)
+        timer.on_epoch_begin(epoch)
         for call in range(calls):
-            timer._on_batch_begin(call)
+            timer.on_batch_begin(call)
             clock.now += step_seconds(epoch, call)
-            timer._on_batch_end(call)
+            timer.on_batch_end(call)
         clock.now += pause_seconds  # validation and callbacks
 
 
@@ -58,11 +58,11 @@ def test_warm_up_and_the_pause_between_epochs_do_not_count(monkeypatch):
 def test_the_wait_between_calls_of_an_epoch_counts(monkeypatch):
     clock = Clock(monkeypatch)
     timer = StepTimer(steps_in_call=lambda: 1)
-    timer._on_epoch_begin(0)
+    timer.on_epoch_begin(0)
     for call in range(3):
-        timer._on_batch_begin(call)
+        timer.on_batch_begin(call)
         clock.now += 1.0
-        timer._on_batch_end(call)
+        timer.on_batch_end(call)
         clock.now += 4.0  # Keras waits for the next batch before on_train_batch_begin
     assert [seconds for _, seconds in timer.series()] == [1.0, 5.0, 5.0]
 
@@ -71,11 +71,11 @@ def test_what_passes_between_the_calls_is_the_hosts(monkeypatch):
     clock = Clock(monkeypatch)
     timer = StepTimer(steps_in_call=lambda: 1)
     for epoch in range(2):
-        timer._on_epoch_begin(epoch)
+        timer.on_epoch_begin(epoch)
         for call in range(3):
-            timer._on_batch_begin(call)
+            timer.on_batch_begin(call)
             clock.now += 3.0
-            timer._on_batch_end(call)
+            timer.on_batch_end(call)
             clock.now += 1.0
         clock.now += 50.0
     assert timer.host_share() == pytest.approx(1.0 / 4.0)
@@ -91,12 +91,12 @@ def test_a_short_training_counts_what_there_is(monkeypatch):
 
 def test_a_long_training_is_kept_in_little_memory():
     timer = StepTimer(steps_in_call=lambda: 1)
-    timer._on_epoch_begin(0)
+    timer.on_epoch_begin(0)
     calls = 100_000
     tracemalloc.start()
     for call in range(calls):
-        timer._on_batch_begin(call)
-        timer._on_batch_end(call)
+        timer.on_batch_begin(call)
+        timer.on_batch_end(call)
     held_bytes, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert held_bytes < 40 * calls

@@ -37,6 +37,6 @@ def run_of(
         environment=training.environment if training else {},
         figures=metrics.checked(figures),
         step_times=training.step_time_quantiles() if training else (),
-        plan=str(training.plan) if training else "",
+        plan=training.trained_with if training else "",
         **names,
     )

@@ -101,7 +101,7 @@ def read_artifact(path: str) -> RecordedRun:
         blessed=None,
         pushed=None,
         folders={},
-        plans={"training plan": str(training.plan)},
+        plans={"training plan": training.trained_with},
         environment=training.environment,
     )
 

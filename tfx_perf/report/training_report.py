@@ -239,7 +239,7 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
 
 def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
-    said = [f"Trained with {record.plan}: {record.plan_reason}."]
+    said = [f"Trained with {record.trained_with}: {record.plan_reason}."]
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")

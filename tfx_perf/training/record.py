@@ -70,6 +70,7 @@ class TrainingRecord(PlanChoice):
         xla: XLA's account of it; None if XLA compiled nothing.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
+        is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
         notes: what happened on the way, and what could not be measured and why.
 
@@ -115,12 +116,18 @@ class TrainingRecord(PlanChoice):
     misalignments: tuple[Misalignment, ...] = ()
     losses: dict[str, tuple[float, ...]]
     advice: tuple[Advice, ...] = ()
+    is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
     resumed_step: int | None = None
     checkpoint_time_seconds: float = 0.0
+
+    @property
+    def trained_with(self) -> str:
+        """What ran the steps, in words."""
+        return "a custom training loop" if self.is_custom_loop else str(self.plan)
 
     @property
     def remark(self) -> str:

@@ -65,10 +65,10 @@ class EndedTraining:
         """
         call, choice, result, loop = self.call, self.choice, self.result, self.loop
         timer, known = result.timer, dict(self.known)
-        steady = timer.steady_seconds()
+        times = step_times(timer)
         typical = typical_batch.of(call, known.pop("first_batch"))
         batch = typical.batch
-        mean_seconds = float(np.mean(steady)) if len(steady) else None
+        mean_seconds = times["mean_step_time_seconds"]
         flops = meters.count_flops(call.model, batch)
         xla = xla_reading.account_of(call.model, loop, result.plan, batch)
         again = (xla and xla.executed_flops) or 0
@@ -95,13 +95,7 @@ class EndedTraining:
                 "flops_per_step": str(flops.per_step if typical.is_repeatable else None),
                 "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
             },
-            step_time=statistics.median_interval(steady) if len(steady) else None,
-            mean_step_time_seconds=mean_seconds,
-            step_time_error_ratio=statistics.relative_standard_error(steady),
-            step_time_p90_seconds=percentile(steady, 90),
-            step_time_p99_seconds=percentile(steady, 99),
-            host_share_ratio=timer.host_share(),
-            step_times=tuple(timer.series(_PLOTTED_STEPS)),
+            **times,
             worker_count=worker_count,
             global_batch_size=batch_size,
             parameter_count=parameters,
@@ -160,13 +154,7 @@ def ended(
     """
     first, oom_guard = loop.first_batch, loop.oom_guard
     # Before anything else of ours takes memory.
-    peaks = {
-        "peak_memory_bytes": meters.peak_memory_bytes(),
-        "peak_rss_bytes": meters.peak_rss_bytes(),
-        "training_memory_bytes": held.taken_beside(
-            memory.peak_bytes, leftover_bytes=choice.trial_leftover_bytes
-        ),
-    }
+    found = peaks(held, memory, leftover_bytes=choice.trial_leftover_bytes)
     return EndedTraining(
         call,
         choice,
@@ -175,8 +163,12 @@ def ended(
         is_traced,
         started,
         known={
-            **peaks,
-            **_memory_along(memory, result.timer, data=call.arguments["x"]),
+            **found,
+            **memory_along(
+                memory,
+                result.timer,
+                has_cache=bool(datasets.operations(call.arguments["x"]) & _CACHES),
+            ),
             "first_batch": first.batch,
             "first_batch_seconds": first.seconds,
             "trace_count": loop.trace_count(result.plan),
@@ -188,8 +180,51 @@ def ended(
     )
 
 
-def _memory_along(memory: MemoryWatch, timer: StepTimer, *, data: Any) -> dict[str, Any]:
-    """Returns the fields on memory along the training, from the end of its first call on."""
+def peaks(held: HeldMemory, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:
+    """Returns the fields on the most memory that a training took, which has just ended.
+
+    Args:
+        held: what the process held before the user's code began.
+        memory: the watch over the training, ended.
+        leftover_bytes: see `HeldMemory.taken_beside`.
+    """
+    return {
+        "peak_memory_bytes": meters.peak_memory_bytes(),
+        "peak_rss_bytes": meters.peak_rss_bytes(),
+        "training_memory_bytes": held.taken_beside(
+            memory.peak_bytes, leftover_bytes=leftover_bytes
+        ),
+    }
+
+
+def step_times(timer: StepTimer) -> dict[str, Any]:
+    """Returns the fields on the time of the steps."""
+    steady = timer.steady_seconds()
+    return {
+        "step_time": statistics.median_interval(steady) if len(steady) else None,
+        "mean_step_time_seconds": float(np.mean(steady)) if len(steady) else None,
+        "step_time_error_ratio": statistics.relative_standard_error(steady),
+        "step_time_p90_seconds": percentile(steady, 90),
+        "step_time_p99_seconds": percentile(steady, 99),
+        "host_share_ratio": timer.host_share(),
+        "step_times": tuple(timer.series(_PLOTTED_STEPS)),
+    }
+
+
+def beyond_the_steps(timer: StepTimer) -> float:
+    """Returns the seconds of the first call beyond those of its steps: tracing and compiling."""
+    ordinary = timer.first_call_steps * (percentile(timer.steady_seconds(), 50) or 0.0)
+    return max(0.0, timer.first_call_seconds - ordinary)
+
+
+def memory_along(memory: MemoryWatch, timer: StepTimer, *, has_cache: bool) -> dict[str, Any]:
+    """Returns the fields on memory along the training, from the end of its first call on.
+
+    Args:
+        memory: the watch over the training, ended.
+        timer: of its steps.
+        has_cache: whether its input keeps what it has read, so that growth need not be a leak.
+    """
     begin = timer.first_call_end
     if begin is None:
         return {}
@@ -197,8 +232,8 @@ def _memory_along(memory: MemoryWatch, timer: StepTimer, *, data: Any) -> dict[s
     settled = [sample for sample in memory.settled if sample[0] >= begin]
     times, sizes = zip(*settled, strict=True) if settled else ((), ())
     grown = growth.growth_of(times, timer.steps_at(times), sizes)
-    if grown and grown.is_leak and datasets.operations(data) & _CACHES:
-        grown = None  # what the input keeps, and the first pass over it may not be at its end
+    if grown and grown.is_leak and has_cache:
+        grown = None  # the first pass over the input may not be at its end
     stride = max(1, len(samples) // _PLOTTED_STEPS)
     return {
         "memory_series": [(when - begin, size) for when, size in samples[::stride]],
@@ -233,6 +268,4 @@ def _compile_seconds(
     for record in trials:
         if record.plan == plan and record.compile_time_seconds is not None:
             return record.compile_time_seconds
-    steady = timer.steady_seconds()
-    ordinary = timer.first_call_steps * (percentile(steady, 50) or 0.0)
-    return max(0.0, timer.first_call_seconds - ordinary)
+    return beyond_the_steps(timer)

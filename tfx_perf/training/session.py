@@ -68,6 +68,7 @@ class TrainingSession:
         self._try = choose or functools.partial(trials_here.choose_and_restore, settings=settings)
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
+        self._custom: TrainingRecord | None = None
         self._loop: Loop | None = None
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
@@ -79,10 +80,14 @@ class TrainingSession:
 
     @functools.cached_property
     def record(self) -> TrainingRecord | None:
-        """The `fit` with the most steps so far; None if there was none or it cannot be measured.
+        """The training with the most steps so far; None if there was none, or none is measured.
 
         Measuring it takes a second or more, so ask when all is trained.
         """
+        if self._custom is not None and (
+            self._longest is None or self._custom.train_step_count > self._longest.step_count
+        ):
+            return self._custom
         if self._longest is None:
             return None
         try:
@@ -195,6 +200,12 @@ class TrainingSession:
         if choice.plan.is_plain_fit and not choice.trials:
             return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
         return FitResult(*loop.fit(choice.plan, promise=promise), plan=choice.plan, notes=notes)
+
+    def add(self, found: TrainingRecord) -> None:
+        """Adds what a custom training loop came to; the training with the most steps counts."""
+        self.__dict__.pop("record", None)
+        if self._custom is None or found.train_step_count > self._custom.train_step_count:
+            self._custom = found
 
     def _keep(
         self, call: FitCall, choice: PlanChoice, result: FitResult, **measured: Any

@@ -71,9 +71,9 @@ class StepTimer:
         """
 
         def call(iterator: Any) -> Any:
-            self._on_batch_begin()
+            self.on_batch_begin()
             logs = function(iterator)
-            self._on_batch_end(logs=logs)
+            self.on_batch_end(logs=logs)
             if stop_when(self):
                 model.stop_training = True
             return logs
@@ -82,23 +82,26 @@ class StepTimer:
 
     def epochs_callback(self, keras_api: KerasApi) -> Any:
         """Returns the callback to give to a `fit` whose train function is timed."""
-        return keras_api.callback(on_epoch_begin=self._on_epoch_begin)
+        return keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
     def batches_callback(self, keras_api: KerasApi) -> Any:
         """Returns the callback to give to a `fit` in which no function may be replaced."""
         return keras_api.callback(
-            on_epoch_begin=self._on_epoch_begin,
-            on_train_batch_begin=self._on_batch_begin,
-            on_train_batch_end=self._on_batch_end,
+            on_epoch_begin=self.on_epoch_begin,
+            on_train_batch_begin=self.on_batch_begin,
+            on_train_batch_end=self.on_batch_end,
         )
 
-    def _on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Is Keras' hook; the first call after it waits for no other."""
         self._epoch = epoch
 
-    def _on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
+    def on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
+        """Is Keras' hook, before a call."""
         self._begin = time.perf_counter()
 
-    def _on_batch_end(self, batch: int = 0, logs: Any = None) -> None:
+    def on_batch_end(self, batch: int = 0, logs: Any = None) -> None:
+        """Is Keras' hook, after a call."""
         wait_for(logs)
         steps = self._steps_in_call()
         if steps:  # none are run where a resumed training passes over what is done
