@@ -6,6 +6,7 @@ import pathlib
 import pytest
 import tensorflow as tf
 from tfx import types as tfx_types
+from tfx import v1 as tfx
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
 from tfx_bsl.tfxio import dataset_options
 
@@ -332,3 +333,21 @@ def test_the_step_is_the_one_in_the_precision_that_trains(examples, schema, tmp_
     inputs = {"examples": examples, "schema": schema}
     profile = do(tmp_path, inputs, module_file=str(module), config=settings)
     assert "POLICY mixed_bfloat16" in (pathlib.Path(profile.uri) / "profile.log").read_text()
+
+
+def test_it_runs_after_the_training_if_that_is_wanted(tmp_path):
+    examples = tfx.dsl.Importer(
+        source_uri=str(tmp_path), artifact_type=standard_artifacts.Examples
+    ).with_id("examples")
+    given = {
+        "examples": examples.outputs["result"],
+        "run_fn": "module.run_fn",
+        "train_args": tfx.proto.TrainArgs(num_steps=1),
+        "eval_args": tfx.proto.EvalArgs(num_steps=1),
+    }
+    profiler, trainer = MemoryProfiler(**given), OptimizedTrainer(**given)
+    profiler.add_upstream_node(trainer)
+    pipeline = tfx.dsl.Pipeline(
+        pipeline_name="test", pipeline_root=str(tmp_path), components=[profiler, trainer, examples]
+    )
+    assert [node.id for node in pipeline.components][1:] == ["OptimizedTrainer", "MemoryProfiler"]
