@@ -51,6 +51,11 @@ class Interval(records.Record):
         ends = {name: factor * getattr(self, name) for name in ("value", "low", "high")}
         return self.model_copy(update=ends)
 
+    def times(self, other: "Interval") -> "Interval":
+        """Returns the product of two ratios that were measured apart, both above 0."""
+        ends = {n: getattr(self, n) * getattr(other, n) for n in ("value", "low", "high")}
+        return Interval(**ends)
+
     @property
     def name(self) -> str:
         """What may be called so between `low` and `high`, of one sample a round.

@@ -153,10 +153,7 @@ def _with_onednn(choice: PlanChoice, without: TrialRecord, tried: TrialRecord) -
 def _against(tried: TrialRecord, other: TrialRecord) -> TrialRecord:
     """Returns a record whose speed-up over plain `fit` with oneDNN is one over it without."""
     update: dict[str, Any] = {"plan": other.plan.model_copy(update={"onednn": True})}
-    if other.speedup is not None:
-        bounds = ("value", "low", "high")
-        update["speedup"] = statistics.Interval(
-            **{name: getattr(tried.speedup, name) * getattr(other.speedup, name) for name in bounds}
-        )
+    if other.speedup is not None and tried.speedup is not None:
+        update["speedup"] = tried.speedup.times(other.speedup)
         update["reason"] = f"{other.reason}, both with oneDNN"
     return other.model_copy(update=update)
