@@ -61,7 +61,6 @@ class Artifacts:
                 {
                     "batch_size": self._workload.batch_size,
                     "clock": clock,
-                    "folder": str(self._folder),
                 }
             ),
             "config": settings,
