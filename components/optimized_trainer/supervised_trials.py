@@ -120,7 +120,11 @@ def by_trials(
         )
         return is_put_off
 
-    with _ended_after(order.limit_seconds), quiet.all_into(order.log_path), _removed(order):
+    with (
+        _ended_after(order.limit_seconds, log_path=order.log_path),
+        quiet.all_into(order.log_path),
+        _removed(order),
+    ):
         choice = choosing.by_trials(
             call,
             loop,
@@ -164,18 +168,26 @@ def _removed(order: TrialOrder) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _ended_after(seconds: float) -> Iterator[None]:
-    """Ends this process if the context takes longer, wherever it is, with its stacks in the log."""
+def _ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
+    """Ends this process if the context takes longer, wherever it is, with its stacks in the log.
+
+    A timer of the user's goes on afterwards.
+    """
     before = None
+    began = time.monotonic()
     with contextlib.suppress(ValueError):  # not the main thread: then the user's action holds
         # With the default action the kernel ends the process; no Python code is needed for it.
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    faulthandler.dump_traceback_later(seconds)
-    signal.setitimer(signal.ITIMER_REAL, seconds + 1.0)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        faulthandler.cancel_dump_traceback_later()
-        if before is not None:
-            signal.signal(signal.SIGALRM, before)
+    with open(log_path, "ab", buffering=0) as log:  # the user may have replaced sys.stderr
+        faulthandler.dump_traceback_later(seconds, file=log)
+        left_seconds, interval_seconds = signal.setitimer(signal.ITIMER_REAL, seconds + 1.0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            faulthandler.cancel_dump_traceback_later()
+            if before is not None:
+                signal.signal(signal.SIGALRM, before)
+            if left_seconds:
+                left_seconds = max(1e-3, left_seconds - (time.monotonic() - began))
+                signal.setitimer(signal.ITIMER_REAL, left_seconds, interval_seconds)

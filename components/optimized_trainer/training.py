@@ -25,7 +25,6 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.recovery import generators
 from tfx_perf.training.trials import trials_here
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.xla import aot_export
@@ -112,11 +111,10 @@ class _Trials:
         Raises:
             AbandonedError: they lack something, so that all is left to another process.
         """
-        own = trials_here.on_own_data(call, loop)
-        if own is None:
-            self.lack = "trials apart"
-            raise interception.AbandonedError
-        with generators.kept():
+        with trials_here.on_own_data(call, loop) as own:
+            if own is None:
+                self.lack = "trials apart"
+                raise interception.AbandonedError
             choice = supervised_trials.by_trials(own, loop, order=self._order, job=self._job)
         if choice is None:
             self.lack = "onednn"

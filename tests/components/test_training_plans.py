@@ -41,6 +41,19 @@ from tfx_perf.components.optimized_trainer import supervised_trials
 
 supervised_trials._LIMIT_BUDGETS, supervised_trials._LIMIT_SECONDS = 0, 2
 """
+# Code with a timer and a standard error of its own.
+OWN_TIMER = """
+import io, signal, sys
+
+sys.stderr = io.StringIO()
+rings = []
+signal.signal(signal.SIGALRM, lambda number, frame: rings.append(number))
+signal.setitimer(signal.ITIMER_REAL, 1000)
+"""
+CHECKS_TIMER = """assert signal.getitimer(signal.ITIMER_REAL)[0] > 100
+    assert callable(signal.getsignal(signal.SIGALRM))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    tf.saved_model.save(model, fn_args.serving_model_dir)"""
 # A layer that is never traced there.
 ENDLESS_LAYER = f"""{SOON}
 import os, time
@@ -99,6 +112,17 @@ def test_trials_that_hang_cost_their_time_and_the_training_goes_on(tmp_path):
     assert (record.plan.is_plain_fit, record.train_step_count) == (True, 120)
     log = pathlib.Path(trainer.perf_metrics.uri, "trials.log")
     assert "Endless" in log.read_text() or "in call" in log.read_text()  # where it hung
+
+
+def test_a_timer_and_a_standard_error_of_the_users_are_left_alone(tmp_path):
+    trainer = training_cases.Trainer(tmp_path)
+    trainer.run(
+        module={"beginning": OWN_TIMER, "save": CHECKS_TIMER},
+        compilation={"enabled": False},
+        steps_per_call=(10,),
+    )
+    assert trainer.record.trials
+    assert not trainer.record.trials_failed
 
 
 @pytest.fixture

@@ -17,6 +17,8 @@ _STATES = {
     "ShuffleAndRepeatDatasetV2": (5, "DummySeedGenerator"),
     "CacheDatasetV2": (2, "DummyMemoryCache"),
 }
+# With the file as their second input.
+_CACHES = {"CacheDataset", "CacheDatasetV2"}
 # They call back into Python, where nobody knows what may be read but once.
 _PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
 
@@ -57,6 +59,13 @@ UNORDERED = frozenset(
 """What to leave out where any elements will do: then none are read but those that are taken."""
 
 
+def _is_complete(name: str, graph: tf.compat.v1.GraphDef) -> bool:
+    """Returns whether the cache in the file that a node names was written to its end."""
+    node = next(each for each in graph.node if each.name == name)
+    file = tf.make_ndarray(node.attr["value"].tensor).item().decode() if node.op == "Const" else ""
+    return bool(file) and tf.io.gfile.exists(f"{file}.index")
+
+
 def _nodes(graph: tf.compat.v1.GraphDef) -> Iterator[tf.compat.v1.NodeDef]:
     yield from graph.node
     for function in graph.library.function:
@@ -68,6 +77,13 @@ def _separate(graph: tf.compat.v1.GraphDef, without: frozenset[str]) -> None:
     instead = {node.name: node.input[0] for node in graph.node if node.op in without}
     made = []
     for node in graph.node:
+        if node.op in _CACHES and not _is_complete(node.input[1], graph):
+            # Two iterators that write one file are an error: this one keeps what it reads.
+            nowhere = tf.constant("")
+            made.append(tf.compat.v1.NodeDef(name=f"tfx_perf/file_of_{node.name}", op="Const"))
+            made[-1].attr["dtype"].type = nowhere.dtype.as_datatype_enum
+            made[-1].attr["value"].tensor.CopyFrom(tf.make_tensor_proto(nowhere))
+            node.input[1] = made[-1].name
         for index, name in enumerate(node.input):
             while name in instead:
                 name = instead[name]  # noqa: PLW2901

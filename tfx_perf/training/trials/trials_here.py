@@ -1,15 +1,18 @@
 """Trials in the process that trains, after which everything is as it was."""
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_data import independent
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.recovery import generators
-from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials import choosing, surroundings
 from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.starting_point import variables_of
+from tfx_perf.training.trials.variant import Variant
 
 
 def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
@@ -20,27 +23,40 @@ def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> Pl
         loop: the loop that the plan will be used with.
         settings: see `choosing.by_trials`.
     """
-    own = on_own_data(call, loop) if settings.training.trial_budget_seconds else call
-    if own is None:
-        return plain(
-            "the data call Python functions, and trials might take what those give but once",
-            is_settled=True,
-        )
-    with generators.kept():
+    if not settings.training.trial_budget_seconds:
+        return choosing.by_trials(call, loop, settings=settings)  # which says so
+    with on_own_data(call, loop) as own:
+        if own is None:
+            return plain(
+                "the data call Python functions, or too much is held beside the model, so that "
+                "trials might change what they must not",
+                is_settled=True,
+            )
         return choosing.by_trials(own, loop, settings=settings)
 
 
-def on_own_data(call: FitCall, loop: Loop) -> FitCall | None:
-    """Returns the `fit` on data like its own that share nothing with them.
+@contextlib.contextmanager
+def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
+    """Yields the `fit` on data like its own that share nothing with them, to be tried on.
+
+    At the end what a step may have changed outside of the model is as it was.
 
     Args:
         call: the user's `fit`.
         loop: the loop that would run it.
 
-    Returns:
-        None if the data call Python functions. `call` itself if nothing can be tried on it.
+    Yields:
+        None if the data call Python functions, or too much would have to be kept. `call` itself if
+        nothing can be tried on it.
     """
     if obstacle(call, loop):
-        return call
+        yield call
+        return
     data = independent.independent(call.arguments["x"])
-    return data and dataclasses.replace(call, arguments={**call.arguments, "x": data})
+    known = variables_of(Variant(call, loop)).values()
+    outside = surroundings.variables(beside=known)
+    if data is None or outside is None:
+        yield None
+        return
+    with surroundings.kept(outside):
+        yield dataclasses.replace(call, arguments={**call.arguments, "x": data})

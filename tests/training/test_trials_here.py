@@ -1,0 +1,78 @@
+"""After trials in the process that trains, all is as it was, also outside of the model."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from model_cases import captured
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.trials import surroundings, trials_here, turns
+
+pytestmark = pytest.mark.each_choice
+
+X = np.arange(512, dtype="float32").reshape(128, 4) / 512
+
+
+def tried(call):
+    """Makes trials of a few quick plans; returns what was tried."""
+    settings = PerfConfig.from_dict(
+        {
+            "training": {"trial_budget_seconds": 60, "steps_per_call": [10]},
+            "compilation": {"enabled": False},
+            "schedule": {"planned_runs": 10**6},
+        }
+    )
+    choice = trials_here.choose_and_restore(call, Loop(call), settings=settings)
+    return [str(trial.plan) for trial in choice.trials]
+
+
+@pytest.fixture(autouse=True)
+def short_blocks(monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.02)
+
+
+def test_what_a_step_counts_and_draws_outside_of_its_model_is_put_back(keras):
+    count = tf.Variable(0, dtype=tf.int64)
+    generator = tf.random.Generator.from_seed(1)
+
+    class Counting(keras.Model):
+        def train_step(self, *given):
+            count.assign_add(1)
+            generator.normal([])
+            return super().train_step(*given)
+
+    inputs = keras.Input((4,))
+    model = Counting(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="adam", loss="mse")
+    before = generator.state.numpy()
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
+    assert len(tried(captured(model, data, steps_per_epoch=50))) > 1
+    assert int(count) == 0
+    assert np.array_equal(generator.state, before)
+
+
+def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):
+    rows = np.tile(X, (100, 1))
+    data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1]))
+    data = data.cache(str(tmp_path / "cache")).batch(16)
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="adam", loss="mse")
+    call = captured(model, data)
+    assert len(tried(call)) > 1
+    assert not list(tmp_path.iterdir())
+    call.proceed(epochs=1)
+    assert list(tmp_path.iterdir())
+    assert len(tried(call)) > 1  # reads what is there
+
+
+def test_where_too_much_is_held_beside_the_model_nothing_is_tried_here(keras, monkeypatch):
+    monkeypatch.setattr(surroundings, "_MOST_BYTES", 100)
+    large = tf.Variable(tf.zeros([1000]))
+    inputs = keras.Input((4,))
+    model = keras.Model(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="adam", loss="mse")
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
+    assert tried(captured(model, data, steps_per_epoch=50)) == []
+    del large

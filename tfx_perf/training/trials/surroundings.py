@@ -1,0 +1,60 @@
+"""What a training step may change outside of its model, kept while trials run in the process."""
+
+import contextlib
+import gc
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf.training.recovery import generators
+
+# Copies of more than that are not made of variables that most steps leave alone.
+_MOST_BYTES = 2**28
+
+
+def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
+    """Returns the variables of this process, wherever the user's code holds them.
+
+    A step may count in one, anneal by one, or draw from a `tf.random.Generator`; which, is not
+    known before it has run.
+
+    Args:
+        beside: those to leave out, of the model.
+
+    Returns:
+        None if their values would take too much memory.
+    """
+    known = {id(variable) for variable in beside}
+    is_variable: dict[type, bool] = {}
+    found, size_bytes = [], 0
+    for each in gc.get_objects():
+        kind = type(each)
+        if kind not in is_variable:
+            is_variable[kind] = issubclass(kind, tf.Variable) and hasattr(kind, "sparse_read")
+        if not is_variable[kind] or id(each) in known:
+            continue
+        with contextlib.suppress(Exception):  # of a graph, or deleted
+            size_bytes += each.shape.num_elements() * max(1, each.dtype.size)
+            found.append(each)
+    return found if size_bytes <= _MOST_BYTES else None
+
+
+@contextlib.contextmanager
+def kept(outside: Iterable[tf.Variable]) -> Iterator[None]:
+    """Puts variables, and the process's random generators, back to where they were.
+
+    Args:
+        outside: variables that `variables` found.
+    """
+    values: list[tuple[tf.Variable, np.ndarray]] = []
+    for variable in outside:
+        with contextlib.suppress(Exception):  # without a value, or on a device that is gone
+            values.append((variable, variable.numpy()))
+    with generators.kept():
+        try:
+            yield
+        finally:
+            for variable, value in values:
+                with contextlib.suppress(Exception):
+                    variable.assign(value)
