@@ -72,7 +72,7 @@ def test_an_error_of_the_users_code_passes_and_leaves_keras_as_it_was(keras, tmp
     with pytest.raises(ZeroDivisionError), tfx_perf.optimized(folder=tmp_path / "perf"):
         raise ZeroDivisionError
     assert keras.Model.fit is before
-    assert not (tmp_path / "perf").exists()
+    assert not any((tmp_path / "perf").iterdir())
 
 
 def test_without_a_fit_nothing_is_measured_and_that_is_said(tmp_path, capfd):
@@ -112,7 +112,7 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path):
 
 
 def _loop(keras, meter, *, epochs=2, scale=1.0):
-    """A training as Keras' guides write it; returns what it has taken."""
+    """A training as Keras' guides write it; returns the seconds of its epochs without pauses."""
     keras.utils.set_random_seed(1)
     x = np.random.rand(512, 4).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(16)
@@ -120,15 +120,15 @@ def _loop(keras, meter, *, epochs=2, scale=1.0):
     optimizer = keras.optimizers.SGD(0.1)
     seconds = 0.0
     for _ in range(epochs):
+        began = time.perf_counter()
         for inputs, targets in data:
-            began = time.perf_counter()
             with meter.step(examples=len(inputs)):
                 with tf.GradientTape() as tape:
                     loss = tf.reduce_mean((model(inputs) - targets) ** 2)
                 variables = model.trainable_variables
                 gradients = tape.gradient(loss, variables)
                 optimizer.apply_gradients(zip(gradients, variables, strict=True))
-            seconds += time.perf_counter() - began
+        seconds += time.perf_counter() - began
         time.sleep(0.5)  # validation, say
         meter.end_epoch(loss=loss, val_loss=scale * float(loss))
     return seconds
@@ -143,7 +143,7 @@ def test_a_custom_loop_is_measured_where_it_marks_its_steps(keras, tmp_path, cap
     figures = record.figures()
     # All of the steps, and neither the pauses between epochs nor the first step's beginnings.
     assert 0 < 63 * figures["step_time_low_seconds"] < seconds
-    assert max(each for _, each in record.step_times) < 0.5
+    assert sum(each for _, each in record.step_times) <= seconds
     assert figures["examples_per_second"] == 16 / record.mean_step_time_seconds
     assert len(record.losses["loss"]) == 2
     assert figures["train_loss"] == figures["validation_loss"] < record.losses["loss"][0]
@@ -178,10 +178,63 @@ def test_several_steps_of_one_call_count_and_one_that_raises_does_not():
     assert (meter.record.train_step_count, meter.record.global_batch_size) == (50, 8)
 
 
-@pytest.mark.parametrize("wrong", [{"examples": 0}, {"examples": 3, "steps": -1}])
-def test_a_step_without_examples_is_refused(wrong):
-    with tfx_perf.measured() as meter, pytest.raises(errors.UserError, match="at least one"):
-        meter.step(**wrong)
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"examples": 0},
+        {"examples": 3, "steps": -1},
+        {"examples": 3, "steps": 0},
+        {"examples": 3, "steps": 4},
+        {"examples": None},
+        {"examples": 2.5},
+        {"examples": tf.constant([1, 2])},
+    ],
+    ids=str,
+)
+def test_a_step_without_examples_is_refused_unless_it_would_end_a_training(wrong):
+    with tfx_perf.measured() as meter:
+        with pytest.raises(errors.UserError, match="at least one"):
+            meter.step(**wrong)
+        for given in ({"examples": 4}, wrong, {"examples": 4}):
+            with meter.step(**given):
+                pass
+    assert meter.record.global_batch_size == 4
+
+
+def test_what_is_told_of_a_loop_may_be_tensors_and_nothing_of_it_ends_the_training():
+    with tfx_perf.measured() as meter:
+        with meter.step(examples=tf.constant(8), steps=np.int64(2)):
+            pass
+        meter.end_epoch(loss=tf.constant(0.5), val_loss=None)
+        meter.end_epoch(loss=np.zeros(2), val_loss=0.25)
+    assert (meter.record.train_step_count, meter.record.global_batch_size) == (2, 4)
+    assert meter.record.losses == {"loss": (0.5,), "val_loss": (0.25,)}
+    assert "val_loss of epoch 1 is no number" in " ".join(meter.record.notes)
+
+
+def test_a_model_without_variables_is_refused_at_once():
+    refused = pytest.raises(errors.UserError, match="Received: model=list")
+    with refused, tfx_perf.measured(model=[object()]):
+        pytest.fail("it began")
+
+
+@pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])
+def test_a_folder_that_cannot_be_made_is_refused_before_anything_trains(context, tmp_path):
+    (tmp_path / "file").touch()
+    refused = pytest.raises(errors.UserError, match="Received: folder=.*file/perf")
+    with refused, context(folder=tmp_path / "file" / "perf"):
+        pytest.fail("it began")
+
+
+def test_a_disk_that_is_full_at_the_end_does_not_lose_what_was_trained(tmp_path, capfd):
+    folder = tmp_path / "perf"
+    with tfx_perf.measured(folder=folder) as meter:
+        with meter.step(examples=1):
+            pass
+        folder.rmdir()
+        folder.touch()
+    assert meter.record.train_step_count == 1
+    assert "Could not be written" in capfd.readouterr().err
 
 
 def test_a_loop_without_marks_is_said_to_be_unmeasured(tmp_path, capfd):
@@ -189,7 +242,7 @@ def test_a_loop_without_marks_is_said_to_be_unmeasured(tmp_path, capfd):
         pass
     assert meter.record is None
     assert "no step was marked" in capfd.readouterr().err
-    assert not (tmp_path / "perf").exists()
+    assert not any((tmp_path / "perf").iterdir())
 
 
 def test_who_looks_for_a_fit_runs_no_step_of_a_loop_and_no_trial(keras):

@@ -73,7 +73,8 @@ def optimized(
             `baseline_uri`.
 
     Raises:
-        UserError: a wrong setting, or `baseline_uri` cannot be read or written.
+        UserError: a wrong setting, `folder` cannot be made, or `baseline_uri` cannot be read or
+            written.
         RefusalError: the gate refuses the run, and `gate.fail_pipeline` is set.
     """
     training = ScriptTraining()
@@ -85,7 +86,7 @@ def optimized(
         training.record = _AROUND[-1].record
         return
     settings = _settings(settings)
-    place = None if folder is None else pathlib.Path(folder)
+    place = _made(folder)
     key = _plan_key(settings)
     file = place and place / training_record.FILE_NAME
     before = _record_before(file)
@@ -149,11 +150,11 @@ def measured(
         RefusalError: see `optimized`.
     """
     settings = _settings(settings)
-    place = None if folder is None else pathlib.Path(folder)
+    place = _made(folder)
     meter = LoopMeter(model=model)
     with meter.watching():
         yield meter
-    meter.record = meter.measured()
+    meter.record = meter.to_record()
     if meter.record is None:
         _say("Nothing was measured: no step was marked with meter.step.")
     elif _AROUND:
@@ -185,13 +186,37 @@ def _published(
 ) -> GateRecord | None:
     """Writes and says what was found; returns the gate's decision if there is a gate."""
     if place is not None:
-        place.mkdir(parents=True, exist_ok=True)
-        training.write(place / training_record.FILE_NAME)
+        with _unless_the_disk_refuses():
+            training.write(place / training_record.FILE_NAME)
     page = training_report.report_on(training)
     _tell(page, place and place / REPORT_FILE)
     if not settings.baseline_uri:
         return None
     return _judge(training, settings, name=name, place=place)
+
+
+def _made(folder: str | pathlib.Path | None) -> pathlib.Path | None:
+    """Makes the folder, before anything is trained."""
+    if folder is None:
+        return None
+    place = pathlib.Path(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise errors.UserError(
+            f"Expected a folder that can be made, for figures and reports: {error.strerror}. "
+            f"Received: folder={str(folder)!r}."
+        ) from error
+    return place
+
+
+@contextlib.contextmanager
+def _unless_the_disk_refuses() -> Iterator[None]:
+    """Says what could not be written; the model that was trained is still to be saved."""
+    try:
+        yield
+    except OSError as error:
+        _say(f"Could not be written: {error}")
 
 
 def _settings(given: Any) -> config.PerfConfig:
@@ -255,7 +280,8 @@ def _judge(
     )
     decision = verdict.evaluate(run, ledger=known, settings=settings)
     if place is not None:
-        decision.write(place / gate_record.FILE_NAME)
+        with _unless_the_disk_refuses():
+            decision.write(place / gate_record.FILE_NAME)
     page = gate_report.report_on(decision)
     _tell(page, place and place / GATE_REPORT_FILE, [*explanation.lines(decision)][1:])
     baseline.extended(known, decision, settings=settings)
@@ -266,7 +292,8 @@ def _judge(
 
 def _tell(page: Any, file: pathlib.Path | None, details: list[str] | None = None) -> None:
     if file is not None:
-        page.write(file)
+        with _unless_the_disk_refuses():
+            page.write(file)
     where = [] if file is None else [f"  report: {file}"]
     _say(page.verdict, *(details or []), *where)
 

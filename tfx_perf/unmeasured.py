@@ -10,10 +10,6 @@ from tfx_perf import records, storage
 FILE_NAME = "unmeasured.json"
 
 
-NO_FIT = "run_fn neither called Model.fit nor marked the steps of its loop (tfx_perf.measured)"
-"""Of a custom training loop that nothing is known of."""
-
-
 class Unmeasured(records.Record):
     """Why there are no figures, in an artifact that would have them.
 

@@ -16,6 +16,9 @@ from tfx_perf.memory import footprint, profile, progress, record
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 
+NO_FIT = "run_fn does not call Model.fit, and a custom training loop is not profiled"
+"""Why there is no profile."""
+
 
 @autograph.sparing_libraries
 def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str) -> None:
@@ -98,7 +101,7 @@ def _captured(
     try:
         return interception.capture_fit(functools.partial(run_fn, arguments))
     except errors.NoFitError:
-        _note_unmeasured(folder, unmeasured.NO_FIT)
+        _note_unmeasured(folder, NO_FIT)
     except errors.UserError:
         raise
     except (Exception, SystemExit) as error:  # the training meets it again, and fails by it

@@ -92,7 +92,7 @@ def kept_choice(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None
     if choice.key != key:
         return None
     _LOGGER.info("The plan of a training that was interrupted is used again: %s.", choice.plan)
-    return choice.model_copy(update={"trial_time_seconds": 0.0, "trial_leftover_bytes": 0})
+    return choice.model_copy(update={"trial_time_seconds": 0.0})
 
 
 def forget_choice(folder: str | None) -> None:

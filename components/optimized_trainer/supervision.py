@@ -161,8 +161,13 @@ class _Trials:
             choice = PlanChoice.read(order.choice_file)
             order.choice_file.unlink()
             order.progress_file.unlink(missing_ok=True)
-            return choice.model_copy(update={"trial_leftover_bytes": 0})
-        _LOGGER.warning("The trials were cut off: %s. Log: %s", error.cause, order.log_path)
+            return choice
+        _LOGGER.warning(
+            "The trials were cut off: %s. Another process trains, or goes on from the last "
+            "checkpoint. Log: %s",
+            error.cause,
+            order.log_path,
+        )
         progress = TrialProgress.read(order.progress_file)
         order.progress_file.unlink()
         culprits = [_lost(plan, error) for plan in progress.running if not plan.is_plain_fit]
@@ -203,11 +208,7 @@ class _Trials:
             if choice is not None:
                 seconds = time.time() - began
                 return choice.model_copy(
-                    update={
-                        "key": self._key,
-                        "trial_time_seconds": seconds,
-                        "trial_leftover_bytes": 0,
-                    }
+                    update={"key": self._key, "trial_time_seconds": seconds}
                 )
 
     def _without(self, error: errors.ChildError) -> PlanChoice:

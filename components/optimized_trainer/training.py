@@ -26,7 +26,7 @@ from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.trials import trials_here
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)
@@ -103,19 +103,28 @@ class _Trials:
         self, order: TrialOrder, job: jobs.TrainingJob, checkpoint_folder: str | None
     ) -> None:
         self._order, self._job, self._checkpoint_folder = order, job, checkpoint_folder
+        self._is_first = True
         self.lack: Lack | None = None
 
     def choose(self, call: interception.FitCall, loop: Loop) -> PlanChoice:
         """Returns what they find.
 
+        A later `fit` makes do with this process: in another one those before would train again.
+
         Raises:
             AbandonedError: they lack something, so that all is left to another process.
         """
+        is_first, self._is_first = self._is_first, False
+        order = self._order
+        if not is_first:
+            order = order.model_copy(update={"may_ask_for_onednn": False})
         with trials_here.on_own_data(call, loop) as own:
+            if own is None and not is_first:
+                return plain(trials_here.NEEDS_OWN_PROCESS, is_settled=True)
             if own is None:
                 self.lack = "trials apart"
                 raise interception.AbandonedError
-            choice = supervised_trials.by_trials(own, loop, order=self._order, job=self._job)
+            choice = supervised_trials.by_trials(own, loop, order=order, job=self._job)
         if choice is None:
             self.lack = "onednn"
             raise interception.AbandonedError

@@ -17,6 +17,7 @@ from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import checkpoints, component, executor
 from tfx_perf.config import PerfConfig
+from tfx_perf.training import session
 
 pytestmark = pytest.mark.each_choice
 
@@ -83,8 +84,8 @@ def test_the_seed_makes_two_trainings_equal(trainer, line):
 def test_a_module_that_does_not_call_fit_keeps_its_model(trainer):
     trainer.run(module={"train": training_cases.LOOP}, trial_budget_seconds=0)
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
-    assert unmeasured.reason_in(trainer.perf_metrics.uri) == unmeasured.NO_FIT
-    assert unmeasured.NO_FIT in trainer.perf_metrics.get_string_custom_property("plan")
+    assert unmeasured.reason_in(trainer.perf_metrics.uri) == session.NO_FIT
+    assert session.NO_FIT in trainer.perf_metrics.get_string_custom_property("plan")
     assert not trainer.perf_metrics.has_custom_property("step_time_seconds")
 
 

@@ -125,6 +125,29 @@ def test_a_timer_and_a_standard_error_of_the_users_are_left_alone(tmp_path):
     assert not trainer.record.trials_failed
 
 
+SECOND_FIT = f"""open({{file!r}}, "a").write("begun ")
+    {training_cases.FIT}
+    twice = train.unbatch().batch(20).map(identity)
+    model.fit(twice, steps_per_epoch=600, verbose=0)"""
+CALLS_PYTHON = """
+def identity(x, y):
+    return x, tf.ensure_shape(tf.py_function(tf.identity, [y], y.dtype), y.shape)
+"""
+
+
+def test_a_later_fit_that_lacks_a_process_does_not_have_the_one_before_trained_again(tmp_path):
+    trainer = training_cases.Trainer(tmp_path)
+    begun = tmp_path / "begun"
+    trainer.run(
+        module={"beginning": CALLS_PYTHON, "train": SECOND_FIT.format(file=str(begun))},
+        compilation={"enabled": False},
+        steps_per_call=(10,),
+    )
+    assert begun.read_text() == "begun "
+    assert trainer.record.train_step_count == 600
+    assert trainer.record.plan_reason.startswith("the data call Python functions")
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Trains once in a pipeline; returns the execution's state, the artifact and its record."""

@@ -308,7 +308,6 @@ def test_stateful_recurrent_layers_keep_their_state_through_the_trials(keras):
     assert_same_history(session_with().fit(call), expected, rtol=1e-4)
 
 
-@pytest.mark.slow
 def test_a_fit_like_an_earlier_one_has_its_plan_and_another_its_own_trials(keras):
     tried = []
 
@@ -336,6 +335,7 @@ def test_a_fit_like_an_earlier_one_has_its_plan_and_another_its_own_trials(keras
     assert str(session.record.plan) == "2 steps per call"
 
 
+@pytest.mark.slow
 def test_of_several_fits_the_longest_counts(keras):
     session = session_with(budget=0)
     model = model_cases.dense(keras)

@@ -1,7 +1,8 @@
 """A custom training loop, whose author marks its steps: timed and recorded as `fit` is."""
 
+import collections
 import contextlib
-import statistics as python_statistics
+import operator
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -20,20 +21,32 @@ _NOT_COUNTED = "FLOPs are not counted in a loop of your own"
 
 
 class Meter:
-    """Times the steps of a loop; what it holds beside them is a few bytes a step."""
+    """Times the steps of a loop, and keeps 32 bytes of each.
+
+    Once the first step has ended, nothing that it is told ends the loop.
+    """
 
     def __init__(self, *, model: Any = None) -> None:
         """Starts; what the process holds by now is none of the training's memory.
 
         Args:
             model: whose parameters are counted: whatever has `trainable_variables`.
+
+        Raises:
+            UserError: the model has none.
         """
+        if model is not None and not hasattr(model, "trainable_variables"):
+            raise errors.UserError(
+                "Expected model to have trainable_variables, which are counted. Received: "
+                f"model={type(model).__name__}. Leave it out, or give a tf.Module that holds all."
+            )
         self._held = HeldMemory.now()
         self._began = time.perf_counter()
         self._step_count = 1
         self._timer = StepTimer(steps_in_call=lambda: self._step_count)
-        self._examples: list[int] = []
+        self._batch_sizes: collections.Counter[int] = collections.Counter()
         self._losses: dict[str, list[float]] = {}
+        self._notes = [_NOT_COUNTED]
         self._epoch = 0
         self._model = model
         self._known: dict[str, Any] = {}
@@ -50,28 +63,40 @@ class Meter:
             steps: that are made inside.
 
         Raises:
-            UserError: a number below one.
+            UserError: what is no whole number, or no step, or fewer examples than steps, in the
+                first one.
         """
-        for name, value in (("examples", examples), ("steps", steps)):
-            if value < 1:
-                raise errors.UserError(
-                    f"Expected at least one of meter.step's {name}. Received: {name}={value}."
-                )
+        try:
+            batch_size, steps = operator.index(examples) // steps, operator.index(steps)
+        except (TypeError, ZeroDivisionError):
+            batch_size = 0
+        if batch_size < 1 and not self._batch_sizes:
+            raise errors.UserError(
+                "Expected whole numbers in meter.step, of at least one step, and of at least one "
+                f"example a step. Received: examples={examples!r}, steps={steps!r}."
+            )
         if interception.is_capturing():  # somebody who looks for a `fit`, and finds none
             raise interception.AbandonedError
-        return _Step(self, examples, steps)
+        return _Step(self, batch_size, steps)
 
     def end_epoch(self, **losses: Any) -> None:
         """Ends an epoch: what comes before the next step, such as validation, is none of its time.
 
         Args:
             **losses: of the epoch, whatever `float` takes; `loss` and `val_loss` are what the gate
-                knows.
+                knows. What it does not take is left out, which the record notes.
         """
         self._epoch += 1
         self._timer.on_epoch_begin(self._epoch)
         for name, value in losses.items():
-            self._losses.setdefault(name, []).append(float(value))
+            try:
+                number = float(value)
+            except Exception as error:  # whatever the user's object raises
+                self._notes.append(
+                    f"{name} of epoch {self._epoch} is no number: {errors.in_one_line(error)}"
+                )
+            else:
+                self._losses.setdefault(name, []).append(number)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -90,14 +115,15 @@ class Meter:
             **recording.peaks(self._held, memory, leftover_bytes=0),
         }
 
-    def measured(self) -> TrainingRecord | None:
+    def to_record(self) -> TrainingRecord | None:
         """Returns what was measured; None if no step was. Call it after `watching`."""
         timer, memory = self._timer, self._memory
-        if memory is None or not timer.call_count:
+        first_end, last_end = timer.first_call_end, timer.last_call_end
+        if memory is None or first_end is None or last_end is None:
             return None
         variables = getattr(self._model, "trainable_variables", ())
         strategy = getattr(self._model, "distribute_strategy", None)
-        batch_size = python_statistics.mode(self._examples)
+        ((batch_size, _),) = self._batch_sizes.most_common(1)
         parameters = sum(int(variable.shape.num_elements()) for variable in variables)
         return TrainingRecord(
             plan=PLAIN_FIT,
@@ -113,13 +139,12 @@ class Meter:
             global_batch_size=batch_size,
             parameter_count=parameters,
             train_step_count=timer.step_count,
-            setup_time_seconds=None,
-            time_to_first_step_seconds=(timer.first_call_end or self._began) - self._began,
+            time_to_first_step_seconds=first_end - self._began,
             compile_time_seconds=recording.beyond_the_steps(timer),
-            fit_time_seconds=(timer.last_call_end or self._began) - self._began,
+            fit_time_seconds=last_end - self._began,
             device_memory_bytes=limit.device_memory_bytes(),
             losses={name: tuple(values) for name, values in self._losses.items()},
-            notes=(_NOT_COUNTED,),
+            notes=tuple(self._notes),
             **recording.memory_along(memory, timer, has_cache=False),
             **self._known,
         )
@@ -127,23 +152,23 @@ class Meter:
     def _begin(self) -> None:
         self._timer.on_batch_begin()
 
-    def _end(self, examples: int, steps: int) -> None:
+    def _end(self, batch_size: int, steps: int) -> None:
         self._step_count = steps
         self._timer.on_batch_end()
-        self._examples.append(examples // steps)
+        self._batch_sizes[batch_size] += 1
 
 
 class _Step:
     """One step; quicker than a generator's context."""
 
-    __slots__ = ("_examples", "_meter", "_steps")
+    __slots__ = ("_batch_size", "_meter", "_steps")
 
-    def __init__(self, meter: Meter, examples: int, steps: int) -> None:
-        self._meter, self._examples, self._steps = meter, examples, steps
+    def __init__(self, meter: Meter, batch_size: int, steps: int) -> None:
+        self._meter, self._batch_size, self._steps = meter, batch_size, steps
 
     def __enter__(self) -> None:
         self._meter._begin()
 
     def __exit__(self, kind: Any, error: Any, traceback: Any) -> None:
         if kind is None:
-            self._meter._end(self._examples, self._steps)
+            self._meter._end(self._batch_size, self._steps)

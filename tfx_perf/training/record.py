@@ -234,7 +234,6 @@ class TrainingRecord(PlanChoice):
                 "trial_time_seconds": 0.0,
                 "trial_import_seconds": None,
                 "trial_setup_seconds": None,
-                "trial_leftover_bytes": 0,
                 "reused_from": self.reused_from or source,
             }
         )

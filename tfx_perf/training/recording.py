@@ -154,7 +154,8 @@ def ended(
     """
     first, oom_guard = loop.first_batch, loop.oom_guard
     # Before anything else of ours takes memory.
-    found = peaks(held, memory, leftover_bytes=choice.trial_leftover_bytes)
+    left = choice.trial_leftover_bytes if is_traced else 0  # else in another process
+    found = peaks(held, memory, leftover_bytes=left)
     return EndedTraining(
         call,
         choice,

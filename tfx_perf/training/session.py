@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf import config, errors, unmeasured
+from tfx_perf import config, errors
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import recording
@@ -29,6 +29,9 @@ from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
+
+NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx_perf.measured)"
+"""The gap where nothing is known of what the code trained."""
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -103,7 +106,7 @@ class TrainingSession:
             return f"Model.fit raised {self._fit_errors[0]}, and run_fn went on without it"
         if self._fit_count:
             return "Model.fit trained, but could not be measured; the log says why"
-        return unmeasured.NO_FIT
+        return NO_FIT
 
     def reserve(self) -> None:
         """Takes the checkpoint folder for this process, as `fit` does if nobody did.

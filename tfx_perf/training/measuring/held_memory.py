@@ -44,6 +44,11 @@ class HeldMemory:
             kept_bytes = max(kept_bytes, meters.highest_peak_bytes(_ALLOCATOR))
         return cls(host.anonymous_memory_bytes(), now_bytes, kept_bytes)
 
+    @property
+    def used_bytes(self) -> int:
+        """The memory in use: what the allocator keeps for its next tensors is not."""
+        return self.anonymous_bytes - (self.kept_bytes - self.tensor_bytes)
+
     def taken_beside(self, peak_bytes: int, *, leftover_bytes: int) -> int | None:
         """Returns the peak of what a training takes beside this; call it at its end.
 
@@ -59,18 +64,6 @@ class HeldMemory:
         # Of what the allocator kept, the training's tensors took so much again.
         again_bytes = min(self.kept_bytes, _now_and_peak()[1]) - self.tensor_bytes
         return max(0, peak_bytes - self.anonymous_bytes - leftover_bytes + again_bytes)
-
-
-def used_bytes() -> int:
-    """Returns the memory of this process that belongs to no file and is in use.
-
-    Freed memory is returned before. What the allocator keeps for its next tensors is in no use.
-    """
-    gc.collect()
-    host.return_freed_memory()
-    now_bytes, kept_bytes = _now_and_peak() if devices.are_open() else (0, 0)
-    kept_bytes = max(kept_bytes, meters.highest_peak_bytes(_ALLOCATOR))
-    return host.anonymous_memory_bytes() - (kept_bytes - now_bytes)
 
 
 def _now_and_peak() -> tuple[int, int]:

@@ -66,8 +66,8 @@ class PlanChoice(records.Record):
         trial_import_seconds: the part of it from the start of that process to the user's code;
             None if the trials had no process of their own.
         trial_setup_seconds: the part of it in the user's code, up to `fit`; likewise.
-        trial_leftover_bytes: host memory that the trials have left in the process that trains,
-            beside what the plan's own program takes; 0 if they were in another.
+        trial_leftover_bytes: host memory that the trials have left in their process, beside what
+            the plan's own program takes.
         double_batch_time_ratio: time of the plan's step on twice the batch over that on the
             batch; None if it was not measured.
         fit_step_count: training steps of the `fit` that was tried; None if none was.

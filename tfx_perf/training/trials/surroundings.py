@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import logging
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -11,6 +12,8 @@ from tfx_perf.training.recovery import generators
 
 # Copies of more than that are not made of variables that most steps leave alone.
 _MOST_BYTES = 2**28
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
@@ -31,7 +34,7 @@ def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
     for each in gc.get_objects():
         kind = type(each)
         if kind not in is_variable:
-            is_variable[kind] = issubclass(kind, tf.Variable) and hasattr(kind, "sparse_read")
+            is_variable[kind] = issubclass(kind, tf.Variable)
         if not is_variable[kind] or id(each) in known:
             continue
         with contextlib.suppress(Exception):  # of a graph, or deleted
@@ -56,5 +59,7 @@ def kept(outside: Iterable[tf.Variable]) -> Iterator[None]:
             yield
         finally:
             for variable, value in values:
-                with contextlib.suppress(Exception):
+                try:
                     variable.assign(value)
+                except Exception as error:
+                    _LOGGER.warning("Trials may have changed %s: %s", variable.name, error)

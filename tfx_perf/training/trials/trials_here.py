@@ -14,6 +14,12 @@ from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.starting_point import variables_of
 from tfx_perf.training.trials.variant import Variant
 
+NEEDS_OWN_PROCESS = (
+    "the data call Python functions, or too much is held beside the model, so that trials might "
+    "change what they must not"
+)
+"""Why plain `fit` trains where trials have no other process to run in."""
+
 
 def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before.
@@ -27,11 +33,7 @@ def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> Pl
         return choosing.by_trials(call, loop, settings=settings)  # which says so
     with on_own_data(call, loop) as own:
         if own is None:
-            return plain(
-                "the data call Python functions, or too much is held beside the model, so that "
-                "trials might change what they must not",
-                is_settled=True,
-            )
+            return plain(NEEDS_OWN_PROCESS, is_settled=True)
         return choosing.by_trials(own, loop, settings=settings)
 
 
@@ -53,9 +55,11 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
         yield call
         return
     data = independent.independent(call.arguments["x"])
-    known = variables_of(Variant(call, loop)).values()
-    outside = surroundings.variables(beside=known)
-    if data is None or outside is None:
+    if data is None:
+        yield None
+        return
+    outside = surroundings.variables(beside=variables_of(Variant(call, loop)).values())
+    if outside is None:
         yield None
         return
     with surroundings.kept(outside):
