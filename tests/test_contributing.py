@@ -6,11 +6,10 @@ import re
 import subprocess
 import sys
 
+import contributed
 import pytest
 
 _ROOT = pathlib.Path(__file__).parent.parent
-_PAGE = (_ROOT / "CONTRIBUTING.md").read_text()
-_CANDIDATE, _OPTIMIZATION = re.findall(r"^```python\n(.*?)^```", _PAGE, re.DOTALL | re.MULTILINE)
 
 
 def test_the_candidate_goes_around_another_and_keeps_its_examples(monkeypatch, tmp_path):
@@ -29,7 +28,7 @@ def test_the_candidate_goes_around_another_and_keeps_its_examples(monkeypatch, t
         options=None,
     )
     names: dict = {}
-    exec(_CANDIDATE, names)  # noqa: S102
+    exec(contributed.CANDIDATE, names)  # noqa: S102
     kind = names["WarmStart"]
     monkeypatch.setitem(candidates.WRAPPERS, kind.kind, kind)
     candidate = candidates.make("default+warm_start")
@@ -71,8 +70,8 @@ print(json.dumps(found))
 def used():
     """What the optimization does, in a process of its own, where it is there before the plan."""
     child = subprocess.run(
-        [sys.executable, "-c", _USE], input=_OPTIMIZATION, cwd=_ROOT, capture_output=True,
-        text=True, timeout=120, check=False,
+        [sys.executable, "-c", _USE], input=contributed.OPTIMIZATION, cwd=_ROOT, text=True,
+        capture_output=True, timeout=120, check=False,
     )  # fmt: skip
     assert child.returncode == 0, child.stderr[-3000:]
     return json.loads(child.stdout.splitlines()[-1])
@@ -90,7 +89,7 @@ def test_the_optimization_keeps_the_collector_off_for_as_long_as_a_call_takes(us
 
 
 def test_the_table_names_files_that_are_there():
-    rows = re.findall(r"^\| an? .*? \| (.*?) \| \d+ \| \d+ \|$", _PAGE, re.MULTILINE)
+    rows = re.findall(r"^\| an? .*? \| (.*?) \| \d+ \| \d+ \|$", contributed.PAGE, re.MULTILINE)
     assert len(rows) == 8
     for path in re.findall(r"`((?:tfx_perf|docs)/[^`]+)`", " ".join(rows)):
         assert (_ROOT / path).exists(), path

@@ -36,11 +36,6 @@ _CODE = (
 _PASSING = ("built", "history", "name", "_name", "stop_training")
 
 
-def code_of(code: Any) -> str:
-    """Returns 16 hexadecimal digits for what a function or class does."""
-    return digest(Likeness().of(code))
-
-
 def digest(likeness: Any) -> str:
     """Returns 16 hexadecimal digits for a likeness."""
     return fingerprint.digest(json.dumps(likeness).encode())

@@ -52,7 +52,7 @@ def train(
     Args:
         job: the training, with plain `fit`.
         outputs: OptimizedTrainer's.
-        choice: of the plan; None: trials find it.
+        choice: for the `fit` that it names; None: trials find it, as for any other.
         key: of the choice; see `plan_key`.
         checkpoint_folder: see `TrainingSettings`.
         log_folder: where what the trials write goes; made if it is not there.
@@ -63,13 +63,13 @@ def train(
     """
     converts_libraries = False
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
-        trials = _Trials(job, key=key, folder=folder, log_folder=log_folder)
+        trials = _SupervisedTrials(job, key=key, folder=folder, log_folder=log_folder)
         if choice is None and job.settings.training.precision == "auto":
             choice = trials.choose_apart()
         while True:
             if choice is not None:
                 checkpoints.keep_choice(checkpoint_folder, choice)
-            order = trials.order() if choice is None else None
+            order = trials.order() if trials.are_open else None
             plan = trials.plan if choice is None else choice.plan
             try:
                 answer = _in_child(
@@ -87,7 +87,8 @@ def train(
             except errors.ChildError as error:
                 if not trials.are_running:
                     raise errors.TrainingError(f"The training {error.cause}.") from error
-                choice = trials.after_loss(error)
+                found = trials.after_loss(error)
+                choice = choice or found
                 continue
             if not isinstance(answer, str):
                 return TrainingResult.model_validate(answer).record
@@ -100,8 +101,12 @@ def train(
                 choice = trials.choose_apart()
 
 
-class _Trials:
-    """What is known of the trials, whichever processes have made them."""
+class _SupervisedTrials:
+    """What is known of the trials, whichever processes have made them.
+
+    Attributes:
+        are_open: whether another process may make some.
+    """
 
     def __init__(
         self, job: TrainingJob, *, key: dict[str, str], folder: str, log_folder: pathlib.Path
@@ -109,6 +114,7 @@ class _Trials:
         self._job, self._key = job, key
         self._folder, self._log_folder = folder, log_folder
         self._budget_seconds = job.settings.training.trial_budget_seconds
+        self.are_open = True
         self._asked: float | None = None
         self._attempt = 0
         self._known: tuple[TrialRecord, ...] = ()
@@ -212,6 +218,7 @@ class _Trials:
                 )
 
     def _without(self, error: errors.ChildError) -> PlanChoice:
+        self.are_open = False
         choice = failed(f"their process {error.cause}")
         known = self._known if self._onednn is None else (*self._known, self._onednn.tried)
         spent_seconds = time.time() - (self._asked or time.time())

@@ -52,8 +52,8 @@ def carry_out(
     Args:
         job: the `TrainingJob`.
         outputs: OptimizedTrainer's, by `json_utils`.
-        choice: the `PlanChoice`; None: trials find it here.
-        order: the `TrialOrder` for these; None with a choice.
+        choice: the `PlanChoice` for the `fit` that it names; None: trials find it here.
+        order: the `TrialOrder` for these, and for every other `fit`; None: there are none.
         checkpoint_folder: see `run`.
         converts_libraries: whether AutoGraph converts all that it does by itself.
 
@@ -65,7 +65,12 @@ def carry_out(
     properties = training.exec_properties
     trials = None
     if order is not None:
-        trials = _Trials(TrialOrder.model_validate(order), training, checkpoint_folder)
+        trials = _TrialsHere(
+            TrialOrder.model_validate(order),
+            training,
+            checkpoint_folder,
+            may_lack=choice is None,
+        )
     spared = contextlib.nullcontext() if converts_libraries else autograph.libraries_unconverted()
     try:
         with spared:
@@ -76,7 +81,7 @@ def carry_out(
                     training.input_dict, json_utils.loads(outputs), properties
                 ),
                 choice=None if choice is None else PlanChoice.model_validate(choice),
-                choose=None if trials is None else trials.choose,
+                choose=_without_trials if trials is None else trials.choose,
                 checkpoint_folder=checkpoint_folder,
             )
     except autograph.NeedsConversionError:
@@ -92,7 +97,11 @@ def carry_out(
     return TrainingResult(record=record).model_dump(mode="json")
 
 
-class _Trials:
+def _without_trials(call: interception.FitCall, loop: Loop) -> PlanChoice:
+    return plain("trials of it have ended a process")
+
+
+class _TrialsHere:
     """The trials in this process.
 
     Attributes:
@@ -100,26 +109,33 @@ class _Trials:
     """
 
     def __init__(
-        self, order: TrialOrder, job: jobs.TrainingJob, checkpoint_folder: str | None
+        self,
+        order: TrialOrder,
+        job: jobs.TrainingJob,
+        checkpoint_folder: str | None,
+        *,
+        may_lack: bool,
     ) -> None:
         self._order, self._job, self._checkpoint_folder = order, job, checkpoint_folder
-        self._is_first = True
+        self._may_lack = may_lack
         self.lack: Lack | None = None
 
     def choose(self, call: interception.FitCall, loop: Loop) -> PlanChoice:
         """Returns what they find.
 
-        A later `fit` makes do with this process: in another one those before would train again.
+        Where another `fit` may have trained before, this process has to do: in another one that
+        would train again.
 
         Raises:
             AbandonedError: they lack something, so that all is left to another process.
         """
-        is_first, self._is_first = self._is_first, False
+        may_lack, self._may_lack = self._may_lack, False
         order = self._order
-        if not is_first:
-            order = order.model_copy(update={"may_ask_for_onednn": False})
+        if not may_lack:
+            others = {"may_ask_for_onednn": False, "spent_seconds": 0.0}
+            order = order.model_copy(update=others)
         with trials_here.on_own_data(call, loop) as own:
-            if own is None and not is_first:
+            if own is None and not may_lack:
                 return plain(trials_here.NEEDS_OWN_PROCESS, is_settled=True)
             if own is None:
                 self.lack = "trials apart"
@@ -148,7 +164,7 @@ def run(
         job: what `run_fn` and `arguments` are of, with the plan to train with.
         run_fn: the user's.
         arguments: for it.
-        choice: of the job's plan; None: `choose` finds one.
+        choice: see `TrainingSession`.
         checkpoint_folder: see `TrainingSettings`.
         choose: see `TrainingSession`.
         around: makes of the measured `fit` what is called in the place of Keras'.

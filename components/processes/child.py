@@ -35,11 +35,6 @@ class Child:
         """Is made by `started`."""
         self._process, self._job = process, job
 
-    @property
-    def is_running(self) -> bool:
-        """Whether it has not ended yet."""
-        return self._process.poll() is None
-
     def end(self) -> None:
         """Ends it, and all that it has started."""
         self._process.send_signal(child_guard.END)

@@ -341,12 +341,12 @@ def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
         while not (first.exists() and second.exists()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert one.is_running
+        assert one._process.poll() is None
         assert run("numbers")[3] != os.getpid()  # the server has time for another
         with pytest.raises(errors.TimedOutError):
             one.result(timeout_seconds=0.1)
     wait_for_the_end_of(f"{first.read_text()} {second.read_text()}")
-    assert not one.is_running
+    assert one._process.poll() is not None
 
 
 @of_server
@@ -362,7 +362,7 @@ def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
     ) as other:
         monkeypatch.setenv("FLAG", "y")
         assert run("add", left=1, right=2)["flag"] == "y"
-        assert other.is_running
+        assert other._process.poll() is None
     monkeypatch.delenv("FLAG")
     assert run("numbers")[3] == server
 

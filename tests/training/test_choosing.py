@@ -7,6 +7,7 @@ import pytest
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.memory import batches
 from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -63,17 +64,20 @@ def test_a_given_plan_trains_its_own_fit_without_trials(keras):
     assert 0 < record.compile_time_seconds < record.fit_time_seconds - 30.0
 
 
-@pytest.mark.slow
-def test_another_fit_is_not_trained_with_a_given_plan(keras):
+def test_another_fit_than_that_of_a_given_plan_is_chosen_for_anew(keras):
+    def choose(call, loop):
+        assert batches.declared_batch_size(call) == 16
+        return plain("for the test")
+
     call = small(keras)
-    session = TrainingSession(settings_with(), choice=choice_for(call))
+    session = TrainingSession(settings_with(), choice=choice_for(call), choose=choose)
     session.fit(call)
     assert session.record.plan == FIVE
     session.fit(small(keras, model=call.model, batch_size=16, steps=60))
-    assert session.record.plan.is_plain_fit
-    assert session.record.plan_reason == "the plan is for another fit: batch_size was 8, is 16"
+    assert session.record.plan_reason == "for the test"
     assert session.record.trial_time_seconds == 0.0  # they are counted once
-    assert not session.record.is_settled
+    session.fit(small(keras, model=call.model, steps=70))
+    assert session.record.plan == FIVE
 
 
 @pytest.mark.slow
@@ -89,10 +93,12 @@ def test_a_model_that_has_grown_is_trained_with_the_plan_until_trials_are_made_a
     count = int(choice.fit["parameter_count"])
     before = {**choice.fit, "parameter_count": str(int(share * count))}
     choice = choice.model_copy(update={"fit": before, "is_settled": True})
-    session = TrainingSession(settings_with(), choice=choice)
+    session = TrainingSession(
+        settings_with(), choice=choice, choose=lambda *_: plain("chosen anew")
+    )
     session.fit(call)
     assert (session.record.plan == FIVE) == is_used
-    assert ("parameter_count was" in session.record.plan_reason) != is_used
+    assert (session.record.plan_reason == "chosen anew") != is_used
     assert session.record.is_settled == is_settled
 
 
@@ -164,13 +170,14 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
         watch=watched.append,
         known=[xla, xla_call],
     )
-    running = [progress.running for progress in watched]
+    ours = [{PLAIN_FIT}, {ten}]  # another optimization may have plans of its own
+    running = [progress.running for progress in watched if {*progress.running} in ours]
     assert running[:3] == [(PLAIN_FIT,), (ten,), (PLAIN_FIT,)]  # two checks, then blocks
     assert running.count((PLAIN_FIT,)) > 3
     assert running.count((ten,)) > 3
-    assert not any(plan.uses_xla for plans in running for plan in plans)
+    assert not any(plan.uses_xla for progress in watched for plan in progress.running)
     assert all(progress.finished == (xla, xla_call) for progress in watched)
-    assert {trial.plan for trial in found.trials} == {PLAIN_FIT, ten, xla.plan, xla_call.plan}
+    assert {PLAIN_FIT, ten, xla.plan, xla_call.plan} <= {trial.plan for trial in found.trials}
     assert found.is_settled
     assert found.fit == fit_key(call, Loop(call))
 

@@ -16,11 +16,14 @@ def test_one_class_is_proposed_named_tried_run_and_left_after_a_blow_up(keras):
     """In a process of its own, where it is there before the plan is."""
     child = child_scripts.run(toy_optimization, keras.__name__)
     found = json.loads(child_scripts.last_line(child))
-    assert found["trials"] == {
+    expected = {
         "plain fit": "reference",
         "5 steps per call": "slower",
         "5 steps per call, without waits": "chosen",
     }
+    assert expected.items() <= found["trials"].items()
+    assert "5 steps per call, uncollected" in found["trials"]  # CONTRIBUTING.md's
+    assert "began without NOBODY_SETS=1" in found["without_environment"]
     assert found["is_read_again"]
     assert found["run_step_count"] > 0
     note = found["notes"][0]

@@ -50,7 +50,7 @@ def independent(
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     except (tf.errors.OpError, ValueError):
         return None
-    return tf.data.experimental.from_variant(variant, dataset.element_spec)
+    return ancestry.copied(variant, dataset)
 
 
 UNORDERED = frozenset(

@@ -49,6 +49,18 @@ def batch_size(dataset: tf.data.Dataset) -> int | None:
     return next((int(size) for size in sizes if size is not None), None)
 
 
+def copied(variant: tf.Tensor, dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a copy that knows the batch size; of what else it was made, nothing is known.
+
+    Args:
+        variant: holds the copy, as `DatasetFromGraph` returns it.
+        dataset: what was copied.
+    """
+    copy = tf.data.experimental.from_variant(variant, dataset.element_spec)
+    copy._batch_size = batch_size(dataset)
+    return copy
+
+
 def caches_in_files(dataset: tf.data.Dataset) -> bool:
     """Returns whether a dataset writes a cache into files."""
     names = (getattr(each, "_filename", None) for each in lineage(dataset))

@@ -58,16 +58,17 @@ class TrainingSession:
 
         Args:
             settings: the sections `training`, `compilation` and `monitoring`.
-            choice: for the `fit` that it names; any other is plain. None: it is chosen.
-            choose: makes the trials that a choice is found by, in this process, and leaves all as
-                it was. None: as `trials_here` does, where a crash is the training's end.
+            choice: made in another process, or in a run before, for the `fit` that it names; for
+                every one if it names none.
+            choose: chooses for any other, in this process, by trials that leave all as it was.
+                None: as `trials_here` does, where a crash is the training's end.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
 
         What the process holds by now is none of the training's memory.
         """
         self._settings = settings
-        self._choice = choice
-        self._found: list[PlanChoice] = []
+        self._given = choice
+        self._found = [] if choice is None else [choice]
         self._try = choose or functools.partial(trials_here.choose_and_restore, settings=settings)
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
@@ -223,7 +224,7 @@ class TrainingSession:
                 choice,
                 result,
                 held=self._held,
-                is_traced=self._choice is None,
+                is_traced=self._given is None or choice.fit != self._given.fit,
                 **measured,
             )
         except Exception:  # as above
@@ -273,24 +274,26 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
-        if self._choice is None:
-            choice = self._chosen_here(call, loop)
-        else:
-            choice = choosing.as_given(call, loop, self._choice)
-            # Spent once, before the first fit.
-            self._choice = self._choice.model_copy(update={"trial_time_seconds": 0.0})
+        choice = self._known(call, loop)
+        if choice is None:
+            choice = self._try(call, loop)
+            unspent = sum(found.trial_time_seconds for found in self._found)
+            seconds = choice.trial_time_seconds + unspent
+            choice = choice.model_copy(update={"trial_time_seconds": seconds})
+            if choice.fit:
+                self._found.append(choice)
+        # Spent once.
+        spent = {"trial_time_seconds": 0.0}
+        self._found = [found.model_copy(update=spent) for found in self._found]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
 
-    def _chosen_here(self, call: FitCall, loop: Loop) -> PlanChoice:
-        """Returns what trials find; those of an earlier `fit` like this one are not repeated."""
+    def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
+        """Returns what was given, or found for an earlier `fit` like this one; None if nothing."""
         for found in self._found:
             choice = choosing.as_given(call, loop, found)
-            if choice.fit:
+            if choice.fit or not found.fit:
                 return choice
-        choice = self._try(call, loop)
-        if choice.fit:
-            self._found.append(choice.model_copy(update={"trial_time_seconds": 0.0}))
-        return choice
+        return None
 
     def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""

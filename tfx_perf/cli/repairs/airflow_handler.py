@@ -18,7 +18,7 @@ from tfx.tools.cli import labels
 from tfx.tools.cli.handler import base_handler
 
 from tfx_perf import errors
-from tfx_perf.cli.repairs import interception
+from tfx_perf.cli.repairs import interception, listing
 from tfx_perf.pipelines import airflow
 from tfx_perf.pipelines.airflow import home
 
@@ -71,13 +71,8 @@ class AirflowHandler(base_handler.BaseHandler):
 
     def list_pipelines(self) -> None:
         """Lists what was deployed."""
-        names = sorted(path.parent.name for path in home.dags_folder().glob(f"*/{_TOPOLOGY}"))
-        if not names:
-            click.echo("No pipelines to display.")
-            return
-        click.echo("-" * 30)
-        click.echo("\n".join(names))
-        click.echo("-" * 30)
+        files = home.dags_folder().glob(f"*/{_TOPOLOGY}")
+        listing.show_pipelines(sorted(path.parent.name for path in files))
 
     def delete_pipeline(self) -> None:
         """Removes a pipeline from the dags folder; Airflow keeps the record of its runs."""

@@ -16,7 +16,7 @@ from tfx.tools.cli.container_builder import builder
 from tfx.tools.cli.handler import base_handler
 
 from tfx_perf import errors, kubeflow
-from tfx_perf.cli.repairs import interception, kubeflow_records
+from tfx_perf.cli.repairs import interception, kubeflow_records, listing
 from tfx_perf.kubeflow import connection, job
 
 _FUNCTIONS = ("tfx_perf.kubeflow:compile_pipeline", "tfx_perf.kubeflow.compiler:compile_pipeline")
@@ -68,13 +68,7 @@ class KubeflowHandler(base_handler.BaseHandler):
 
     def list_pipelines(self) -> None:
         """Lists the server's pipelines."""
-        names = self._records.pipelines()
-        if not names:
-            click.echo("No pipelines to display.")
-            return
-        click.echo("-" * 30)
-        click.echo("\n".join(names))
-        click.echo("-" * 30)
+        listing.show_pipelines(self._records.pipelines())
 
     def delete_pipeline(self) -> None:
         """Deletes a pipeline with its versions; the record of its runs stays."""

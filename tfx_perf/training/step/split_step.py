@@ -90,10 +90,9 @@ class SplitStep:
             batch = self._journal.begin(batch)
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, share=None, counts_as=None)
-            computed: Any = gradients
         else:
             gradients, logs = self._of_slices(batch, micro_batches)
-            computed = gradients, logs
+        computed = gradients if micro_batches is None else (gradients, logs)
         journal = self._journal
         with contextlib.nullcontext() if journal is None else journal.applying(computed):
             self._apply(gradients)

@@ -14,7 +14,7 @@ from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.short_trainings import Logs, ShortTraining, ShortTrainings
 from tfx_perf.training.trials.starting_point import StartingPoint, variables_of
-from tfx_perf.training.trials.variant import Precision, Variant
+from tfx_perf.training.trials.variant import BuiltUnder, Variant
 from tfx_perf.training.trials.yardstick import TrainedState, Yardstick, is_loss
 
 # A narrower type may train the same for a while; this often over the same batches.
@@ -39,7 +39,7 @@ class EquivalenceCheck:
 
     def __init__(
         self,
-        variants: Mapping[Precision, Variant],
+        variants: Mapping[BuiltUnder, Variant],
         reference: TrainingPlan,
         data: tf.data.Dataset,
         *,

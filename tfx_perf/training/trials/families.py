@@ -1,5 +1,6 @@
 """What the trials try against plain `fit`."""
 
+import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -68,11 +69,20 @@ def families(
     for each in OPTIMIZATIONS.values():
         plans = [plan for plan in each.plans(fit, base) if _is_new(plan, compared_with)]
         obstacle = each.obstacle(fit) if plans else None
-        if obstacle:
-            refused += [TrialRecord(plan=plan, status="failed", reason=obstacle) for plan in plans]
-        else:
-            found += plans
+        for plan in plans:
+            reason = obstacle or _lacks(plan)
+            if reason:
+                refused.append(TrialRecord(plan=plan, status="failed", reason=reason))
+            else:
+                found.append(plan)
     return _by_function(found), refused
+
+
+def _lacks(plan: TrainingPlan) -> str | None:
+    """Returns which variables of its environment this process does not have; None if it has all."""
+    needed = plan.environment.items()
+    lacking = [f"{name}={value}" for name, value in needed if os.environ.get(name) != value]
+    return f"this process began without {', '.join(lacking)}" if lacking else None
 
 
 def _is_new(plan: TrainingPlan, reference: TrainingPlan) -> bool:

@@ -43,6 +43,7 @@ def plan_key(
         "input": input_candidate,
         **identity.identity("keras", "tf-keras"),
         **{name: each for name, each in users_choices if each is not None},
+        "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
     }

@@ -14,7 +14,7 @@ from tfx_perf.training.fit.timer import StepTimer, TimedFit, percentile
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.variant import Precision, Variant
+from tfx_perf.training.trials.variant import BuiltUnder, Variant
 
 # Steps of a check, calls of plain fit at the least, and bytes of batches kept for it.
 _STEPS, _MIN_CALLS, _MAX_BYTES = 20, 3, 2**30
@@ -49,7 +49,7 @@ class ShortTrainings:
 
     def __init__(
         self,
-        variants: Mapping[Precision, Variant],
+        variants: Mapping[BuiltUnder, Variant],
         data: tf.data.Dataset,
         *,
         start: StartingPoint,

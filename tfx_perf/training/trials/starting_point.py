@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tfx_perf.training.keras_api.base_api import all_layers, optimizers
 from tfx_perf.training.keras_api.variables import inner
-from tfx_perf.training.trials.variant import Precision, Variant
+from tfx_perf.training.trials.variant import BuiltUnder, Variant
 
 # Where Keras 3 and `tf.random.Generator` keep what their next numbers follow from.
 _GENERATORS = ("seed_generator_state", "StateVar")
@@ -27,7 +27,7 @@ class StartingPoint:
         has_generators: whether the user's own model draws numbers from variables.
     """
 
-    def __init__(self, variants: Mapping[Precision, Variant]) -> None:
+    def __init__(self, variants: Mapping[BuiltUnder, Variant]) -> None:
         """Reads the variables."""
         self._values: dict[int, tuple[Any, np.ndarray]] = {}
         for variant in variants.values():

@@ -25,7 +25,7 @@ from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.leftovers import Leftovers
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
-from tfx_perf.training.trials.variant import Precision, Variant
+from tfx_perf.training.trials.variant import BuiltUnder, Variant
 from tfx_perf.training.trials.worth import Prospect, Worth
 
 _MIN_ROUNDS, _MAX_ROUNDS = 5, 12
@@ -43,7 +43,7 @@ class Trials:
 
     def __init__(
         self,
-        variants: Mapping[Precision, Variant],
+        variants: Mapping[BuiltUnder, Variant],
         *,
         settings: PerfConfig,
         watch: Callable[[TrialProgress], None] = lambda progress: None,

@@ -8,7 +8,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
 
-Precision = DtypePolicy | None  # None: as the user's code builds the model
+BuiltUnder = DtypePolicy | None  # None: whatever the user's code says
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Variant:
     loop: Loop
 
 
-def variants(own: Variant, others: Mapping[DtypePolicy, FitCall]) -> dict[Precision, Variant]:
+def variants(own: Variant, others: Mapping[DtypePolicy, FitCall]) -> dict[BuiltUnder, Variant]:
     """Returns all, by policy; the others begin with the weights of the user's own.
 
     Args:
@@ -34,7 +34,7 @@ def variants(own: Variant, others: Mapping[DtypePolicy, FitCall]) -> dict[Precis
     Raises:
         UserError: the models differ in more than their precision.
     """
-    found: dict[Precision, Variant] = {None: own}
+    found: dict[BuiltUnder, Variant] = {None: own}
     for name, call in others.items():
         found[name] = variant = Variant(call, Loop(call))
         variant.loop.prepare()

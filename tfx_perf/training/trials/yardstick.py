@@ -67,11 +67,6 @@ class Deviation:
     allowed: float
     cause: str
 
-    @property
-    def is_allowed(self) -> bool:
-        """Whether the state may be the reference's; not if anything is NaN."""
-        return self.relative <= self.allowed
-
     def __str__(self) -> str:
         return (
             f"{self.name} differs by {self.relative:.1g} of its size, "

@@ -1,0 +1,7 @@
+"""The code that CONTRIBUTING.md shows."""
+
+import pathlib
+import re
+
+PAGE = pathlib.Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text()
+CANDIDATE, OPTIMIZATION = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
