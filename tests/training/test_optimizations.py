@@ -6,6 +6,7 @@ import child_scripts
 import pytest
 import toy_optimization
 
+from tests import contributed
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -14,7 +15,7 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 @pytest.mark.slow_where("tf_keras")
 def test_one_class_is_proposed_named_tried_run_and_left_after_a_blow_up(keras):
     """In a process of its own, where it is there before the plan is."""
-    child = child_scripts.run(toy_optimization, keras.__name__)
+    child = child_scripts.run(toy_optimization, keras.__name__, contributed.OPTIMIZATION)
     found = json.loads(child_scripts.last_line(child))
     expected = {
         "plain fit": "reference",

@@ -3,5 +3,5 @@
 import pathlib
 import re
 
-PAGE = pathlib.Path(__file__).parents[2].joinpath("CONTRIBUTING.md").read_text()
+PAGE = pathlib.Path(__file__).parents[1].joinpath("CONTRIBUTING.md").read_text()
 CANDIDATE, OPTIMIZATION = re.findall(r"^```python\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE)
