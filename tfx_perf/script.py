@@ -24,6 +24,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 
+_TITLE = "How the model was trained"
 REPORT_FILE = "report.html"
 GATE_REPORT_FILE = "gate_report.html"
 
@@ -188,7 +189,7 @@ def _published(
     if place is not None:
         with _unless_the_disk_refuses():
             training.write(place / training_record.FILE_NAME)
-    page = training_report.report_on(training)
+    page = training_report.report_on(training, title=_TITLE)
     _tell(page, place and place / REPORT_FILE)
     if not settings.baseline_uri:
         return None

@@ -16,13 +16,17 @@ _MARKED_EPOCHS = 40
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
 
-def report_on(record: TrainingRecord) -> page.Report:
+def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
     """Returns the report on a training.
 
     First the pictures in which people look for trouble, then what they rest on, then every figure.
+
+    Args:
+        record: of the training.
+        title: of the page.
     """
     report = page.Report(
-        title=TITLE,
+        title=title,
         verdict=_verdict(record),
         tone="neutral" if record.plan.is_plain_fit else "good",
     )
