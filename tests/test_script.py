@@ -62,7 +62,7 @@ def test_a_training_is_measured_and_comes_to_what_plain_fit_comes_to(keras, tmp_
     assert all(map(np.array_equal, weights, plain_weights))
     assert training.record.train_step_count == 128
     assert TrainingRecord.read(tmp_path / "perf" / "metrics.json") == training.record
-    assert "OptimizedTrainer" in (tmp_path / "perf" / "report.html").read_text()
+    assert "How the model was trained" in (tmp_path / "perf" / "report.html").read_text()
     assert f"report: {tmp_path / 'perf' / 'report.html'}" in capfd.readouterr().err
     assert training.decision is None
 
