@@ -45,6 +45,7 @@ class UserCode:
             batch = next(iter(data))
             self.consume: measure.Consumer = measure.take_only
             self.repeated_batch = lambda: tf.data.Dataset.from_tensors(batch).repeat()
+            self.prepare = lambda: None
         else:
             model = models.compiled(
                 data.element_spec, class_count=workload.class_count, kind=consumer
@@ -52,6 +53,7 @@ class UserCode:
             call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=1))
             trainer = consumer_lib.TrainConsumer(call)
             self.consume, self.repeated_batch = trainer.consume, trainer.repeated_batch
+            self.prepare = trainer.prepare
 
     def dataset(self, factory: source_lib.Factory) -> tf.data.Dataset:
         """Returns what the user's `_input_fn` makes of `factory`, written as in TFX's examples."""

@@ -1,5 +1,6 @@
 """The child's side of InputTuner: a plan for one split, used again or measured."""
 
+import functools
 import logging
 import os
 import pathlib
@@ -20,7 +21,7 @@ from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import plan_additions, previous, training
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
-from tfx_perf.input import plan_key, record, tuner
+from tfx_perf.input import plan_key, record, train_step, tuner
 from tfx_perf.input import source as source_lib
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
@@ -96,14 +97,20 @@ class _Planning:
         )
         if plan:
             return plan
-        source, captured, note = self._with_training(source, folder)
-        plan = tuner.tune(
-            source,
+        tune = functools.partial(
+            tuner.tune,
             settings=self._settings,
-            train=captured,
             example_count=example_count,
             planned_runs=self._schedule.run_count(runs_before=len(plans)),
         )
+        captured, note = self._training(folder)
+        try:
+            source = self._source_for(captured)
+            plan = tune(source, train=captured)
+        except train_step.StepFailedError as error:
+            note = str(error)
+            source = self._source_for(None)
+            plan = tune(source, train=None)
         plan = plan.model_copy(
             update={
                 "training_note": note,
@@ -127,20 +134,17 @@ class _Planning:
             )
         return previous.keyed(plan, key)
 
-    def _with_training(
-        self, source: source_lib.RecordSource, folder: str
-    ) -> tuple[source_lib.RecordSource, training.CapturedTraining | None, str]:
-        """Returns the source with the training code's options, the training, and a note."""
-        captured, note = None, ""
-        if any(self._properties.get(key) for key in _CODE):
-            captured, note = self._training(folder)
-        if captured:
+    def _source_for(self, captured: training.CapturedTraining | None) -> source_lib.RecordSource:
+        """Returns the source, with the training code's options if there is any."""
+        if captured is None:
+            source = self._source(label_key=self._properties.get("label_key"))
+        else:
             source = self._source(
                 label_key=captured.options.label_key, schema=captured.schema
             ).replace_options(**captured.options._asdict())
         if self._settings.batch_size:
             source = source.replace_options(batch_size=self._settings.batch_size)
-        return source, captured, note
+        return source
 
     def _epochs(self, plan: record.TuningRecord) -> float | None:
         """Returns how many epochs will be trained, None if the code alone knows."""
@@ -166,8 +170,11 @@ class _Planning:
     def _training(self, folder: str) -> tuple[training.CapturedTraining | None, str]:
         """Returns the training, or None and why the search must do without it.
 
-        A module or a split that is not there is the user's mistake, and raised.
+        Without training code there is nothing to say. A module or a split that is not there is the
+        user's mistake, and raised.
         """
+        if not any(self._properties.get(key) for key in _CODE):
+            return None, ""
         activity.say("running the training code up to its fit")
         arguments = trainer_args.fn_args(
             self._inputs, trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)), self._properties

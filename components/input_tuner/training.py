@@ -13,8 +13,9 @@ from tfx.components.trainer import fn_args_utils
 
 from tfx_perf import errors, interception
 from tfx_perf.input import source as source_lib
+from tfx_perf.input import train_step
 from tfx_perf.input.timing import measure
-from tfx_perf.tf_internals import ancestry
+from tfx_perf.tf_internals import ancestry, autograph
 from tfx_perf.training import consumer
 
 _LOGGER = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ class CapturedTraining:
         run_fn: Callable[[fn_args_utils.FnArgs], None],
         arguments: fn_args_utils.FnArgs,
     ) -> None:
-        """Runs `run_fn` up to its first `fit` and trains one step.
+        """Runs `run_fn` up to its first `fit`.
 
         Args:
             run_fn: the user's function.
@@ -77,6 +78,20 @@ class CapturedTraining:
         self.batch_size = self._consumer.batch_size
         self._patterns = training_call.patterns
         self._specs = training_call.dataset.element_spec, fit.arguments["x"].element_spec
+
+    def prepare(self) -> None:
+        """Trains one step.
+
+        Raises:
+            StepFailedError: see `TrainStep`.
+        """
+        try:
+            self._consumer.prepare()
+        except (Exception, SystemExit) as error:  # whatever the user's code does in a step
+            if autograph.asks_for_conversion(error):
+                raise
+            _LOGGER.warning("The training step failed.", exc_info=True)
+            raise train_step.StepFailedError(errors.in_one_line(error)) from error
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
         """Returns how many examples `fit` reads; None if that is not known.

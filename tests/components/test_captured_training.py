@@ -37,7 +37,9 @@ def capture(inputs, tmp_path: pathlib.Path, monkeypatch):
         properties = tuning_cases.properties(module_file=module)
         outputs = trainer_args.outputs_in(str(tmp_path / "outputs"))
         arguments = trainer_args.fn_args(inputs, outputs, properties)
-        return training.CapturedTraining(trainer_args.load_run_fn(properties), arguments)
+        captured = training.CapturedTraining(trainer_args.load_run_fn(properties), arguments)
+        captured.prepare()
+        return captured
 
     return make
 

@@ -30,6 +30,9 @@ class Training:
         self.step_seconds = step_seconds
         self.input_seconds = input_seconds
 
+    def prepare(self):
+        pass
+
     def dataset(self, factory):
         def wait(*batch):
             pause = tf.py_function(lambda: time.sleep(self.input_seconds), [], [])

@@ -21,7 +21,14 @@ def test_it_is_what_training_takes_beyond_a_free_input():
     found = diagnosis(pipeline=110, train=400, together=100)
     assert gain.Gain(1000).possible_seconds(found) == pytest.approx(10 - 2.5)
     assert gain.Gain(math.inf).possible_seconds(found) == math.inf
-    assert gain.Gain(1000).possible_seconds(diagnosis(pipeline=110)) == math.inf
+
+
+def test_it_is_not_more_than_reading_takes():
+    alone = diagnosis(pipeline=100)
+    assert gain.Gain(1000).possible_seconds(alone) == 10
+    assert gain.Gain(math.inf).possible_seconds(alone) == math.inf
+    said = gain.Gain(1000).too_little(alone, search_seconds=12)
+    assert said.startswith("Reading takes about 10.0 s with the default, and no input can save")
 
 
 def test_there_is_none_where_training_is_fed():

@@ -22,7 +22,9 @@ def named(*names, **others):
 
 
 def make(model, data, **arguments):
-    return consumer.TrainConsumer(model_cases.captured(model, data, **arguments))
+    made = consumer.TrainConsumer(model_cases.captured(model, data, **arguments))
+    made.prepare()
+    return made
 
 
 def steps_taken(model):

@@ -4,8 +4,13 @@ from typing import Protocol
 
 import tensorflow as tf
 
+from tfx_perf import errors
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.timing import measure
+
+
+class StepFailedError(errors.MeasurementError):
+    """The user's training step raised something; the input can be measured alone."""
 
 
 class TrainStep(Protocol):
@@ -20,9 +25,16 @@ class TrainStep(Protocol):
 
     batch_size: int
 
+    def prepare(self) -> None:
+        """Makes the step ready to be timed, which may take seconds; the rest needs no step.
+
+        Raises:
+            StepFailedError: it raised something.
+        """
+
     @property
     def unused_features(self) -> frozenset[str]:
-        """Features that the factory yields and the model does not read."""
+        """Features that the factory yields and the model does not read; call `prepare` before."""
 
     def trained_example_count(self, split_example_count: int | None) -> float | None:
         """Returns how many examples the user's training reads; None if that is not known.
@@ -38,4 +50,7 @@ class TrainStep(Protocol):
         """Returns one batch of the user's data from memory, for ever."""
 
     def consume(self, dataset: tf.data.Dataset) -> measure.Take:
-        """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""
+        """Returns what trains on that many batches of a new iterator; a `measure.Consumer`.
+
+        Call `prepare` before.
+        """

@@ -109,6 +109,8 @@ def tune(
             gain=gain,
         )
     search.release()
+    if diagnosis.stages:  # so there is time for what people may want to know
+        search.look_for_unused_features()
     figure_seconds = min(_MAX_COLD_SECONDS, _FIGURE_SHARE * possible_seconds)
     activity.say("reading from a cold page cache")
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):

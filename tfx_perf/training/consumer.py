@@ -54,7 +54,7 @@ class TrainConsumer:
     """
 
     def __init__(self, call: FitCall) -> None:
-        """Reads one batch of the data and trains on it once, which makes all variables.
+        """Reads one batch of the data.
 
         Args:
             call: the user's `fit`, not yet run.
@@ -76,6 +76,9 @@ class TrainConsumer:
         self.step_count = self._loop.total_length
         self.epoch_count = call.arguments["epochs"] - call.arguments["initial_epoch"]
         self._is_taken_over = eligibility.obstacle(call, self._loop) is None
+
+    def prepare(self) -> None:
+        """Trains on the batch once, which makes all variables; call it before the others."""
         if self._is_taken_over:
             self._loop.prepare()
         else:  # so that a step is a step

@@ -4,6 +4,8 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import tensorflow as tf
+
 from tfx_perf import statistics
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import train_step as train_step_lib
@@ -17,6 +19,7 @@ _VIEW_SHARE = 0.1
 _VIEW_SECONDS = 1.0  # autotune settles within it
 
 _PIPELINE, _TRAIN, _TOGETHER = "pipeline", "train", "together"
+_TURNS = 3
 
 
 def diagnose(
@@ -29,7 +32,8 @@ def diagnose(
 ) -> diagnosis_lib.Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
-    The three rates are taken side by side. One round of them is always run; then what TF's
+    First comes the pipeline alone: where all that it takes is not worth a search, the step is not
+    even traced. Then the three rates are taken side by side, one round at the least; then what TF's
     autotune chose and the stages are looked at in the time that is left.
 
     Args:
@@ -37,15 +41,22 @@ def diagnose(
         train: the training step; None if there is no training code, and then only the
             pipeline is measured.
         seconds: wall time of it all.
-        is_worth_it: given the rates, says whether anything depends on them; if not, they are not
-            measured more exactly.
+        is_worth_it: given the rates, or that of the pipeline, says whether anything depends on
+            them; if not, they are not measured more exactly.
         details_worth: given the rates, returns what autotune and the stages may take of it.
+
+    Raises:
+        StepFailedError: the training step raised something.
     """
     deadline = time.monotonic() + seconds
     source = source.replace_options(num_epochs=None)
     if train:
         dataset = train.dataset(source.default_factory)
         batch_size = train.batch_size
+        alone = _alone(dataset, batch_size=batch_size)
+        if not is_worth_it(alone):
+            return alone
+        train.prepare()
         timed_datasets = {
             _PIPELINE: measure.TimedDataset(dataset),
             _TRAIN: measure.TimedDataset(train.repeated_batch(), train.consume),
@@ -87,6 +98,16 @@ def diagnose(
             "stages": stages.measure_stages(source, seconds=left_seconds, train=train),
         }
     )
+
+
+def _alone(dataset: tf.data.Dataset, *, batch_size: int) -> diagnosis_lib.Diagnosis:
+    """Returns the rate of the pipeline, as one turn gives it."""
+    began = time.monotonic()
+    timed = {_PIPELINE: measure.TimedDataset(dataset)}
+    samples = measure.measure(timed, batch_size=batch_size, deadline_seconds=began, max_rounds=1)
+    turn_seconds = time.monotonic() - began
+    # That of the step takes as long, and that of both at least.
+    return judge(samples).model_copy(update={"round_time_seconds": _TURNS * turn_seconds})
 
 
 def judge(samples: measure.Samples) -> diagnosis_lib.Diagnosis:

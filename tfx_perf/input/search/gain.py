@@ -20,11 +20,12 @@ class Gain:
     def possible_seconds(self, diagnosis: diagnosis_lib.Diagnosis) -> float:
         """Returns what an input that costs nothing would save, in place of the default.
 
-        It is the most that the measurements allow; infinite without a train step.
+        It is the most that the measurements allow; where the step has not been timed, all that
+        reading takes.
         """
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
-            return float("inf")
+            return self.example_count / diagnosis.pipeline_examples_per_second.low
         return self._seconds(fed.value, ratio=headroom.high)
 
     def left_seconds(self, final: final_lib.FinalComparison) -> float:
@@ -39,17 +40,23 @@ class Gain:
         """Returns why nothing is searched for.
 
         Args:
-            diagnosis: with a train step.
+            diagnosis: of the default.
             search_seconds: what the shortest search would take.
         """
         fed = diagnosis.together_examples_per_second
-        assert fed is not None
-        seconds = [self.example_count / fed.value, self.possible_seconds(diagnosis), search_seconds]
-        training, possible, search = map(formatting.format_seconds, seconds)
+        possible = formatting.format_seconds(self.possible_seconds(diagnosis))
+        if fed is None:
+            saved = f"Reading takes about {possible} with the default, and no input can save more"
+        else:
+            training = formatting.format_seconds(self.example_count / fed.value)
+            saved = (
+                f"Reading and training take about {training} with the default, of which no input "
+                f"can save more than {possible}"
+            )
         return (
-            f"Reading and training take about {training} with the default, of which no input can "
-            f"save more than {possible}: too little for a search of about {search}, so the "
-            "default stays. Where more runs will use the plan, schedule.planned_runs says how many."
+            f"{saved}: too little for a search of about "
+            f"{formatting.format_seconds(search_seconds)}, so the default stays. Where more runs "
+            "will use the plan, schedule.planned_runs says how many."
         )
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:
