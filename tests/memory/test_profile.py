@@ -34,6 +34,40 @@ def in_child(target, tmp_path, *, onednn=True, **arguments):
     )
 
 
+@LINES
+@pytest.mark.parametrize("drop_remainder", [True, False])
+def test_a_step_is_traced_once_for_all_batch_sizes(line, drop_remainder):
+    traced = []
+
+    class Noted(line.layers.Layer):
+        def call(self, x):
+            traced.append(x.shape[0])
+            return x
+
+    model = line.Sequential([line.Input((4,)), Noted(), line.layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=False)
+    data = tf.data.Dataset.from_tensors((tf.zeros(4), tf.zeros(1))).repeat()
+    data = data.batch(8, drop_remainder=drop_remainder)
+    call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=2))
+    peak.run_steps(call, batches.batch_of(data, 4))
+    traced.clear()
+    for size in (8, 16, 32):
+        peak.run_steps(call, batches.batch_of(data, size))
+    assert not traced
+
+
+def test_a_model_that_insists_on_its_batch_size_is_run_with_it():
+    model = keras.Sequential(
+        [keras.Input(batch_shape=(8, 3, 2)), keras.layers.LSTM(2, stateful=True)]
+    )
+    model.compile("sgd", "mse", jit_compile=False)
+    data = tf.data.Dataset.from_tensors((tf.zeros([3, 2]), tf.zeros(2))).repeat()
+    data = data.batch(8, drop_remainder=True)
+    call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=2))
+    peak.run_steps(call, batches.batch_of(data, 8))
+    assert int(model.optimizer.iterations) == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("onednn", [True, False], ids=["onednn", "without_onednn"])
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])

@@ -77,6 +77,35 @@ def batch_of(dataset: tf.data.Dataset, size: int) -> Any:
     return first_batch(dataset.repeat().unbatch().batch(size, drop_remainder=True))
 
 
+def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
+    """Returns a batch for ever, as a dataset whose spec leaves the batch size open.
+
+    So a step is traced once for all sizes. Where the spec of `fit`'s own data says just this size,
+    it is left as it is: a model may insist on it.
+
+    Args:
+        call: the `fit`.
+        batch: like those of its data, of any size.
+    """
+    own, data = call.arguments["x"], tf.data.Dataset.from_tensors(batch).repeat()
+    spec = data.element_spec
+    if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec)):
+        return data
+    if isinstance(own, tf.data.Dataset) and _static_batch_size(own) == batch_size_of(batch):
+        return data
+    opened = tf.nest.map_structure(
+        lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype) if part.shape else part,
+        spec,
+    )
+    return tf.data.experimental.from_variant(tf.data.experimental.to_variant(data), opened)
+
+
+def _static_batch_size(data: tf.data.Dataset) -> int | None:
+    """Returns the batch size that the spec tells."""
+    shape = getattr(tf.nest.flatten(data.element_spec)[0], "shape", None)
+    return shape[0] if shape is not None and shape.rank else None
+
+
 def batch_size_of(batch: Any) -> int:
     """Returns the number of examples in a batch: the first dimension of its first tensor."""
     return int(tf.nest.flatten(batch)[0].shape[0])
@@ -89,9 +118,7 @@ def declared_batch_size(call: interception.FitCall) -> int | None:
     """
     data, given = call.arguments["x"], call.arguments["batch_size"]
     if isinstance(data, tf.data.Dataset):
-        shape = getattr(tf.nest.flatten(data.element_spec)[0], "shape", None)
-        known = shape[0] if shape is not None and shape.rank else None
-        return known or ancestry.batch_size(data)
+        return _static_batch_size(data) or ancestry.batch_size(data)
     return (given or _KERAS_BATCH_SIZE) if hasattr(data, "shape") else None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors, interception
+from tfx_perf.memory import batches
 from tfx_perf.tf_data import datasets
 
 # With what a process must start for its CPU peaks to be true. The default CPU allocator (with
@@ -58,7 +59,7 @@ def run_steps(call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_S
         steps: how many.
     """
     call.proceed(
-        x=datasets.without_autotune(tf.data.Dataset.from_tensors(batch).repeat()),
+        x=datasets.without_autotune(batches.repeated(call, batch)),
         y=None,
         sample_weight=None,
         batch_size=None,
