@@ -1,10 +1,12 @@
 """Keras scripts without TFX: what plain `fit` trains, with figures, the plan again, and a gate."""
 
+import contextlib
 import importlib
 import pathlib
 import subprocess
 import sys
 import time
+import types
 
 import numpy as np
 import pytest
@@ -44,13 +46,21 @@ def keras(request):
     return importlib.import_module(request.param)
 
 
-def _fit(keras, *, learning_rate=0.01):
-    keras.utils.set_random_seed(1)
-    x = np.random.rand(512, 4).astype("float32")
-    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+def _data():
+    x = np.random.default_rng(1).random((512, 4), "float32")
+    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+
+
+def _compiled(keras, *, learning_rate=0.01):
     model = keras.Sequential([keras.layers.Dense(8, "relu"), keras.layers.Dense(1)])
     model.compile(keras.optimizers.Adam(learning_rate), "mse")
-    history = model.fit(data, epochs=2, verbose=0)
+    return model
+
+
+def _fit(keras, *, learning_rate=0.01):
+    keras.utils.set_random_seed(1)
+    model = _compiled(keras, learning_rate=learning_rate)
+    history = model.fit(_data(), epochs=2, verbose=0)
     return history.history["loss"], [np.asarray(each) for each in model.get_weights()]
 
 
@@ -224,6 +234,41 @@ def test_a_folder_that_cannot_be_made_is_refused_before_anything_trains(context,
     refused = pytest.raises(errors.UserError, match="Received: folder=.*file/perf")
     with refused, context(folder=tmp_path / "file" / "perf"):
         pytest.fail("it began")
+
+
+@pytest.mark.parametrize("context", [tfx_perf.optimized, tfx_perf.measured])
+def test_a_baseline_that_cannot_be_read_is_refused_before_anything_trains(context, tmp_path):
+    (tmp_path / "file").touch()
+    gate = {"gate": {"baseline_uri": str(tmp_path / "file")}}
+    with pytest.raises(errors.UserError, match="baseline_uri"), context(gate):
+        pytest.fail("it began")
+
+
+def test_code_that_is_in_no_file_of_its_own_is_trained(keras, tmp_path, monkeypatch):
+    module = types.ModuleType("archived")
+    module.__file__ = str(tmp_path / "app.pyz" / "archived.py")
+    monkeypatch.setitem(sys.modules, "archived", module)
+    with tfx_perf.optimized(_NO_TRIALS, folder=tmp_path / "perf") as training:
+        _fit(keras)
+    assert training.record.key == {}
+
+
+def test_a_cache_that_was_not_read_to_its_end_is_let_go_of(keras, tmp_path):
+    data = _data().cache(str(tmp_path / "cache"))
+    for _ in range(2):
+        with tfx_perf.optimized(_NO_TRIALS):
+            for _ in range(2):
+                _compiled(keras).fit(data.repeat(), steps_per_epoch=3, epochs=2, verbose=0)
+
+
+def test_what_is_measured_at_the_end_draws_no_seeds(keras):
+    def drawn(context):
+        keras.utils.set_random_seed(5)
+        with context:
+            _compiled(keras).fit(_data(), verbose=0)
+        return float(tf.random.uniform([]))
+
+    assert drawn(contextlib.nullcontext()) == drawn(tfx_perf.optimized(_NO_TRIALS))
 
 
 def test_a_disk_that_is_full_at_the_end_does_not_lose_what_was_trained(tmp_path, capfd):

@@ -88,6 +88,7 @@ def optimized(
         return
     settings = _settings(settings)
     place = _made(folder)
+    baseline.known(settings.gate)  # what cannot be read is said before anything is trained
     key = _plan_key(settings)
     file = place and place / training_record.FILE_NAME
     before = _record_before(file)
@@ -152,6 +153,7 @@ def measured(
     """
     settings = _settings(settings)
     place = _made(folder)
+    baseline.known(settings.gate)  # what cannot be read is said before anything is trained
     meter = LoopMeter(model=model)
     with meter.watching():
         yield meter
@@ -235,7 +237,10 @@ def _plan_key(settings: config.PerfConfig) -> dict[str, str] | None:
 
 
 def _code_digest() -> str | None:
-    """Returns a digest of all code that was loaded by now and is not installed; None if unknown."""
+    """Returns a digest of all code that was loaded by now and is not installed.
+
+    None if it cannot be read.
+    """
     if not getattr(sys.modules["__main__"], "__file__", None):
         return None
     installed = tuple(
@@ -244,7 +249,10 @@ def _code_digest() -> str | None:
     own = f"{pathlib.Path(tfx_perf.__file__).parent}/"
     files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
     users = sorted(file for file in files if file and not file.startswith((*installed, own)))
-    return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
+    try:
+        return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
+    except OSError:  # in an archive, or removed since
+        return None
 
 
 def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:

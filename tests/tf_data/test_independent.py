@@ -30,6 +30,36 @@ def test_a_cache_is_filled_by_its_own_reader():
     assert elements(data) == elements(tf.data.Dataset.range(6).shuffle(6, seed=1).cache())
 
 
+def test_random_numbers_are_drawn_from_a_generator_of_its_own():
+    def numbers():
+        return tf.data.Dataset.random(seed=4, rerandomize_each_iteration=True).take(5)
+
+    data, expected = numbers(), numbers()
+    like = independent.independent(data)
+    first = elements(like)
+    elements(like)
+    assert first == elements(expected) == elements(data)
+
+
+def test_what_writes_the_data_down_is_left_out(tmp_path):
+    data = tf.data.Dataset.range(6).snapshot(str(tmp_path / "snapshot"))
+    assert elements(independent.independent(data)) == [0, 1, 2, 3, 4, 5]
+    assert not any(tmp_path.iterdir())
+
+
+def test_what_is_shared_with_other_readers_is_not_copied():
+    service = tf.data.experimental.service
+    dispatcher = service.DispatchServer()
+    worker = service.WorkerServer(
+        service.WorkerConfig(dispatcher_address=dispatcher.target.partition("://")[2])
+    )
+    data = tf.data.Dataset.range(6).apply(
+        service.distribute("distributed_epoch", service=dispatcher.target, job_name="shared")
+    )
+    assert independent.independent(data, calls_python=True) is None
+    del worker
+
+
 def test_without_order_no_more_is_read_than_is_taken():
     data = tf.data.Dataset.range(10**9).shuffle(10**8).batch(4)
     like = independent.independent(data, without=independent.UNORDERED)

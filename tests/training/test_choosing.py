@@ -15,6 +15,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import choosing, plan_key, short_trainings, turns
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant
@@ -180,6 +181,22 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     assert {PLAIN_FIT, ten, xla.plan, xla_call.plan} <= {trial.plan for trial in found.trials}
     assert found.is_settled
     assert found.fit == fit_key(call, Loop(call))
+
+
+def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
+    check, checked = EquivalenceCheck.check, []
+
+    def hang(self, plan):
+        checked.append(plan)
+        time.sleep(2.0)
+        return check(self, plan)
+
+    monkeypatch.setattr(EquivalenceCheck, "check", hang)
+    call = small(keras)
+    settings = settings_with(xla=True, trial_budget_seconds=2)
+    found = choosing.by_trials(call, Loop(call), settings=settings)
+    assert len(checked) == 1
+    assert not found.is_settled
 
 
 def test_trials_without_enough_time_are_not_settled(keras):

@@ -16,7 +16,12 @@ _STATES = {
     "ShuffleDatasetV3": (4, "DummySeedGenerator"),
     "ShuffleAndRepeatDatasetV2": (5, "DummySeedGenerator"),
     "CacheDatasetV2": (2, "DummyMemoryCache"),
+    "RandomDatasetV2": (2, "DummySeedGenerator"),
 }
+# They hand on what they get, and write it down.
+_WRITERS = {"SnapshotDatasetV2", "SaveDatasetV2"}
+# Who reads takes it from the others.
+_SHARED = {"DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"}
 # With the file as their second input.
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
 # They call back into Python, where nobody knows what may be read but once.
@@ -40,12 +45,16 @@ def independent(
         calls_python: whether it may call Python functions, which both then share.
 
     Returns:
-        None where it may not, or cannot be written down (2 GB of data in memory).
+        None where it may not, shares what it reads with others (a tf.data service), or cannot be
+        written down (2 GB of data in memory).
     """
     graph = ancestry.graph_of(dataset)
-    if graph is None or not calls_python and any(node.op in _PYTHON for node in _nodes(graph)):
+    if graph is None:
         return None
-    _separate(graph, without)
+    unlike = _SHARED if calls_python else _SHARED | _PYTHON
+    if any(node.op in unlike for node in _nodes(graph)):
+        return None
+    _separate(graph, without | _WRITERS)
     try:
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     except (tf.errors.OpError, ValueError):

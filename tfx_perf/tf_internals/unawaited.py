@@ -8,6 +8,8 @@ import threading
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops, iterator_ops
 
+from tfx_perf.tf_internals import ancestry
+
 # Staging areas: one for each iterator that is ending, since clearing one locks it until the end.
 # They are used again, because TensorFlow keeps each for good.
 _unused_areas: list[str] = []
@@ -20,12 +22,14 @@ def unawaited(dataset: tf.data.Dataset) -> tf.data.Dataset:
     On TF 2.16 the end of an iterator waits for autotune's thread. That one misses the signal to
     stop if it is quick to look (`Model::OptimizeLoop` in TensorFlow's `core/framework/model.cc`),
     and then sleeps for as long as the iterator has been in use, at most a minute. At the end of
-    an epoch or of `fit` that time is lost.
+    an epoch or of `fit` that time is lost. Where an iterator writes a cache into a file, it is
+    waited for: until its end no other one may write there.
 
     Args:
         dataset: whose iterators are made outside of graphs.
     """
-    return dataset if dataset.options().autotune.enabled is False else _Dataset(dataset)
+    has_quick_end = dataset.options().autotune.enabled is False
+    return dataset if has_quick_end or ancestry.caches_in_files(dataset) else _Dataset(dataset)
 
 
 class _Dataset(dataset_ops.UnaryUnchangedStructureDataset):

@@ -22,7 +22,7 @@ from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import attempts
+from tfx_perf.training.recovery import attempts, generators
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
@@ -95,7 +95,8 @@ class TrainingSession:
         if self._longest is None:
             return None
         try:
-            return self._longest.record().model_copy(update={"fit_errors": self._fit_errors})
+            with generators.kept():
+                return self._longest.record().model_copy(update={"fit_errors": self._fit_errors})
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
             return None

@@ -114,6 +114,10 @@ class DataPosition:
             self.keras_iterator = self._used = iterator
         return self._used
 
+    def let_go(self) -> None:
+        """Lets the iterators end, as their buffers and a cache in files may wait for it."""
+        self.keras_iterator = self._used = None
+
     def took(self, count: int) -> None:
         """Counts batches that were taken from the iterator in use."""
         self._taken[self._current] = self._taken.get(self._current, 0) + count

@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -83,9 +84,14 @@ class Guard:
         """The first epoch that `fit` is to run."""
         return self._resume.checkpoint.epoch if self._resume else self._task.initial_epoch
 
-    def running(self) -> contextlib.AbstractContextManager[Any]:
-        """Returns the context to run `fit` in."""
-        return self._termination if self._task.store else contextlib.nullcontext()
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Is the context to run `fit` in; the guard is of no other use afterwards."""
+        try:
+            with self._termination if self._task.store else contextlib.nullcontext():
+                yield
+        finally:
+            self._data.let_go()
 
     def callback(self) -> Any:
         """Returns the callback to put before the user's."""

@@ -114,6 +114,9 @@ class Trials:
         contenders = [first] if first else []
         if first and not self._stop_when(first.step_seconds):
             for plans in self._to_try(first):
+                if time.perf_counter() > self._deadline:  # a check takes what its compiler takes
+                    self._ran_out_of_time = True
+                    break
                 prospect = self._prospect(plans[0], contenders)
                 if not prospect.is_worth_it:
                     self._left_out.append((plans, prospect))
@@ -129,7 +132,7 @@ class Trials:
                     contenders += [
                         dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans
                     ]
-        self._ran_out_of_time = equivalence.ran_out_of_time
+        self._ran_out_of_time |= equivalence.ran_out_of_time
         return contenders, equivalence.one_batch
 
     def _to_try(self, reference: Contender) -> list[families.Family]:
