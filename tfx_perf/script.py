@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
 import pathlib
 import sys
 import sysconfig
@@ -21,7 +22,7 @@ from tfx_perf.training import custom_loop
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import plan_key
+from tfx_perf.training.trials import plan_key, trials_here
 from tfx_perf.training.trials.choice import PlanChoice
 
 _TITLE = "How the model was trained"
@@ -97,7 +98,13 @@ def optimized(
     choice = None
     if before is not None and key is not None:
         choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
-    session = TrainingSession(settings.model_copy(update={"schedule": schedule}), choice=choice)
+    settings = settings.model_copy(update={"schedule": schedule})
+    choose = functools.partial(
+        trials_here.choose_and_restore,
+        settings=settings,
+        previous_plan=None if before is None else before.plan,
+    )
+    session = TrainingSession(settings, choice=choice, choose=choose)
     with interception.intercepting_fit(session.fit):
         yield training
     session.close()

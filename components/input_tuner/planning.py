@@ -111,6 +111,12 @@ class _Planning:
             note = str(error)
             source = self._source_for(None)
             plan = tune(source, train=None)
+        if plan.chosen == record.DEFAULT and not previous.came_to_an_end(plan):
+            kept = previous.kept(
+                plans, source=source, settings=self._settings, example_count=example_count
+            )
+            if kept:
+                return kept
         plan = plan.model_copy(
             update={
                 "training_note": note,

@@ -11,11 +11,14 @@ from tfx_perf.components import artifacts
 from tfx_perf.input import candidate, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
+from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.timing import measure
 from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
+# What holds for the code, the copy or the service that it was found with.
+_OF_ITS_TIME = {"projection", "copy", "service"}
 
 
 def keyed(plan: record.TuningRecord, key: Mapping[str, str]) -> record.TuningRecord:
@@ -23,10 +26,11 @@ def keyed(plan: record.TuningRecord, key: Mapping[str, str]) -> record.TuningRec
 
     A search that ran out of time gets none: it would come out otherwise on a quieter machine.
     """
-    return plan.model_copy(update={"key": dict(key)}) if _came_to_an_end(plan) else plan
+    return plan.model_copy(update={"key": dict(key)}) if came_to_an_end(plan) else plan
 
 
-def _came_to_an_end(plan: record.TuningRecord) -> bool:
+def came_to_an_end(plan: record.TuningRecord) -> bool:
+    """Returns whether a search has told what is faster; some are not worth their time."""
     if plan.diagnosis and plan.diagnosis.is_fed:
         return True
     rounds = plan.final.rounds if plan.final else plan.rounds
@@ -82,6 +86,57 @@ def find(
             }
         )
     return None
+
+
+def kept(
+    plans: Sequence[artifact.Artifact],
+    *,
+    source: source_lib.RecordSource,
+    settings: InputSettings,
+    example_count: int | None = None,
+) -> record.TuningRecord | None:
+    """Returns what the last run used, checked on the data, whatever has changed since.
+
+    For where a search is not worth its time: without it, a run after an edit or an upgrade would be
+    slower than the one before. It gets no key, so that the next run weighs a search again.
+
+    Args:
+        plans: see `find`; likewise the others.
+        source: see there.
+        settings: see there.
+        example_count: see there.
+
+    Returns:
+        None if that was the default, or does not serve here.
+
+    Raises:
+        UserError: the data cannot be read.
+    """
+    began = time.monotonic()
+    newest = next(
+        artifacts.newest_first(plans, record.TuningRecord, file_name=record.FILE_NAME), None
+    )
+    if newest is None:
+        return None
+    uri, plan = newest
+    if plan.chosen == record.DEFAULT or _OF_ITS_TIME.intersection(plan.chosen.split("+")):
+        return None
+    plain = plan.model_copy(update={"parameters": Parameters()})
+    try:
+        found = recheck.for_other_data(
+            plain, source, settings=settings, example_count=example_count
+        )
+    except candidate.NotApplicable as refusal:
+        _LOGGER.info("The plan in %s is not kept: %s.", uri, refusal)
+        return None
+    return found.model_copy(
+        update={
+            "key": {},
+            "reused_from": found.reused_from or uri,
+            "training_digest": "",
+            "tuning_time_seconds": time.monotonic() - began,
+        }
+    )
 
 
 def _data_differ(

@@ -68,6 +68,7 @@ class Executor(base_executor.BaseExecutor):
                 job,
                 output_dict,
                 choice=choice,
+                previous_plan=plans.previous_plan(job),
                 key=key,
                 checkpoint_folder=folder,
                 log_folder=log_folder,

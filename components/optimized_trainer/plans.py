@@ -10,6 +10,7 @@ from tfx_perf.components.examples import sources
 from tfx_perf.components.optimized_trainer import checkpoints, previous, too_short
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -54,8 +55,14 @@ def known_choice(
     )
     tuned = trainer_args.input_plan(job.input_dict)
     if choice is None and tuned is not None and tuned.training_digest == job.code:
-        choice = too_short.choice(tuned, planned_runs=job.planned_runs)
+        if previous_plan(job) is None:
+            choice = too_short.choice(tuned, planned_runs=job.planned_runs)
     return choice and choice.model_copy(update={"key": key})
+
+
+def previous_plan(job: TrainingJob) -> TrainingPlan | None:
+    """Returns what the last run trained with, which is worth trying whatever that costs."""
+    return previous.plan(job.input_dict.get("previous_metrics") or ())
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:

@@ -8,9 +8,21 @@ from tfx.types import artifact
 from tfx_perf import fingerprint
 from tfx_perf.components import artifacts
 from tfx_perf.training import record
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
 
 _LOGGER = logging.getLogger(__name__)
+
+
+def plan(items: Sequence[artifact.Artifact]) -> TrainingPlan | None:
+    """Returns what the last run trained with, whatever has changed since; None: plain `fit`.
+
+    Args:
+        items: see `find`.
+    """
+    records = artifacts.newest_first(items, record.TrainingRecord, file_name=record.FILE_NAME)
+    last = next((found.plan for _, found in records), None)
+    return None if last is None or last.is_plain_fit else last
 
 
 def find(

@@ -19,6 +19,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.precision import DtypePolicy
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choosing, doubling
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord
 
@@ -41,6 +42,7 @@ class TrialOrder(records.Record):
         asked: when the first process for them was asked for, in seconds since 1970.
         spent_seconds: since then, until this one was asked for.
         known: the records of trials that were cut off; they stand.
+        previous_plan: see `Trials`.
         onednn: what came of turns with it; None if there were none.
         may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
     """
@@ -54,6 +56,7 @@ class TrialOrder(records.Record):
     asked: float
     spent_seconds: float
     known: tuple[TrialRecord, ...]
+    previous_plan: TrainingPlan | None
     onednn: OneDnnTurns | None
     may_ask_for_onednn: bool
 
@@ -132,6 +135,7 @@ def by_trials(
             others=others,
             watch=lambda progress: progress.replace(order.progress_file),
             known=(*order.known, *known),
+            previous_plan=order.previous_plan,
             stop_when=is_worth_waiting_for,
         )
         if is_put_off:

@@ -39,6 +39,7 @@ def train(
     outputs: dict[str, list[artifact.Artifact]],
     *,
     choice: PlanChoice | None,
+    previous_plan: TrainingPlan | None,
     key: dict[str, str],
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
@@ -53,6 +54,7 @@ def train(
         job: the training, with plain `fit`.
         outputs: OptimizedTrainer's.
         choice: for the `fit` that it names; None: trials find it, as for any other.
+        previous_plan: see `Trials`.
         key: of the choice; see `plan_key`.
         checkpoint_folder: see `TrainingSettings`.
         log_folder: where what the trials write goes; made if it is not there.
@@ -63,7 +65,9 @@ def train(
     """
     converts_libraries = False
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
-        trials = _SupervisedTrials(job, key=key, folder=folder, log_folder=log_folder)
+        trials = _SupervisedTrials(
+            job, key=key, previous_plan=previous_plan, folder=folder, log_folder=log_folder
+        )
         if choice is None and job.settings.training.precision == "auto":
             choice = trials.choose_apart()
         while True:
@@ -109,9 +113,15 @@ class _SupervisedTrials:
     """
 
     def __init__(
-        self, job: TrainingJob, *, key: dict[str, str], folder: str, log_folder: pathlib.Path
+        self,
+        job: TrainingJob,
+        *,
+        key: dict[str, str],
+        previous_plan: TrainingPlan | None,
+        folder: str,
+        log_folder: pathlib.Path,
     ) -> None:
-        self._job, self._key = job, key
+        self._job, self._key, self._previous_plan = job, key, previous_plan
         self._folder, self._log_folder = folder, log_folder
         self._budget_seconds = job.settings.training.trial_budget_seconds
         self.are_open = True
@@ -145,6 +155,7 @@ class _SupervisedTrials:
             asked=self._asked,
             spent_seconds=now - self._asked,
             known=self._known,
+            previous_plan=self._previous_plan,
             onednn=self._onednn,
             may_ask_for_onednn=self._onednn is None and onednn_turns.are_open(self._job),
         )

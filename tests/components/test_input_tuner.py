@@ -361,6 +361,26 @@ class TestReuse:
         assert ("gives the same 100 examples as the default" in html) == (not is_default)
         assert "Nothing was measured: the data" not in html
 
+    @pytest.mark.one_case
+    @pytest.mark.parametrize("name", ["columns", "columns+own_threads"])
+    def test_it_is_kept_though_all_else_differs(self, name, made, source):
+        plan = self.of_yesterday(
+            made, source, name, key={"settings": "of another version"},
+            parameters=Parameters(unused_features=("spare_xf",)), training_digest="1",
+        )  # fmt: skip
+        assert self.find([plan], source) is None
+        found = previous.kept([plan], source=source, settings=self.SETTINGS)
+        assert (found.chosen, found.parameters, found.key) == (name, Parameters(), {})
+        assert (found.reused_from, found.training_digest) == (plan.uri, "")
+        assert found.checked_example_count == tuning_cases.COUNT
+        html = input_report.report_on(found).render()
+        assert "the settings or the versions have changed since" in html
+
+    @pytest.mark.parametrize("name", ["default", "columns+projection", "copy", None])
+    def test_what_may_not_hold_any_more_is_not_kept(self, name, made, source):
+        plans = [] if name is None else [self.of_yesterday(made, source, name)]
+        assert previous.kept(plans, source=source, settings=self.SETTINGS) is None
+
     def test_the_statistics_count_what_is_not_read(self, made, source):
         plan = self.of_yesterday(made, source, "default")
         found = previous.find(

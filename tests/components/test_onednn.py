@@ -203,7 +203,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 
 job, outputs, choice, folder = json.loads(sys.argv[1])
 supervision.train(
-    TrainingJob.model_validate(job), json_utils.loads(outputs), key={},
+    TrainingJob.model_validate(job), json_utils.loads(outputs), key={}, previous_plan=None,
     choice=PlanChoice.model_validate(choice), checkpoint_folder=folder,
     log_folder=pathlib.Path(folder),
 )
@@ -249,8 +249,8 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
     record = supervision.train(
-        job, outputs, choice=plain("planted"), key={}, checkpoint_folder=str(checkpoints),
-        log_folder=tmp_path,
+        job, outputs, choice=plain("planted"), previous_plan=None, key={},
+        checkpoint_folder=str(checkpoints), log_folder=tmp_path,
     )  # fmt: skip
     assert 0 < record.resumed_step < 500
     assert record.plan == WITH

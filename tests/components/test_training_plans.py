@@ -16,6 +16,7 @@ from tfx.types import standard_artifacts
 from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans, previous
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials.families import same_function
 
 pytestmark = pytest.mark.each_choice
 
@@ -157,7 +158,7 @@ def run(tmp_path, monkeypatch):
         str(tmp_path / "metadata.sqlite")
     )
 
-    def once(label, **module):
+    def once(label, *, planned_runs=10**6, **module):
         path = trainer.write_module(**module)
         sys.modules.pop(path.stem, None)  # what is edited is imported anew in another process
         importlib.invalidate_caches()
@@ -181,7 +182,7 @@ def run(tmp_path, monkeypatch):
             config={
                 "training": {"trial_budget_seconds": 60},
                 "compilation": {"enabled": False},
-                "schedule": {"planned_runs": 10**6},
+                "schedule": {"planned_runs": planned_runs},
             },
         )
         tfx.orchestration.LocalDagRunner().run(
@@ -212,6 +213,16 @@ def run(tmp_path, monkeypatch):
         return mlmd.Execution.State.Name(execution.last_known_state), artifact, record
 
     return once
+
+
+@pytest.mark.slow
+def test_after_an_edit_a_plan_is_tried_again_though_the_training_is_short(run):
+    *_, first = run("one")
+    assert not first.plan.is_plain_fit
+    *_, second = run("two", planned_runs=1, beginning="# edited")
+    assert second.reused_from is None
+    statuses = {t.status for t in second.trials if same_function(t.plan, first.plan)}
+    assert statuses & {"chosen", "slower"}
 
 
 @pytest.mark.slow

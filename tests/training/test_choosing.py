@@ -183,6 +183,16 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     assert found.fit == fit_key(call, Loop(call))
 
 
+@pytest.mark.parametrize("previous", [None, TrainingPlan(steps_per_call=50, fused_update=True)])
+def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
+    call = small(keras, steps=1)
+    settings = settings_with(planned_runs=1)
+    loop = Loop(call)
+    found = choosing.by_trials(call, loop, settings=settings, previous_plan=previous)
+    tried = {trial.plan for trial in found.trials if trial.status not in ("untried", "reference")}
+    assert {plan.fused_update for plan in tried} == ({True} if previous else set())
+
+
 def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
     check, checked = EquivalenceCheck.check, []
 

@@ -12,7 +12,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
-from tfx_perf.training.plan import PLAIN_FIT
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed, plain
 from tfx_perf.training.trials.fit_key import fit_key
@@ -34,6 +34,7 @@ def by_trials(
     others: Mapping[DtypePolicy, FitCall] = types.MappingProxyType({}),
     watch: Callable[[TrialProgress], None] = lambda progress: None,
     known: Sequence[TrialRecord] = (),
+    previous_plan: TrainingPlan | None = None,
     stop_when: Callable[[float], bool] = lambda step_seconds: False,
 ) -> PlanChoice:
     """Returns the plan that wins the trials, which run here.
@@ -45,6 +46,7 @@ def by_trials(
         others: the same `fit` in other precisions, by policy.
         watch: see `Trials`.
         known: see `Trials`.
+        previous_plan: see `Trials`.
         stop_when: see `Trials`.
     """
     began = time.perf_counter()
@@ -60,7 +62,12 @@ def by_trials(
         tried = variants(own, others)
         keys |= {name: fit_key(tried[name].call, tried[name].loop) for name in others}
         choice = Trials(
-            tried, settings=settings, watch=watch, known=known, stop_when=stop_when
+            tried,
+            settings=settings,
+            watch=watch,
+            known=known,
+            previous_plan=previous_plan,
+            stop_when=stop_when,
         ).run()
     except Exception as error:  # the user's training must not depend on ours
         if autograph.asks_for_conversion(error):

@@ -48,6 +48,7 @@ class Trials:
         settings: PerfConfig,
         watch: Callable[[TrialProgress], None] = lambda progress: None,
         known: Sequence[TrialRecord] = (),
+        previous_plan: TrainingPlan | None = None,
         stop_when: Callable[[float], bool] = lambda step_seconds: False,
     ) -> None:
         """Prepares trials.
@@ -60,6 +61,8 @@ class Trials:
             watch: told before anything is tried that may end the process.
             known: records of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
+            previous_plan: of the run before, whose code, settings or versions were others. It is
+                tried whatever that costs: without it, this run would be slower than that one.
             stop_when: asked when nothing but the reference has been run, with its seconds per
                 step, whether to leave it at that.
         """
@@ -70,6 +73,7 @@ class Trials:
         self._settings = settings
         self._reference = families.reference(call.model, loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
+        self._previous_plan = previous_plan
         self._worth = Worth(
             step_count=loop.total_length, planned_runs=settings.schedule.run_count()
         )
@@ -118,7 +122,7 @@ class Trials:
                     self._ran_out_of_time = True
                     break
                 prospect = self._prospect(plans[0], contenders)
-                if not prospect.is_worth_it:
+                if not (prospect.is_worth_it or self._is_previous(plans[0])):
                     self._left_out.append((plans, prospect))
                     continue
                 if contenders[0] is first:
@@ -153,6 +157,10 @@ class Trials:
                 if not any(families.same_function(plans[0], plan) for plan in known)
             ]
         return to_try
+
+    def _is_previous(self, plan: TrainingPlan) -> bool:
+        previous = self._previous_plan
+        return previous is not None and families.same_function(plan, previous)
 
     def _prospect(self, plan: TrainingPlan, contenders: list[Contender]) -> Prospect:
         best = min(contenders, key=lambda contender: contender.step_seconds)

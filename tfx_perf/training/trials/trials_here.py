@@ -9,6 +9,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.tf_data import independent
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choosing, surroundings
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.starting_point import variables_of
@@ -21,20 +22,27 @@ NEEDS_OWN_PROCESS = (
 """Why plain `fit` trains where trials have no other process to run in."""
 
 
-def choose_and_restore(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
+def choose_and_restore(
+    call: FitCall,
+    loop: Loop,
+    *,
+    settings: PerfConfig,
+    previous_plan: TrainingPlan | None = None,
+) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before.
 
     Args:
         call: the user's `fit`.
         loop: the loop that the plan will be used with.
         settings: see `choosing.by_trials`.
+        previous_plan: see `Trials`.
     """
     if not settings.training.trial_budget_seconds:
         return choosing.by_trials(call, loop, settings=settings)  # which says so
     with on_own_data(call, loop) as own:
         if own is None:
             return plain(NEEDS_OWN_PROCESS, is_settled=True)
-        return choosing.by_trials(own, loop, settings=settings)
+        return choosing.by_trials(own, loop, settings=settings, previous_plan=previous_plan)
 
 
 @contextlib.contextmanager
