@@ -53,10 +53,9 @@ def known_choice(
     choice = previous.find(
         job.input_dict.get("previous_metrics") or (), key, planned_runs=job.planned_runs
     )
-    tuned = trainer_args.input_plan(job.input_dict)
+    tuned = None if previous_plan(job) else trainer_args.input_plan(job.input_dict)
     if choice is None and tuned is not None and tuned.training_digest == job.code:
-        if previous_plan(job) is None:
-            choice = too_short.choice(tuned, planned_runs=job.planned_runs)
+        choice = too_short.choice(tuned, planned_runs=job.planned_runs)
     return choice and choice.model_copy(update={"key": key})
 
 
