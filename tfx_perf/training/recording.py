@@ -137,6 +137,7 @@ def ended(
     held: HeldMemory,
     is_traced: bool,
     started: float,
+    trial_trace_count: int = 0,
     **known: Any,
 ) -> EndedTraining:
     """Measures what can only be measured at the end of a training.
@@ -150,6 +151,7 @@ def ended(
         held: what the process held before the user's code began.
         is_traced: see `EndedTraining`.
         started: see `EndedTraining`.
+        trial_trace_count: how often the chosen plan's steps had been traced before.
         **known: see `EndedTraining`.
     """
     first, oom_guard = loop.first_batch, loop.oom_guard
@@ -172,13 +174,19 @@ def ended(
             ),
             "first_batch": first.batch,
             "first_batch_seconds": first.seconds,
-            "trace_count": loop.trace_count(result.plan),
+            "trace_count": _trace_count(loop, result.plan, before=trial_trace_count),
             "trace_time_seconds": loop.functions.trace_seconds(result.plan),
             "oom_count": result.oom_count + (oom_guard.oom_count if oom_guard else 0),
             "micro_batches": oom_guard.micro_batches if oom_guard else 1,
             **known,
         },
     )
+
+
+def _trace_count(loop: Loop, plan: TrainingPlan, *, before: int) -> int | None:
+    """Returns how often a training traced its steps; what trials traced for it counts as one."""
+    count = loop.trace_count(plan)
+    return count and max(1, count - before)
 
 
 def peaks(held: HeldMemory, memory: MemoryWatch, *, leftover_bytes: int) -> dict[str, Any]:

@@ -162,6 +162,7 @@ class TrainingSession:
             choice = self._choose(call, loop)
             # Trials count, also those that were before, in other processes.
             started -= max(0.0, choice.trial_time_seconds - (time.perf_counter() - began))
+        trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
         with serving(self._settings.monitoring, live):
             with (
@@ -185,6 +186,7 @@ class TrainingSession:
             started=started,
             fit_time_seconds=fit_seconds,
             setup_time_seconds=setup_seconds,
+            trial_trace_count=trial_trace_count if result.plan == choice.plan else 0,
             garbage_collection_seconds=live.pauses.seconds,
             energy_joules=used.joules,
             energy_gap=used.reason,
