@@ -125,7 +125,7 @@ _METRICS = [
         ("peak_flops_per_second", "1/second", _NONE, "Peak that MFU and HFU are taken against."),
         ("mfu_ratio", "ratio", _HIGHER, "Model FLOPs utilisation: achieved over peak FLOPs."),
         ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilisation: as MFU, with what is computed again."),
-        ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory."),
+        ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it."),
         ("host_share_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
         ("double_batch_time_ratio", "times", _NONE, "Time of a step on twice the batch over that on the batch, both repeated from memory."),
         ("energy_joules", "joules", _LOWER, "What the host's processors and GPUs took during fit, whoever used them."),

@@ -12,7 +12,7 @@ from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import choosing, plan_key, short_trainings, turns
+from tfx_perf.training.trials import choosing, plan_key, short_trainings, trials, turns
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
@@ -207,6 +207,12 @@ def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert len(checked) == 1
     assert not found.is_settled
+
+
+def test_a_wait_for_input_is_what_noise_does_not_explain():
+    assert trials.input_wait([1.0, 1.1, 1.2], [0.5, 0.55, 0.6]) == pytest.approx(0.5)
+    assert trials.input_wait([1.0, 1.1, 1.2], [0.7, 0.9, 1.05]) == 0.0
+    assert trials.input_wait([1.0, 1.1, 1.2], [1.3, 1.4, 1.5]) == 0.0
 
 
 def test_trials_without_enough_time_are_not_settled(keras):

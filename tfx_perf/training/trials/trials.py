@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import activity
+from tfx_perf import activity, statistics
 from tfx_perf.config import PerfConfig
 from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
@@ -36,6 +36,17 @@ _MOST_ROUNDS = 60
 _FEW_ROUNDS, _CLEARLY, _ROUND_SHARE = 3, 1.5, 0.05
 # The share of the remaining budget that the check of one plan may take.
 _CHECK_SHARE = 0.25
+
+
+def input_wait(blocks: Sequence[float], repeated: Sequence[float]) -> float:
+    """Returns the share of a step in which it waits for data; 0 where noise may explain it.
+
+    Args:
+        blocks: seconds per step on the data, of a few blocks.
+        repeated: the same on one batch from memory, afterwards.
+    """
+    reading, free = map(statistics.median_interval, (blocks, repeated))
+    return 1.0 - free.value / reading.value if free.high < reading.low else 0.0
 
 
 class Trials:
@@ -227,7 +238,7 @@ class Trials:
         repeated = []
         for _ in range(_MIN_ROUNDS):
             repeated.append((yield self._turn(winner.plan, iterator=iterator)))
-        self._input_wait = max(0.0, 1.0 - float(np.median(repeated) / np.median(winner.blocks)))
+        self._input_wait = input_wait(winner.blocks, repeated)
 
     @staticmethod
     def _shorten(contenders: list[Contender], *, step_seconds: float) -> None:
