@@ -38,15 +38,15 @@ _FEW_ROUNDS, _CLEARLY, _ROUND_SHARE = 3, 1.5, 0.05
 _CHECK_SHARE = 0.25
 
 
-def input_wait(blocks: Sequence[float], repeated: Sequence[float]) -> float:
+def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
     """Returns the share of a step in which it waits for data; 0 where noise may explain it.
 
     Args:
-        blocks: seconds per step on the data, of a few blocks.
-        repeated: the same on one batch from memory, afterwards.
+        reading: seconds per step on the data, of a few blocks.
+        repeated: the same on one batch from memory.
     """
-    reading, free = map(statistics.median_interval, (blocks, repeated))
-    return 1.0 - free.value / reading.value if free.high < reading.low else 0.0
+    fed, free = map(statistics.median_interval, (reading, repeated))
+    return 1.0 - free.value / fed.value if free.high < fed.low else 0.0
 
 
 class Trials:
@@ -231,14 +231,17 @@ class Trials:
                 break
             if self._is_decided(contenders, round_seconds=time.perf_counter() - round_began):
                 break
-        # Not in turns with the real data: their buffers would fill up in the meantime.
+        # Not in turns with the real data: their buffers would fill up in the meantime. But at about
+        # the same time, since a host is now faster and now slower.
         winner = self._fastest(contenders) or contenders[0]
         self._try([winner.plan])
         iterator = self._loop.iterator_over(one_batch)
-        repeated = []
+        reading, repeated = [], []
+        for _ in range(_MIN_ROUNDS):
+            reading.append((yield self._turn(winner.plan)))
         for _ in range(_MIN_ROUNDS):
             repeated.append((yield self._turn(winner.plan, iterator=iterator)))
-        self._input_wait = input_wait(winner.blocks, repeated)
+        self._input_wait = input_wait(reading, repeated)
 
     @staticmethod
     def _shorten(contenders: list[Contender], *, step_seconds: float) -> None:
