@@ -274,7 +274,7 @@ def _environment() -> dict[str, str]:
 
 def _ending(return_code: int) -> str:
     if return_code == -signal.SIGKILL:
-        return "was killed (SIGKILL), most likely because memory ran out"
+        return "was killed (SIGKILL), by hand or because memory ran out"
     if return_code == -signal.SIGALRM:
         return "ran out of time (SIGALRM)"
     if return_code < 0:

@@ -102,5 +102,5 @@ def _run(script: str) -> _End:
         traceback.print_exc()  # into the log
         if str(error).startswith(KeyboardInterrupt.__name__):  # Beam makes an error of it
             return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
-        return _End(_FAILED, f"{errors.in_one_line(error)}. The log has the traceback.")
+        return _End(_FAILED, f"{errors.in_one_line(error).rstrip('.')}. The log has the traceback.")
     return _End()
