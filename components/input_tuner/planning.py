@@ -116,7 +116,7 @@ class _Planning:
                 plans, source=source, settings=self._settings, example_count=example_count
             )
             if kept:
-                return kept
+                return kept.model_copy(update={"training_note": note})
         plan = plan.model_copy(
             update={
                 "training_note": note,
