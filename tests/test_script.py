@@ -308,48 +308,26 @@ def test_who_looks_for_a_fit_runs_no_step_of_a_loop_and_no_trial(keras):
     assert not interception.is_capturing()
 
 
-_IN_MEMORY = """
-import {keras} as keras
-import numpy as np
-import tensorflow as tf
-import tfx_perf
-
-keras.utils.set_random_seed(1)
-x = np.random.rand(512, 4).astype("float32")
-data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).shuffle(512, seed=1).batch(8)
-model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-settings = dict(
-    training=dict(steps_per_call=[10], trial_budget_seconds=60),
-    compilation=dict(enabled=False),
-    schedule=dict(planned_runs=10**6),
-)
-with tfx_perf.optimized(settings, folder="perf") as run:
-    model.fit(data, epochs=2)
-    model.fit(data.unbatch().batch(16), epochs=1)
-print(len(run.record.trials), run.record.trial_time_seconds > 0, run.record.plan)
-"""
-
-
+@pytest.mark.one_case
 def test_the_next_run_has_the_plan_of_the_trials_for_data_that_were_copied_for_them(
-    keras, tmp_path
+    keras, tmp_path, capfd
 ):
     """`batch` leaves the size of the last batch open, so that only the datasets know it."""
-    script = tmp_path / "script.py"
-    script.write_text(_IN_MEMORY.format(keras=keras.__name__))
-    runs = [
-        subprocess.run(
-            [sys.executable, script], cwd=tmp_path, capture_output=True, text=True, check=True
-        )
-        for _ in range(2)
-    ]
-    (count, has_trials, plan), second = (
-        run.stdout.splitlines()[-1].split(" ", 2) for run in runs
-    )
-    assert (int(count) > 1, has_trials) == (True, "True")
-    assert second == [count, "False", plan]
-    for run in runs:
-        assert "AutoGraph" not in run.stderr
+    settings = {
+        "training": {"steps_per_call": [10], "trial_budget_seconds": 60},
+        "compilation": {"enabled": False},
+        "schedule": {"planned_runs": 10**6},
+    }
+    records = []
+    for _ in range(2):
+        with tfx_perf.optimized(settings, folder=tmp_path) as training:
+            _fit(keras)
+        records.append(training.record)
+    first, second = records
+    assert len(first.trials) > 1
+    assert first.trial_time_seconds > second.trial_time_seconds == 0.0
+    assert (second.plan, second.trials, second.fit) == (first.plan, first.trials, first.fit)
+    assert "AutoGraph" not in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -25,6 +25,8 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials import plan_key, trials_here
 from tfx_perf.training.trials.choice import PlanChoice
 
+# What AutoGraph writes of code that is known, in an order that changes from process to process.
+_AUTOGRAPHS = "__autograph_generated_file"
 _TITLE = "How the model was trained"
 REPORT_FILE = "report.html"
 GATE_REPORT_FILE = "gate_report.html"
@@ -255,7 +257,11 @@ def _code_digest() -> str | None:
     )
     own = f"{pathlib.Path(tfx_perf.__file__).parent}/"
     files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
-    users = sorted(file for file in files if file and not file.startswith((*installed, own)))
+    users = sorted(
+        file
+        for file in files
+        if file and not file.startswith((*installed, own)) and _AUTOGRAPHS not in file
+    )
     try:
         return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
     except OSError:  # in an archive, or removed since
