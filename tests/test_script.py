@@ -13,7 +13,7 @@ import pytest
 import tensorflow as tf
 
 import tfx_perf
-from tfx_perf import errors, interception
+from tfx_perf import errors, interception, script
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.training.record import TrainingRecord
 
@@ -244,13 +244,13 @@ def test_a_baseline_that_cannot_be_read_is_refused_before_anything_trains(contex
         pytest.fail("it began")
 
 
-def test_code_that_is_in_no_file_of_its_own_is_trained(keras, tmp_path, monkeypatch):
+def test_code_that_is_in_no_file_of_its_own_has_no_digest(tmp_path, monkeypatch):
+    assert script._code_digest()
     module = types.ModuleType("archived")
     module.__file__ = str(tmp_path / "app.pyz" / "archived.py")
     monkeypatch.setitem(sys.modules, "archived", module)
-    with tfx_perf.optimized(_NO_TRIALS, folder=tmp_path / "perf") as training:
-        _fit(keras)
-    assert training.record.key == {}
+    with tfx_perf.optimized(folder=tmp_path / "perf"):
+        assert script._code_digest() is None
 
 
 def test_a_cache_that_was_not_read_to_its_end_is_let_go_of(keras, tmp_path):
@@ -333,11 +333,11 @@ def test_the_next_run_has_the_plan_of_the_trials_for_data_that_were_copied_for_t
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_the_next_run_of_unchanged_code_uses_the_plan_again(package, tmp_path):
-    script = tmp_path / "train.py"
+    path = tmp_path / "train.py"
 
     def run(text: str) -> list[str]:
-        script.write_text(text)
-        command = [sys.executable, str(script), str(tmp_path / "perf")]
+        path.write_text(text)
+        command = [sys.executable, str(path), str(tmp_path / "perf")]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         return done.stdout.partition("PLAN ")[2].split()
 
