@@ -245,12 +245,18 @@ def test_a_baseline_that_cannot_be_read_is_refused_before_anything_trains(contex
 
 
 def test_code_that_is_in_no_file_of_its_own_has_no_digest(tmp_path, monkeypatch):
-    assert script._code_digest()
-    module = types.ModuleType("archived")
-    module.__file__ = str(tmp_path / "app.pyz" / "archived.py")
-    monkeypatch.setitem(sys.modules, "archived", module)
-    with tfx_perf.optimized(folder=tmp_path / "perf"):
-        assert script._code_digest() is None
+    loaded, archived = types.ModuleType("loaded"), types.ModuleType("archived")
+    loaded.__file__ = str(tmp_path / "loaded.py")
+    pathlib.Path(loaded.__file__).write_text("a = 1")
+    archived.__file__ = str(tmp_path / "app.pyz" / "archived.py")
+    modules = {"__main__": loaded}
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "modules", modules)
+        known = script._code_digest()
+        modules["archived"] = archived
+        unknown = script._code_digest()
+    assert known
+    assert unknown is None
 
 
 def test_a_cache_that_was_not_read_to_its_end_is_let_go_of(keras, tmp_path):
@@ -310,9 +316,10 @@ def test_who_looks_for_a_fit_runs_no_step_of_a_loop_and_no_trial(keras):
 
 @pytest.mark.one_case
 def test_the_next_run_has_the_plan_of_the_trials_for_data_that_were_copied_for_them(
-    keras, tmp_path, capfd
+    keras, tmp_path, capfd, monkeypatch
 ):
     """`batch` leaves the size of the last batch open, so that only the datasets know it."""
+    monkeypatch.setattr(script, "_code_digest", lambda: "the same")  # other tests load modules
     settings = {
         "training": {"steps_per_call": [10], "trial_budget_seconds": 60},
         "compilation": {"enabled": False},
