@@ -13,9 +13,10 @@ import pytest
 import tensorflow as tf
 
 import tfx_perf
-from tfx_perf import errors, interception, script
+from tfx_perf import config, errors, interception, script
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.session import TrainingSession
 
 pytestmark = pytest.mark.each_choice
 
@@ -82,7 +83,7 @@ def test_an_error_of_the_users_code_passes_and_leaves_keras_as_it_was(keras, tmp
     with pytest.raises(ZeroDivisionError), tfx_perf.optimized(folder=tmp_path / "perf"):
         raise ZeroDivisionError
     assert keras.Model.fit is before
-    assert not any((tmp_path / "perf").iterdir())
+    assert not (tmp_path / "perf").exists()
 
 
 def test_without_a_fit_nothing_is_measured_and_that_is_said(tmp_path, capfd):
@@ -293,7 +294,18 @@ def test_a_loop_without_marks_is_said_to_be_unmeasured(tmp_path, capfd):
         pass
     assert meter.record is None
     assert "no step was marked" in capfd.readouterr().err
-    assert not any((tmp_path / "perf").iterdir())
+    assert not (tmp_path / "perf").exists()
+
+
+def test_in_a_pipeline_neither_the_loops_folder_nor_its_baseline_counts(tmp_path):
+    gate = {"gate": {"baseline_uri": str(tmp_path / "file")}}
+    (tmp_path / "file").touch()
+    session = TrainingSession(config.PerfConfig())
+    loop = tfx_perf.measured(gate, folder=tmp_path / "perf")
+    with script.inside(session), loop as meter, meter.step(examples=4):
+        pass
+    assert session.record == meter.record
+    assert not (tmp_path / "perf").exists()
 
 
 def test_who_looks_for_a_fit_runs_no_step_of_a_loop_and_no_trial(keras):

@@ -90,31 +90,30 @@ def optimized(
         training.record = _AROUND[-1].record
         return
     settings = _settings(settings)
-    place = _made(folder)
-    baseline.known(settings.gate)  # what cannot be read is said before anything is trained
-    key = _plan_key(settings)
-    file = place and place / training_record.FILE_NAME
-    before = _record_before(file)
-    planned_runs = settings.schedule.run_count(runs_before=0 if before is None else 1)
-    schedule = ScheduleSettings(planned_runs=planned_runs)
-    choice = None
-    if before is not None and key is not None:
-        choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
-    settings = settings.model_copy(update={"schedule": schedule})
-    choose = functools.partial(
-        trials_here.choose_and_restore,
-        settings=settings,
-        previous_plan=None if before is None else before.plan,
-    )
-    session = TrainingSession(settings, choice=choice, choose=choose)
-    with interception.intercepting_fit(session.fit):
-        yield training
-    session.close()
-    if session.record is None:
-        _say(f"Nothing was measured: {session.gap}.")
-        return
-    training.record = session.record.model_copy(update={"key": key or {}})
-    training.decision = _published(training.record, settings.gate, name=name, place=place)
+    with _ready(folder, settings.gate) as place:
+        key = _plan_key(settings)
+        file = place and place / training_record.FILE_NAME
+        before = _record_before(file)
+        planned_runs = settings.schedule.run_count(runs_before=0 if before is None else 1)
+        schedule = ScheduleSettings(planned_runs=planned_runs)
+        choice = None
+        if before is not None and key is not None:
+            choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
+        settings = settings.model_copy(update={"schedule": schedule})
+        choose = functools.partial(
+            trials_here.choose_and_restore,
+            settings=settings,
+            previous_plan=None if before is None else before.plan,
+        )
+        session = TrainingSession(settings, choice=choice, choose=choose)
+        with interception.intercepting_fit(session.fit):
+            yield training
+        session.close()
+        if session.record is None:
+            _say(f"Nothing was measured: {session.gap}.")
+            return
+        training.record = session.record.model_copy(update={"key": key or {}})
+        training.decision = _published(training.record, settings.gate, name=name, place=place)
 
 
 class LoopMeter(custom_loop.Meter):
@@ -161,18 +160,18 @@ def measured(
         RefusalError: see `optimized`.
     """
     settings = _settings(settings)
-    place = _made(folder)
-    baseline.known(settings.gate)  # what cannot be read is said before anything is trained
-    meter = LoopMeter(model=model)
-    with meter.watching():
-        yield meter
-    meter.record = meter.to_record()
-    if meter.record is None:
-        _say("Nothing was measured: no step was marked with meter.step.")
-    elif _AROUND:
-        _AROUND[-1].add(meter.record)
-    else:
-        meter.decision = _published(meter.record, settings.gate, name=name, place=place)
+    ready = contextlib.nullcontext() if _AROUND else _ready(folder, settings.gate)
+    with ready as place:
+        meter = LoopMeter(model=model)
+        with meter.watching():
+            yield meter
+        meter.record = meter.to_record()
+        if meter.record is None:
+            _say("Nothing was measured: no step was marked with meter.step.")
+        elif _AROUND:
+            _AROUND[-1].add(meter.record)
+        else:
+            meter.decision = _published(meter.record, settings.gate, name=name, place=place)
 
 
 @contextlib.contextmanager
@@ -207,11 +206,20 @@ def _published(
     return _judge(training, settings, name=name, place=place)
 
 
-def _made(folder: str | pathlib.Path | None) -> pathlib.Path | None:
-    """Makes the folder, before anything is trained."""
+@contextlib.contextmanager
+def _ready(
+    folder: str | pathlib.Path | None, gate: GateSettings
+) -> Iterator[pathlib.Path | None]:
+    """Makes the folder, and reads the baseline: what is wrong is said before anything is trained.
+
+    The folder goes again if nothing was written.
+    """
+    baseline.known(gate)
     if folder is None:
-        return None
+        yield None
+        return
     place = pathlib.Path(folder)
+    was_there = place.is_dir()
     try:
         place.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -219,7 +227,12 @@ def _made(folder: str | pathlib.Path | None) -> pathlib.Path | None:
             f"Expected a folder that can be made, for figures and reports: {error.strerror}. "
             f"Received: folder={str(folder)!r}."
         ) from error
-    return place
+    try:
+        yield place
+    finally:
+        if not was_there:
+            with contextlib.suppress(OSError):  # it is not empty
+                place.rmdir()
 
 
 @contextlib.contextmanager

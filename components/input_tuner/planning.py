@@ -84,16 +84,16 @@ class _Planning:
     def plan(
         self, folder: str, *, plan_folder: str, beam_pipeline_args: list[str]
     ) -> record.TuningRecord:
-        source = self._source(label_key=self._properties.get("label_key"))
+        default = self._source(label_key=self._properties.get("label_key"))
         key = plan_key.plan_key(
-            source,
+            default,
             settings=self._settings,
             training_digest=self._training_digest(),
         )
         plans = self._inputs.get("previous_plans") or ()
         example_count = self._example_count()
         plan = previous.find(
-            plans, key, source=source, settings=self._settings, example_count=example_count
+            plans, key, source=default, settings=self._settings, example_count=example_count
         )
         if plan:
             return plan
@@ -105,11 +105,11 @@ class _Planning:
         )
         captured, note = self._training(folder)
         try:
-            source = self._source_for(captured)
+            source = self._as_trained_on(default, captured)
             plan = tune(source, train=captured)
         except train_step.StepFailedError as error:
             note = str(error)
-            source = self._source_for(None)
+            source = self._as_trained_on(default, None)
             plan = tune(source, train=None)
         if plan.chosen == record.DEFAULT and not previous.came_to_an_end(plan):
             kept = previous.kept(
@@ -140,11 +140,11 @@ class _Planning:
             )
         return previous.keyed(plan, key)
 
-    def _source_for(self, captured: training.CapturedTraining | None) -> source_lib.RecordSource:
+    def _as_trained_on(
+        self, source: source_lib.RecordSource, captured: training.CapturedTraining | None
+    ) -> source_lib.RecordSource:
         """Returns the source, with the training code's options if there is any."""
-        if captured is None:
-            source = self._source(label_key=self._properties.get("label_key"))
-        else:
+        if captured:
             source = self._source(
                 label_key=captured.options.label_key, schema=captured.schema
             ).replace_options(**captured.options._asdict())

@@ -59,16 +59,20 @@ class Executor(base_executor.BaseExecutor):
             self._context, input_dict, exec_properties
         )
         choice: PlanChoice | None = plain("trials are off")
+        previous_plan = None
         key: dict[str, str] = {}
         if job.settings.training.trial_budget_seconds:
             key = plans.key_of(job)
-            choice = plans.known_choice(job, key, checkpoint_folder=folder)
+            previous_plan = plans.previous_plan(job)
+            choice = plans.known_choice(
+                job, key, previous_plan=previous_plan, checkpoint_folder=folder
+            )
         with storage.local_folder(target.uri) as log_folder:
             found = supervision.train(
                 job,
                 output_dict,
                 choice=choice,
-                previous_plan=plans.previous_plan(job),
+                previous_plan=previous_plan,
                 key=key,
                 checkpoint_folder=folder,
                 log_folder=log_folder,

@@ -37,13 +37,18 @@ def key_of(job: TrainingJob) -> dict[str, str]:
 
 
 def known_choice(
-    job: TrainingJob, key: dict[str, str], *, checkpoint_folder: str | None
+    job: TrainingJob,
+    key: dict[str, str],
+    *,
+    previous_plan: TrainingPlan | None,
+    checkpoint_folder: str | None,
 ) -> PlanChoice | None:
     """Returns the choice that is known without trials; None if it takes trials to know it.
 
     Args:
         job: the training, with plain `fit`.
         key: of the choice.
+        previous_plan: what `previous_plan` returns.
         checkpoint_folder: where a training that was interrupted has left its choice; None if
             nothing outlives the process.
     """
@@ -53,8 +58,9 @@ def known_choice(
     choice = previous.find(
         job.input_dict.get("previous_metrics") or (), key, planned_runs=job.planned_runs
     )
-    tuned = None if previous_plan(job) else trainer_args.input_plan(job.input_dict)
-    if choice is None and tuned is not None and tuned.training_digest == job.code:
+    tuned = trainer_args.input_plan(job.input_dict)
+    may_be_too_short = choice is None and previous_plan is None
+    if may_be_too_short and tuned is not None and tuned.training_digest == job.code:
         choice = too_short.choice(tuned, planned_runs=job.planned_runs)
     return choice and choice.model_copy(update={"key": key})
 

@@ -56,7 +56,8 @@ def test_what_is_shared_with_other_readers_is_not_copied():
     data = tf.data.Dataset.range(6).apply(
         service.distribute("distributed_epoch", service=dispatcher.target, job_name="shared")
     )
-    assert independent.independent(data, calls_python=True) is None
+    assert independent.independent(data) is None
+    assert independent.independent(data, may_share=True) is not None
     del worker
 
 
@@ -88,7 +89,7 @@ def test_data_that_call_python_come_again_in_the_order_of_the_first_pass():
 
     read = data()
     first = elements(read)
-    assert elements(independent.independent(read, calls_python=True)) == first
+    assert elements(independent.independent(read, may_share=True)) == first
     assert elements(read) != first
 
 

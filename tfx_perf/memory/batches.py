@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.tf_data import independent
+from tfx_perf.tf_data import datasets, independent
 from tfx_perf.tf_internals import ancestry
 
 _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
@@ -87,17 +87,16 @@ def repeated(call: interception.FitCall, batch: Any) -> tf.data.Dataset:
         call: the `fit`.
         batch: like those of its data, of any size.
     """
-    own, data = call.arguments["x"], tf.data.Dataset.from_tensors(batch).repeat()
-    spec = data.element_spec
-    if not all(isinstance(part, tf.TensorSpec) for part in tf.nest.flatten(spec)):
-        return data
-    if isinstance(own, tf.data.Dataset) and _static_batch_size(own) == batch_size_of(batch):
-        return data
+    own = call.arguments["x"]
+    is_dense = all(isinstance(part, tf.Tensor) for part in tf.nest.flatten(batch))
+    insists = isinstance(own, tf.data.Dataset) and _static_batch_size(own) == batch_size_of(batch)
+    if insists or not is_dense:
+        return datasets.repeated(batch)
     opened = tf.nest.map_structure(
-        lambda part: tf.TensorSpec([None, *part.shape[1:]], part.dtype) if part.shape else part,
-        spec,
+        lambda part: tf.TensorSpec([None, *part.shape[1:]] if part.shape else [], part.dtype),
+        batch,
     )
-    return tf.data.experimental.from_variant(tf.data.experimental.to_variant(data), opened)
+    return datasets.repeated(batch, spec=opened)
 
 
 def _static_batch_size(data: tf.data.Dataset) -> int | None:

@@ -18,6 +18,20 @@ def without_autotune(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return dataset.with_options(options)
 
 
+def repeated(batch: Any, *, spec: Any = None) -> tf.data.Dataset:
+    """Returns a batch from memory, for ever.
+
+    Args:
+        batch: nested structure of eager tensors.
+        spec: what the dataset tells of its elements, so that nothing is traced for this batch
+            alone; None: all that is known.
+    """
+    data = tf.data.Dataset.from_tensors(batch).repeat()
+    if spec is None:
+        return data
+    return tf.data.experimental.from_variant(tf.data.experimental.to_variant(data), spec)
+
+
 def mapped(
     dataset: tf.data.Dataset, function: Callable[..., Any], **options: Any
 ) -> tf.data.Dataset:

@@ -20,19 +20,21 @@ _STATES = {
 }
 # They hand on what they get, and write it down.
 _WRITERS = {"SnapshotDatasetV2", "SaveDatasetV2"}
-# Who reads takes it from the others.
-_SHARED = {"DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"}
 # With the file as their second input.
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
-# They call back into Python, where nobody knows what may be read but once.
-_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+# What may be read but once: Python functions, of which nobody knows, and a tf.data service, where
+# one reader takes it from the others.
+_SHARED = {
+    *("PyFunc", "PyFuncStateless", "EagerPyFunc"),
+    *("DataServiceDatasetV2", "DataServiceDatasetV3", "DataServiceDatasetV4"),
+}
 
 
 def independent(
     dataset: tf.data.Dataset,
     *,
     without: frozenset[str] = frozenset(),
-    calls_python: bool = False,
+    may_share: bool = False,
 ) -> tf.data.Dataset | None:
     """Returns a dataset of the same elements, in an order of its own where they are shuffled.
 
@@ -42,17 +44,14 @@ def independent(
         dataset: of the user.
         without: operations to leave out, such as `ShuffleDatasetV3`; each must take the dataset
             that it changes as its first input.
-        calls_python: whether it may call Python functions, which both then share.
+        may_share: whether it may call Python functions or read from a tf.data service, which both
+            then share.
 
     Returns:
-        None where it may not, shares what it reads with others (a tf.data service), or cannot be
-        written down (2 GB of data in memory).
+        None where it may not, or cannot be written down (2 GB of data in memory).
     """
     graph = ancestry.graph_of(dataset)
-    if graph is None:
-        return None
-    unlike = _SHARED if calls_python else _SHARED | _PYTHON
-    if any(node.op in unlike for node in _nodes(graph)):
+    if graph is None or not may_share and any(node.op in _SHARED for node in _nodes(graph)):
         return None
     _separate(graph, without | _WRITERS)
     try:

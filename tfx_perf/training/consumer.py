@@ -101,11 +101,7 @@ class TrainConsumer:
 
     def repeated_batch(self) -> tf.data.Dataset:
         """Returns one batch of the user's data from memory, for ever."""
-        # With the spec of the data, so that the step is not traced again.
-        data = tf.data.Dataset.from_generator(
-            lambda: iter([self._batch]), output_signature=self._spec
-        )
-        return datasets.without_autotune(data.cache().repeat())
+        return datasets.without_autotune(datasets.repeated(self._batch, spec=self._spec))
 
     def unused_features(self) -> frozenset[str]:
         """Returns the keys of x that neither training nor evaluation reads.

@@ -275,7 +275,7 @@ class Recovery:
 
     def _data_from_the_beginning(self) -> tf.data.Dataset | None:
         """Returns the data in the order in which they came at first; None if they cannot be had."""
-        return independent.independent(self._call.arguments["x"], calls_python=True)
+        return independent.independent(self._call.arguments["x"], may_share=True)
 
     def _prepare(self, plan: TrainingPlan) -> None:
         """Makes all variables, before a callback can change which ones there will be."""

@@ -2,8 +2,6 @@
 
 import logging
 
-import tensorflow as tf
-
 from tfx_perf import statistics
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
@@ -66,12 +64,9 @@ def _is_worth_it(loop: Loop, choice: PlanChoice) -> bool:
 
 def _measured(call: FitCall, loop: Loop, choice: PlanChoice) -> statistics.Interval:
     batch = batches.peek(call)
-    one = tf.data.Dataset.from_tensors(batch).repeat()
+    one = datasets.repeated(batch)
     double = batches.batch_of(one, 2 * batches.batch_size_of(batch))
-    sets = [
-        datasets.without_autotune(tf.data.Dataset.from_tensors(each).repeat())
-        for each in (batch, double)
-    ]
+    sets = [datasets.without_autotune(each) for each in (one, datasets.repeated(double))]
     blocks: tuple[list[float], list[float]] = [], []
 
     def schedule() -> Schedule:
