@@ -50,16 +50,18 @@ def _used_again(record: record_lib.TuningRecord) -> str:
             f"On these it was checked and not measured: {record.chosen} gives the same "
             f"{record.checked_example_count:,} examples as the default, within the memory budget."
         )
-    plan = (
-        f"The code, the host and the versions are those of an earlier plan, {record.reused_from}"
-        if record.key
-        else f"A search would have cost more than it can save, so an earlier plan stays in use, "
-        f"{record.reused_from}, though the code, the settings or the versions have changed since"
-    )
+    files = formatting.counted(was.file_count, "file")
+    amount = f"{files}, {formatting.format_bytes(was.file_bytes)}"
+    if not record.key:
+        return (
+            "The code, the data, the settings or the versions have changed since, but a search "
+            f"would cost more than it can save. So an earlier plan, {record.reused_from}, stays "
+            f"in use. {check} The rates that follow were measured then ({amount})."
+        )
     return (
-        f"{plan}, which was measured on other data of about this amount "
-        f"({was.file_count:,} files, {formatting.format_bytes(was.file_bytes)}). {check} The rates "
-        "that follow are of those data."
+        "The code, the host and the versions are those of an earlier plan, "
+        f"{record.reused_from}, which was measured on other data of about this amount "
+        f"({amount}). {check} The rates that follow are of those data."
     )
 
 
