@@ -101,8 +101,9 @@ def test_faster_candidate_is_chosen(make_source, tmp_path):
         record = tune(slowed(make_source(), 0.02), Columns())
     assert {"finding out what holds training up", "examining columns"} < set(said)
     assert any(text.startswith("measuring default, columns") for text in said)
-    chosen = record.outcome("columns")
-    assert record.chosen == "columns"
+    # On a busy machine, threads of its own may make it faster still.
+    assert record.chosen.startswith("columns")
+    chosen = record.outcome(record.chosen)
     assert (chosen.status, record.outcome("default").status) == ("chosen", "measured")
     assert chosen.ratio.low > 1 + record.margin
     assert record.example_count == record.checked_example_count == 230
@@ -287,7 +288,7 @@ def test_no_search_that_costs_more_than_it_can_bring(make_source):
 def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
     source = slowed(make_source(batch_size=32), 0.005)
     few = Training(source, step_seconds=0.0, example_count=32)
-    assert tune_with(source, few, planned_runs=1_000_000).chosen == "columns"
+    assert tune_with(source, few, planned_runs=1_000_000).chosen.startswith("columns")
 
 
 @pytest.mark.usefixtures("brief_diagnosis")
