@@ -33,7 +33,9 @@ def test_it_is_not_more_than_reading_takes():
 
 def test_there_is_none_where_training_is_fed():
     fed = diagnosis(pipeline=900, train=100, together=100)
-    assert gain.Gain(math.inf).possible_seconds(fed) == 0
+    endless = gain.Gain(math.inf)
+    assert endless.possible_seconds(fed) == 0
+    assert "as fast as if its input cost nothing" in endless.too_little(fed, search_seconds=9)
 
 
 def test_the_reason_says_how_long_everything_takes():

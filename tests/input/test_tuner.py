@@ -319,8 +319,8 @@ def test_a_fed_training_is_left_alone(make_source):
     source = make_source(batch_size=32)
     record = tune_with(source, Training(source, step_seconds=0.6))
     assert record.chosen == "default"
-    assert record.diagnosis.is_fed
-    assert record.reason.startswith("Compute-bound")
+    assert record.diagnosis.headroom_ratio.high < 1.03
+    assert record.reason.startswith(("Compute-bound", "Training is as fast as if"))
     assert record.final is None
     assert [outcome.name for outcome in record.outcomes] == ["default"]
     assert record.figures()["default_examples_per_second"] > 0

@@ -44,7 +44,12 @@ class Gain:
             search_seconds: what the shortest search would take.
         """
         fed = diagnosis.together_examples_per_second
-        possible = formatting.format_seconds(self.possible_seconds(diagnosis))
+        possible_seconds = self.possible_seconds(diagnosis)
+        if not possible_seconds:
+            return (
+                "Training is as fast as if its input cost nothing, so no faster one was looked for."
+            )
+        possible = formatting.format_seconds(possible_seconds)
         if fed is None:
             saved = f"Reading takes about {possible} with the default, and no input can save more"
         else:
