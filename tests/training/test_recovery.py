@@ -1,8 +1,12 @@
-"""NaN, full disks and unreadable data."""
+"""NaN, full disks and unreadable data.
+
+A `guard` of the `recovery.task` has a `saver` write checkpoints, and raises a `blow_up`.
+"""
 
 import contextlib
 import logging
 import resource
+import time
 
 import model_cases
 import numpy as np
@@ -407,6 +411,25 @@ def test_edited_code_begins_anew_and_code_changed_back_goes_on(keras, tmp_path, 
     record = trained("mse")
     assert record.resumed_step == 18
     assert record.train_step_count == 12
+
+
+def test_no_checkpoint_is_due_for_the_time_that_choosing_a_plan_took(
+    keras, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 1000)  # of the first save's seconds: 40 s
+    session = session_with(checkpoint_folder=str(tmp_path))
+    ahead = time.perf_counter
+    spent = [0.0]
+    monkeypatch.setattr(time, "perf_counter", lambda: ahead() + spent[0])
+
+    def choose(call, loop):
+        spent[0] += 300
+        return PlanChoice(plan=PLAN, plan_reason="given")
+
+    session._choose = choose
+    session.fit(captured(model_of_two(keras), numbers(), epochs=2))
+    assert session.record.checkpoint_time_seconds == 0
+    assert not list(tmp_path.rglob("checkpoint-*"))
 
 
 def test_fits_in_a_loop_trace_once_and_leave_no_folders(keras, tmp_path, monkeypatch):

@@ -160,8 +160,10 @@ class TrainingSession:
         else:
             began = time.perf_counter()
             choice = self._choose(call, loop)
+            chosen_seconds = time.perf_counter() - began
+            self._clock.leave_out(chosen_seconds)
             # Trials count, also those that were before, in other processes.
-            started -= max(0.0, choice.trial_time_seconds - (time.perf_counter() - began))
+            started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
         with serving(self._settings.monitoring, live):

@@ -15,7 +15,8 @@ class SaveClock:
     """When there was a checkpoint last, over all `fit`s of a process.
 
     Attributes:
-        saved_at: when, on `time.perf_counter`'s clock; at first, when the first `fit` began.
+        saved_at: when, on `time.perf_counter`'s clock; at first, when the first `fit` began. What
+            was left out is as if it had not been.
         save_seconds: what it took.
     """
 
@@ -26,6 +27,10 @@ class SaveClock:
     def since(self) -> float:
         """Seconds since then."""
         return time.perf_counter() - self.saved_at
+
+    def leave_out(self, seconds: float) -> None:
+        """Leaves out of `since` what has just been spent on something else than training."""
+        self.saved_at += seconds
 
     @property
     def is_cheap(self) -> bool:
