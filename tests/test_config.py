@@ -1,4 +1,7 @@
-"""PerfConfig: defaults, sources, and its way through JSON."""
+"""PerfConfig: defaults, sources, and its way through JSON.
+
+It is read as every `section` is; one of those in it is `compilation`.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""What may import what: docs/architecture.md's floors, and the engine's independence of TFX."""
+"""What may import what: docs/architecture.md's floors, and the engine's independence of TFX.
+
+And what test files import or name, so that the tests of a module are found.
+"""
 
 import ast
 import functools
@@ -180,3 +183,24 @@ def test_private_parts_of_tensorflow_and_keras_are_used_in_two_packages_only():
         modules = list(filter(PRIVATE_MODULES.match, imported_names(path)))
         attributes = private_attributes(path) - OTHERS_PRIVATE
         assert not modules and not attributes, f"{module_name(path)}: {modules} {attributes}"
+
+
+def names_in_test(path: pathlib.Path) -> set[str]:
+    """Returns the modules that a test file is named after, imports, or says that it is about."""
+    names = {path.stem.removeprefix("test_")}
+    names.update(re.findall(r"`([\w.]+)`", ast.get_docstring(tree(path)) or ""))
+    for name in run_time_imports(tree(path)):
+        if name.startswith("tfx_perf."):
+            names |= {name, name.rpartition(".")[0]}  # a module, or what is in one
+    return names
+
+
+def test_tests_of_every_module_are_found_by_its_name():
+    named = set().union(*map(names_in_test, (ROOT / "tests").rglob("test_*.py")))
+    modules = [module_name(path) for path in (*ENGINE, *MAPPED, *CLI) if path.stem != "__init__"]
+    hidden = [
+        module
+        for module in modules
+        if not any(module == name or module.endswith(f".{name}") for name in named)
+    ]
+    assert not hidden, f"no test file imports or names (in its docstring, in backticks): {hidden}"

@@ -1,4 +1,7 @@
-"""Keras scripts without TFX: what plain `fit` trains, with figures, the plan again, and a gate."""
+"""Keras scripts without TFX: what plain `fit` trains, with figures, the plan again, and a gate.
+
+Likewise a `custom_loop`, which marks its steps.
+"""
 
 import contextlib
 import importlib

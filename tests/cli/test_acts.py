@@ -1,4 +1,7 @@
-"""`bless` and `unbless`: what they record, where, and what they refuse."""
+"""`bless` and `unbless`: what they record, where, and what they refuse.
+
+What people mean by the name of a run or a pipeline is found by `cli.names`.
+"""
 
 import datetime
 import json

@@ -1,3 +1,5 @@
+"""What `doctor` finds in a good installation and in bad ones; a `probe` loads TFX."""
+
 import json
 import subprocess
 import sys

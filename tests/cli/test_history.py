@@ -1,3 +1,5 @@
+"""The runs on record, from all `cli.sources`: their states and figures, as a table or a page."""
+
 import datetime
 import json
 import re

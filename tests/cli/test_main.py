@@ -1,3 +1,5 @@
+"""The command itself, also as `python -m tfx_perf` (`__main__`), and what it says of wrong use."""
+
 import subprocess
 import sys
 

@@ -1,5 +1,9 @@
 """TFX's own commands, repaired: every command and engine, on a project made from the template.
 
+`cli.tfx` and the script `tfx` come in by the `entry`, where the `repair` is made: files are run for
+the pipeline in them (`repairs.interception`, for Vertex `vertex_patcher`), pipelines listed by
+`listing`, templates copied by `cli.template`.
+
 All in one process, since TFX takes some ten seconds to import. What starts a run is in
 test_tfx_runs.py.
 """
@@ -246,3 +250,13 @@ def test_the_script_is_replaced_and_restored(environment):
     assert not script.is_repaired()
     assert "sys.exit(cli_group())" in environment.read_text()
     assert [path.name for path in environment.parent.iterdir()] == ["tfx"]
+
+
+def test_our_command_replaces_and_restores_it_but_takes_nothing_beside(environment, call_command):
+    assert call_command("tfx", "--install").stdout.rstrip().endswith("/tfx: repaired")
+    assert script.is_repaired()
+    assert call_command("tfx", "--install", "--restore").returncode == 2
+    assert call_command("tfx", "--restore", "template", "list").returncode == 2
+    assert script.is_repaired()
+    assert call_command("tfx", "--restore").returncode == 0
+    assert not script.is_repaired()

@@ -1,4 +1,7 @@
-"""`tfx --engine kubeflow` against a loopback server that has the real one's rules."""
+"""`tfx --engine kubeflow` against a loopback server that has the real one's rules.
+
+The commands are those of `kubeflow_handler`, with `kubeflow_records` of what the server holds.
+"""
 
 import pathlib
 import sys

@@ -1,4 +1,8 @@
-"""Functions in a process of their own: results, errors, crashes, hangs."""
+"""Functions in a process of their own: results, errors, crashes, hangs.
+
+A `child_server` forks the process, `child_side` calls the function, and the `child_guard` ends all
+that it has started.
+"""
 
 import contextlib
 import os

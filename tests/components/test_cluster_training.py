@@ -1,4 +1,8 @@
-"""OptimizedTrainer hands its training to workers: the real executor, the real processes."""
+"""OptimizedTrainer hands its training to workers: the real executor, the real processes.
+
+A worker's part is `worker_training`, over a `worker_server`. What is told of a worker that fails is
+the state of its `pod` and its output (`worker_logs`).
+"""
 
 import functools
 import json

@@ -1,4 +1,7 @@
-"""What PerfEvaluator reads of a run: figures, cost, step times, and Evaluator's metrics."""
+"""What PerfEvaluator reads of a run: figures, cost, step times, and Evaluator's metrics.
+
+The run is made by `gate.candidate`.
+"""
 
 import pandas as pd
 import pytest

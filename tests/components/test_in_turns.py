@@ -1,4 +1,7 @@
-"""A run that would be refused and a blessed one are trained again, in turns."""
+"""A run that would be refused and a blessed one are trained again, in turns.
+
+Each of them is a `turns_job` in a child.
+"""
 
 import functools
 import math

@@ -1,4 +1,4 @@
-"""Every kind of record that TFX gives a trainer is parsed as TFXIO parses it."""
+"""Every kind of record that TFX gives a trainer is parsed (`parsers`) as TFXIO parses it."""
 
 import pathlib
 

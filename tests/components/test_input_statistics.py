@@ -1,4 +1,7 @@
-"""TFDV statistics of two datasets: equal ones agree, planted differences are named."""
+"""Statistics of two datasets: equal ones agree, planted differences are named.
+
+They are TFDV's (`tfdv_statistics`); what differs stands in a `statistics_comparison`.
+"""
 
 import functools
 

@@ -1,4 +1,7 @@
-"""InputTuner's wiring, its executor on artifacts in temporary folders, and the child's side."""
+"""InputTuner's wiring, its executor on artifacts in temporary folders, and the child's side.
+
+A plan that was found for other data is used after a `recheck`.
+"""
 
 import html
 import json

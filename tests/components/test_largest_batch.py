@@ -1,4 +1,7 @@
-"""The largest batch that MemoryProfiler claims, held against trainings that nobody watches."""
+"""The largest batch that MemoryProfiler claims, held against trainings that nobody watches.
+
+The claim rests on the `footprints` of a few batch sizes: what a training takes (`footprint`).
+"""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""Where PerfEvaluator's baseline comes from: resolved ledgers, `baseline_uri`, or both."""
+"""Where PerfEvaluator's `baseline` comes from: `resolved_ledgers`, `baseline_uri`, or both."""
 
 import pathlib
 import shutil

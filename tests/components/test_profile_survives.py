@@ -1,4 +1,7 @@
-"""MemoryProfiler on steps that are killed, hang or raise: it publishes what it has, and why."""
+"""MemoryProfiler on steps that are killed, hang or raise: it publishes what it has, and why.
+
+Its `memory_profiler.attempts` go on with what `memory_profiler.processes` have left behind.
+"""
 
 import html
 import pathlib

@@ -1,4 +1,4 @@
-"""The decision over all rules."""
+"""The decision over all rules, and its `headline`."""
 
 import math
 import pathlib

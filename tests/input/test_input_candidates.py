@@ -1,4 +1,8 @@
-"""Every candidate keeps to the semantics of TFXIO's default."""
+"""Every candidate keeps to the semantics of TFXIO's default.
+
+That is `candidates.default`. `block_reader` and `parallel_reader` are `streaming`; what holds a
+split in RAM is a `table_candidate`: `serialized_cache`, and columns in a `table`.
+"""
 
 import json
 import pathlib

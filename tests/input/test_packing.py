@@ -1,4 +1,7 @@
-"""Narrow columns side by side, strings as numbers: all come back as they were."""
+"""Narrow columns side by side, strings as numbers: all come back as they were.
+
+Strings get their numbers by `dictionary_encoding`; what they take in memory is a `tensor_size`.
+"""
 
 import numpy as np
 import pytest

@@ -1,4 +1,7 @@
-"""A plan's key: the same for the same data and settings, and it says what has changed."""
+"""A plan's key: the same for the same data and settings, and it says what has changed.
+
+The machine has a part in it, its `identity`.
+"""
 
 import gzip
 import shutil

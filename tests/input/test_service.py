@@ -1,4 +1,7 @@
-"""The tf.data service, with a real dispatcher and real workers in processes of their own."""
+"""The tf.data service, with a real dispatcher and real workers in processes of their own.
+
+They are started as people do it, by `data_service`.
+"""
 
 import contextlib
 import json

@@ -1,4 +1,7 @@
-"""The choice: what is dropped, what wins, and that the default wins ties."""
+"""The choice: what is dropped, what wins, and that the default wins ties.
+
+With a `train_step` what wins has to win `in_training`, too.
+"""
 
 import time
 

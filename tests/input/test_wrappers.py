@@ -1,4 +1,7 @@
-"""Wrappers keep the promises of the candidates inside of them."""
+"""Wrappers keep the promises of the candidates inside of them.
+
+Each is a `wrapper`: `projection`, `autotune`, `own_threads`, `deep_prefetch`, `device_prefetch`.
+"""
 
 import itertools
 

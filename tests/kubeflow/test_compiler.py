@@ -1,3 +1,9 @@
+"""The pipeline that a server gets: its `spec` with `kubeflow.names`, and the `platform_spec`.
+
+How containers run is in `kubeflow.settings`, for single nodes in `node_settings`; reports come
+beside the artifacts (`ui_outputs`).
+"""
+
 import json
 
 import pytest

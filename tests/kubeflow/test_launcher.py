@@ -1,4 +1,7 @@
-"""The containers' entrypoint under an emulated launcher, on light components."""
+"""The containers' `entrypoint` under an emulated launcher, on light components.
+
+It makes a `task_run` of what the launcher gives it.
+"""
 
 import json
 import os

@@ -1,3 +1,8 @@
+"""A `kubeflow.job` on a server: checked `packages`, typed `kubeflow.parameters`, its `answers`.
+
+What a server says when it refuses something comes out in one line (`api_errors`).
+"""
+
 import json
 import os
 import pathlib

@@ -1,4 +1,7 @@
-"""LocalDagRunner and BeamDagRunner: parameters, conditions, and going on after a failure."""
+"""LocalDagRunner and BeamDagRunner: parameters, conditions, and going on after a failure.
+
+Both are started by `running`; what they say of finished nodes are `remarks`.
+"""
 
 import io
 import pathlib

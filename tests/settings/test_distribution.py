@@ -1,4 +1,4 @@
-"""The job on a cluster that a training is handed to."""
+"""The job on a cluster that a training is handed to; what it takes are `kubernetes_values`."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What has to change in a project, by its syntax."""
+"""What has to change in a project, by its syntax (`training_step`)."""
 
 import ast
 import json

@@ -1,4 +1,7 @@
-"""Trainings that are killed give, once they are gone on with, what they would have given."""
+"""Trainings that are killed give, once they are gone on with, what they would have given.
+
+On SIGTERM they save before they end (`termination`).
+"""
 
 import pathlib
 import signal

@@ -1,4 +1,7 @@
-"""What a running training serves to Prometheus, taken with real scrapes of real trainings."""
+"""What a running training serves to Prometheus, taken with real scrapes of real trainings.
+
+The server is `monitoring.serving`, what it answers the `exposition`.
+"""
 
 import array
 import contextlib

@@ -1,4 +1,7 @@
-"""Real out-of-memory errors, from TensorFlow's allocator with a limit, in child processes."""
+"""Real out-of-memory errors, from TensorFlow's allocator with a limit, in child processes.
+
+The `oom_guard` runs a step again that failed half-way; what that needs is in the `journal`.
+"""
 
 import importlib
 import json

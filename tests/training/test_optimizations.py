@@ -1,4 +1,7 @@
-"""What an optimization says of itself is all that a plan, trials and training know of it."""
+"""What an optimization says of itself is all that a plan, trials and training know of it.
+
+So of `micro_batches`, `optimizations.xla`, `xla_call`; what runs their steps is a `step_runner`.
+"""
 
 import json
 

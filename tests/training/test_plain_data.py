@@ -1,4 +1,7 @@
-"""What comes back from a file as it was."""
+"""What comes back from a file as it was.
+
+Generators and variables are no values: their `held_state` is put back into them.
+"""
 
 import collections
 import datetime

@@ -1,4 +1,7 @@
-"""Activations that are computed again: the same bits, in less memory."""
+"""Activations that are computed again: the same bits, in less memory.
+
+The `graph_order` says what is computed from what.
+"""
 
 
 import child_scripts

@@ -1,4 +1,7 @@
-"""What plain `fit` would call is called, or the step is not taken apart."""
+"""What plain `fit` would call is called, or the step is not taken apart.
+
+Methods of the user's own are found by `overriding`.
+"""
 
 import functools
 

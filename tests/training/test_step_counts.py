@@ -1,4 +1,7 @@
-"""Keras' own ways of counting steps, in whatever combination of lengths."""
+"""Keras' own ways of counting steps, in whatever combination of lengths.
+
+Our functions are told where `epochs` begin; the `fit_steps` know how many a call has.
+"""
 
 import itertools
 import random

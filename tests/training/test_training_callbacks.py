@@ -1,4 +1,7 @@
-"""Callbacks that train, evaluate or unfreeze find the model as in plain `fit`."""
+"""Callbacks that train, evaluate or unfreeze find the model as in plain `fit`.
+
+Our `train_functions` are in the place of Keras' for the running `fit` alone, by a `takeover`.
+"""
 
 import contextlib
 import importlib

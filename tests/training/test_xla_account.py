@@ -1,4 +1,7 @@
-"""XLA's account: what it compiled, for which shapes, what it fused and what it executed."""
+"""XLA's account: what it compiled, for which shapes, what it fused and what it executed.
+
+The shapes are `input_shapes`.
+"""
 
 import os
 import pathlib

@@ -1,4 +1,4 @@
-"""FLOPs and buffer sizes of compiled steps, against counts by hand."""
+"""FLOPs (`flops`) and buffer sizes of compiled steps, against counts by hand."""
 
 import keras
 import pytest

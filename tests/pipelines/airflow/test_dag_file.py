@@ -1,4 +1,8 @@
-"""What Airflow makes of a deployed DAG, in environments that have no TFX."""
+"""What Airflow makes of a deployed DAG (`dag`), in environments that have no TFX.
+
+It is built from a `topology`: the pipeline's, with `airflow.settings`, which hold `task_settings`
+and `container_settings`.
+"""
 
 import json
 import pathlib

@@ -1,4 +1,4 @@
-"""What deploying writes, and what it refuses before it has written anything."""
+"""What deploying writes, what it refuses before it has written anything, and where (`home`)."""
 
 import json
 import pathlib

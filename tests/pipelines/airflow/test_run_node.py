@@ -1,4 +1,7 @@
-"""One node after the other, in this process: attempts, conditions, parameters, failures."""
+"""One node after the other, in this process: conditions, parameters, failures.
+
+Retries are `airflow.attempts` of their own; what a node has to say is in `notes`.
+"""
 
 import os
 import pathlib

@@ -1,4 +1,7 @@
-"""What both Keras packages call private is there and does what `keras_api` relies on."""
+"""What both Keras packages call private is there and does what `keras_api` relies on.
+
+So in `tf_keras_api`, and in `keras_function`, which traces Keras' own functions.
+"""
 
 import collections
 import inspect

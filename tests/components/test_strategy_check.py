@@ -1,0 +1,50 @@
+"""Workers that would each train alone are refused; `strategies` says what they were given."""
+
+import keras
+import pytest
+import tensorflow as tf
+
+from tfx_perf import errors, interception
+from tfx_perf.components.optimized_trainer.cluster import strategy_check
+
+
+@pytest.fixture(scope="module")
+def call():
+    """A `fit` that is not carried out, of a model that no strategy was told of."""
+    model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    data = tf.data.Dataset.from_tensors((tf.ones([2, 1]), tf.ones([2, 1])))
+    return interception.capture_fit(lambda: model.fit(data, verbose=0))
+
+
+def test_a_model_that_was_built_for_one_worker_is_not_trained_by_two(call):
+    trained = []
+    fit = strategy_check.checked(trained.append, 2)
+    with pytest.raises(errors.UserError, match=r"for 2 .* Received: _DefaultDistr") as caught:
+        fit(call)
+    assert "\n" not in str(caught.value)
+    assert not trained
+    strategy_check.checked(trained.append, 1)(call)
+    assert trained == [call]
+
+
+def test_what_keras_3_raises_of_several_workers_names_the_package_to_import(call):
+    def fit(call):
+        raise ValueError("cannot convert PerReplica: { ... }")
+
+    with pytest.raises(errors.UserError, match=r"a model of tf_keras: .* Received: keras\."):
+        strategy_check.checked(fit, 1)(call)
+
+
+def test_an_error_of_the_users_passes_as_it_is(call):
+    def fit(call):
+        raise ValueError("of the user's")
+
+    with pytest.raises(ValueError, match="of the user's"):
+        strategy_check.checked(fit, 1)(call)
+
+
+def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
+    with strategy_check.refusing_mirrored(3), pytest.raises(errors.UserError, match="3 workers"):
+        tf.distribute.MirroredStrategy(["CPU:0"])
+    assert tf.distribute.MirroredStrategy(["CPU:0"]).num_replicas_in_sync == 1
