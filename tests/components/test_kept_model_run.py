@@ -7,13 +7,14 @@ import shutil
 import pytest
 import training_cases
 
-from tfx_perf.training.recovery import save_clock
-
 pytestmark = pytest.mark.each_choice
 
 # Ends once after the fourth of six epochs; the best loss by its measure is the first.
+# Such a training is too short for a save to be a small share of it.
 TRAIN = """
     import os
+    from tfx_perf.training.recovery import save_clock
+    save_clock._SAVE_SHARE = 0
     class Fuse(keras.callbacks.Callback):
         def on_epoch_end(self, epoch, logs=None):
             if epoch == 3 and not os.path.exists({flag!r}):
@@ -31,8 +32,7 @@ TRAIN = """
 
 
 @pytest.fixture
-def trainer(tmp_path, monkeypatch):
-    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+def trainer(tmp_path):
     return training_cases.Trainer(tmp_path)
 
 
