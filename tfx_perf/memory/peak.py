@@ -47,7 +47,9 @@ def device_name() -> str:
     return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
 
 
-def run_steps(call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_STEPS) -> None:
+def run_steps(
+    call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_STEPS, copied: bool = False
+) -> None:
     """Trains a few steps with Keras' own `fit`, on one batch held in memory.
 
     Callbacks and validation are left out, and so is the input pipeline, whose buffers are not
@@ -57,9 +59,12 @@ def run_steps(call: interception.FitCall, batch: Any, *, steps: int = _WARM_UP_S
         call: the captured `fit`.
         batch: nested structure of eager tensors.
         steps: how many.
+        copied: whether each step has tensors of its own, as where batches are read. XLA takes
+            more memory then.
     """
+    data = batches.repeated(call, batch)
     call.proceed(
-        x=datasets.without_autotune(batches.repeated(call, batch)),
+        x=datasets.without_autotune(datasets.copied(data) if copied else data),
         y=None,
         sample_weight=None,
         batch_size=None,

@@ -46,6 +46,18 @@ def mapped(
     return dataset.map(tf.autograph.experimental.do_not_convert(function), **options)
 
 
+def copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Returns a dataset whose elements are new tensors each time, as those that are read are."""
+
+    def copy(*element: Any) -> Any:
+        copies = tf.nest.map_structure(
+            lambda part: tf.raw_ops.DeepCopy(x=part), element, expand_composites=True
+        )
+        return copies if len(copies) > 1 else copies[0]
+
+    return mapped(dataset, copy)
+
+
 def shuffled_once(
     records: tf.data.Dataset, buffer_size: int, *, seed: tf.Tensor
 ) -> tf.data.Dataset:
