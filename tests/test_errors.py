@@ -42,6 +42,8 @@ def test_what_a_layer_raised_is_named_not_the_call_it_was_in(package, is_nested)
         (ValueError(), "ValueError"),
         (RuntimeError("one\ntwo"), "RuntimeError: one"),
         (RuntimeError("Graph execution error:\n\nno memory"), "RuntimeError: no memory"),
+        (ValueError("in user code:\n\n    x = 1\n\n    AssertionError: \n"), "AssertionError"),
+        (ValueError("in user code:\n\n    x = 1\n\n    KeyError: a: b\n"), "KeyError: a: b"),
     ],
 )
 def test_the_line_that_tells_most_is_taken(error, line):

@@ -84,7 +84,8 @@ def in_one_line(error: BaseException) -> str:
     if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback, one in another
         causes = [number for number, line in enumerate(lines) if _CAUSE.match(line)]
         if causes:
-            kind, cause = lines[causes[-1]].strip().split(": ", 1)
-            lines = [cause, *(line.strip() for line in lines[causes[-1] + 1 :])]
+            kind, _, cause = lines[causes[-1]].strip().partition(":")
+            following = [line.strip() for line in lines[causes[-1] + 1 :]]
+            lines = [cause.strip(), *following] if cause.strip() else following
     telling = [line for line in lines if not line.startswith(_PREFACES)] or lines
     return ": ".join([kind, *(line.strip() for line in telling[:1])])

@@ -9,7 +9,11 @@ from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_ru
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import strategies
 
-_STRATEGIES = (tf.distribute.MirroredStrategy, tf.distribute.OneDeviceStrategy)
+_STRATEGIES = (
+    tf.distribute.MirroredStrategy,
+    tf.distribute.MultiWorkerMirroredStrategy,
+    tf.distribute.OneDeviceStrategy,
+)
 _BATCH_HOOKS = (
     "on_batch_begin",
     "on_batch_end",

@@ -15,8 +15,9 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training import recording
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import collector, memory_watch
+from tfx_perf.training.measuring import collector, memory_watch, strategies
 from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
@@ -140,7 +141,8 @@ class TrainingSession:
             UserError: see `reserve`; also what `Recovery.fit` raises.
         """
         try:
-            return self._carry_out(call)
+            with either_keras.api_of(call.model).over_replicas(call.model):
+                return self._carry_out(call)
         except Exception as error:  # which the user's code may catch
             self._fit_errors += (errors.in_one_line(error),)
             raise
@@ -279,8 +281,11 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
+        worker_count = strategies.worker_count(call.model.distribute_strategy)
         choice = self._known(call, loop)
-        if choice is None:
+        if worker_count > 1:
+            choice = choosing.for_workers(call, loop, settings=self._settings)
+        elif choice is None:
             choice = self._try(call, loop)
             unspent = sum(found.trial_time_seconds for found in self._found)
             seconds = choice.trial_time_seconds + unspent

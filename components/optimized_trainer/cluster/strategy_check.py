@@ -37,8 +37,7 @@ def refusing_mirrored(worker_count: int) -> Iterator[None]:
 def checked(fit: _Fit, worker_count: int) -> _Fit:
     """Returns `fit` with checks of the model.
 
-    What it returns raises a `UserError` if the model was not built for all the workers, or if
-    Keras cannot train it so.
+    What it returns raises a `UserError` if the model was not built for all the workers.
 
     Args:
         fit: what trains.
@@ -49,17 +48,7 @@ def checked(fit: _Fit, worker_count: int) -> _Fit:
         strategy = call.model.distribute_strategy
         if strategies.worker_count(strategy) != worker_count:
             raise errors.UserError(_expected(worker_count, strategies.name(strategy)))
-        try:
-            return fit(call)
-        except (TypeError, ValueError) as error:
-            if "PerReplica" not in str(error):
-                raise
-            raise errors.UserError(
-                "Expected a model of tf_keras: the fit of Keras 3 does not work with "
-                f"MultiWorkerMirroredStrategy. Received: {type(call.model).__module__} "
-                f"({type(error).__name__}). Import tf_keras, or set TF_USE_LEGACY_KERAS=1 in "
-                "distribution.job.environment if the module uses tf.keras."
-            ) from error
+        return fit(call)
 
     return carry_out
 

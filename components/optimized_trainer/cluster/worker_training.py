@@ -9,7 +9,6 @@ from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job import trainer_args
-from tfx_perf.training.trials.choice import plain
 
 
 def train(exchange: Exchange, worker: Worker) -> None:
@@ -48,7 +47,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
             job,
             run_fn=run_fn,
             arguments=arguments,
-            choice=plain(f"{worker.count} workers train together"),
+            choice=None,
             checkpoint_folder=None,
             around=lambda fit: strategy_check.checked(fit, worker.count),
         )

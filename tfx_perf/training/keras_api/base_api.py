@@ -215,6 +215,14 @@ class KerasApi(abc.ABC):
         with interception.replacing(tensorflow, "function", lambda _: noted):
             yield made
 
+    def over_replicas(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which a model's replicas, if several, train as one device would.
+
+        Args:
+            model: compiled.
+        """
+        return contextlib.nullcontext()
+
     @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         """Splits an element of the data into x, y and sample weight."""

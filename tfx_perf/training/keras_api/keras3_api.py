@@ -10,8 +10,14 @@ import tensorflow as tf
 from typing_extensions import override
 
 from tfx_perf import errors, interception
-from tfx_perf.training.keras_api import masks, variables
-from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, StepCounters, Tensors
+from tfx_perf.training.keras_api import masks, replicas, variables
+from tfx_perf.training.keras_api.base_api import (
+    KerasApi,
+    NodeParts,
+    StepCounters,
+    Tensors,
+    optimizers,
+)
 
 
 class Keras3(KerasApi):
@@ -23,6 +29,12 @@ class Keras3(KerasApi):
     graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
     _trainer_module = "keras.src.backend.tensorflow.trainer"
     _graph_function = staticmethod(tf.function)
+
+    @override
+    def over_replicas(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        if model.distribute_strategy.num_replicas_in_sync == 1:
+            return contextlib.nullcontext()
+        return replicas.as_one_device(model, optimizers(model))
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -59,9 +71,9 @@ class Keras3(KerasApi):
                 x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
             )
         # Under tf.distribute the loss is already divided by the replicas; the metric is not.
-        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        count = tf.distribute.get_strategy().num_replicas_in_sync
         first = next(tensor for tensor in tf.nest.flatten(x) if tensor is not None)
-        model._loss_tracker.update_state(loss * replicas, sample_weight=tf.shape(first)[0])
+        model._loss_tracker.update_state(loss * count, sample_weight=tf.shape(first)[0])
         return loss
 
     @override

@@ -7,6 +7,7 @@ operations are the optimizer's. TensorFlow's kernels `ResourceApplyAdam` and
 """
 
 import contextlib
+import dataclasses
 import importlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,24 +42,38 @@ def fused(optimizer: Any, keras_api: KerasApi) -> Iterator[None]:
         keras_api: the optimizer's.
     """
     optimizer = _inner(optimizer)
+    if isinstance(vars(optimizer).get("update_step"), _Update):
+        yield  # in another replica, which is traced at the same time
+        return
     kernel_of = _kernel_of(optimizer, keras_api)
     assert kernel_of is not None  # `is_possible` holds
-    own, kernel = optimizer.update_step, kernel_of(optimizer)
+    kernel = kernel_of(optimizer)
+    with interception.replacing(
+        optimizer, "update_step", lambda own: _Update(optimizer, own=own, kernel=kernel)
+    ):
+        yield
 
-    def update(gradient: Any, variable: Any, *learning_rate: Any) -> None:
+
+@dataclasses.dataclass(frozen=True)
+class _Update:
+    """An optimizer's `update_step` by a kernel, where that can do it."""
+
+    optimizer: Any
+    own: Callable[..., None]
+    kernel: Kernel
+
+    def __call__(self, gradient: Any, variable: Any, *learning_rate: Any) -> None:
+        """Updates a variable; Keras 3 gives the learning rate, tf_keras does not."""
         if isinstance(gradient, tf.IndexedSlices) or variable.dtype not in _DTYPES:
-            own(gradient, variable, *learning_rate)
+            self.own(gradient, variable, *learning_rate)
             return
         dtype = variable.dtype
-        rate = learning_rate[0] if learning_rate else optimizer.learning_rate  # Keras 3; tf_keras
-        kernel(
+        rate = learning_rate[0] if learning_rate else self.optimizer.learning_rate
+        self.kernel(
             variable,
             tf.cast(gradient, dtype),
             learning_rate=tf.cast(tf.convert_to_tensor(rate), dtype),
         )
-
-    with interception.replacing(optimizer, "update_step", lambda _: update):
-        yield
 
 
 def _inner(optimizer: Any) -> Any:

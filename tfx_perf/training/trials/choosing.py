@@ -11,6 +11,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.measuring import strategies
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import families
@@ -82,6 +83,29 @@ def by_trials(
             "trial_time_seconds": seconds,
         }
     )
+
+
+def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
+    """Returns the plan where several workers train; each of them comes to the same.
+
+    There are no trials: every worker would decide for itself, and what one of them does without
+    the others never ends. So the plan has only what computes the same, no slower, and the fewest
+    steps a call of those that would be tried.
+
+    Args:
+        call: the user's `fit`.
+        loop: the loop that would run it.
+        settings: the section `training`.
+    """
+    count = strategies.worker_count(call.model.distribute_strategy)
+    together = f"{count} workers train together, without trials"
+    if not settings.training.trial_budget_seconds:
+        return plain("trials are off")
+    reason = obstacle(call, loop)
+    if reason:
+        return plain(f"{together}: {reason}", is_settled=True)
+    plan = families.untried(call.model, loop, settings=settings)
+    return PlanChoice(plan=plan, plan_reason=together, is_settled=True)
 
 
 def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:

@@ -44,6 +44,18 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     return plan if any(each.saves_memory for each in plan.optimizations) else PLAIN_FIT
 
 
+def untried(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
+    """Returns a plan of what computes the same as plain `fit`, no slower, and needs no trial.
+
+    Args:
+        model: what is to be trained.
+        loop: what would run the plan.
+        settings: the section `training`.
+    """
+    fewest = min(*settings.training.steps_per_call, loop.train_length or 1)
+    return _base(Fit(model, loop, settings, most_steps_per_call=fewest))
+
+
 def families(
     model: Any,
     loop: Loop,
@@ -63,7 +75,7 @@ def families(
     """
     longest = min(longest_call(step_seconds), loop.train_length or 1)
     fit = Fit(model, loop, settings, most_steps_per_call=longest, precision=precision)
-    base = TrainingPlan(**{name: each.always(fit) for name, each in OPTIMIZATIONS.items()})
+    base = _base(fit)
     compared_with = reference(model, loop, settings=settings)
     found, refused = [], []
     for each in OPTIMIZATIONS.values():
@@ -76,6 +88,10 @@ def families(
             else:
                 found.append(plan)
     return _by_function(found), refused
+
+
+def _base(fit: Fit) -> TrainingPlan:
+    return TrainingPlan(**{name: each.always(fit) for name, each in OPTIMIZATIONS.items()})
 
 
 def _lacks(plan: TrainingPlan) -> str | None:

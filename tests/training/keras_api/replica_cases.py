@@ -1,0 +1,147 @@
+"""Trains on one device, and over several replicas, which must be made before TensorFlow starts.
+
+Run as a script with the Keras package, the number of virtual devices or `workers` (then `TF_CONFIG`
+says which), and names in `PLANS`; it prints by how much weights and logs differ, as JSON:
+`{case: {plan: difference}}`.
+"""
+
+import contextlib
+import importlib
+import json
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import fused_update
+from tfx_perf.training.trials.choice import PlanChoice
+
+BATCH, EPOCHS, STEPS = 40, 2, 6
+ROWS = 200
+PLANS = {
+    "plain": PLAIN_FIT,
+    "calls": TrainingPlan(steps_per_call=4),
+    "fused": TrainingPlan(steps_per_call=4, fused_update=True),
+    "xla": TrainingPlan(steps_per_call=4, xla=True),
+}
+_OVERFLOWS = 2.0**110
+
+
+def optimizers(keras):
+    made = keras.optimizers
+    scaling = keras.mixed_precision if keras.__name__ == "tf_keras" else made
+    return {
+        "sgd": lambda: made.SGD(0.05),
+        "clipnorm": lambda: made.Adam(0.05, clipnorm=0.1),
+        "global_clipnorm": lambda: made.Adam(0.05, global_clipnorm=0.1),
+        "clipvalue": lambda: made.SGD(0.05, clipvalue=0.05),
+        "weight_decay": lambda: made.AdamW(0.05, weight_decay=0.1, global_clipnorm=0.1),
+        "moving_average": lambda: made.Adam(0.05, use_ema=True, ema_momentum=0.9),
+        "overflow": lambda: scaling.LossScaleOptimizer(
+            made.SGD(1e-8), initial_scale=_OVERFLOWS
+        ),
+        "regularized": lambda: made.SGD(0.05),
+        "weighted": lambda: made.SGD(0.05),
+        "short_batch": lambda: made.SGD(0.05),
+        "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
+        "two_outputs": lambda: made.SGD(0.05, momentum=0.9),
+    }
+
+
+def data(case):
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(ROWS, 8)).astype("float32")
+    y = (x[:, :2] * 3 + rng.normal(size=(ROWS, 2))).astype("float32")
+    weights = rng.uniform(0.1, 2, size=ROWS).astype("float32")
+    if case == "overflow":
+        x[BATCH - 1 :: BATCH] = 1e4  # which the last replica gets
+    parts = (x, y, weights) if case == "weighted" else (x, y)
+    if case == "sparse":
+        parts = rng.integers(0, 5, size=(ROWS, 3)), y
+    if case == "two_outputs":
+        parts = x, (y[:, :1], y[:, 1:])
+    found = tf.data.Dataset.from_tensor_slices(parts)
+    if case == "short_batch":
+        found = found.take(ROWS - BATCH + 8)
+    return found.batch(BATCH).repeat()
+
+
+def model_of(keras, case):
+    keras.utils.set_random_seed(3)
+    regularizer = keras.regularizers.L2(0.1) if case == "regularized" else None
+    inputs = keras.Input((3,) if case == "sparse" else (8,))
+    hidden = inputs
+    if case == "sparse":
+        hidden = keras.layers.Flatten()(keras.layers.Embedding(5, 4)(inputs))
+    hidden = keras.layers.Dense(8, "relu", kernel_regularizer=regularizer)(hidden)
+    several = case == "two_outputs"
+    outputs = [keras.layers.Dense(1)(hidden) for _ in range(2)] if several else None
+    model = keras.Model(inputs, outputs or keras.layers.Dense(2)(hidden))
+    metrics = {} if several else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
+    model.compile(optimizers(keras)[case](), ["mse", "mae"] if several else "mse", **metrics)
+    return model
+
+
+def trained(model, case):
+    history = model.fit(data(case), steps_per_epoch=STEPS, epochs=EPOCHS, verbose=0).history
+    weights = [np.asarray(tf.convert_to_tensor(weight)) for weight in model.weights]
+    return [*weights, *map(np.asarray, history.values())]
+
+
+def difference(ours, expected):
+    """Returns the largest, relative to what is larger than 1."""
+    pairs = zip(ours, expected, strict=True)
+    return float(max(np.max(np.abs(a - b) / np.maximum(1, np.abs(b))) for a, b in pairs))
+
+
+def strategy_of(replicas):
+    if replicas == "workers":
+        return tf.distribute.MultiWorkerMirroredStrategy()
+    virtual = [tf.config.LogicalDeviceConfiguration()] * int(replicas)
+    tf.config.set_logical_device_configuration(tf.config.list_physical_devices("CPU")[0], virtual)
+    return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(replicas))])
+
+
+def planned(plan):
+    """Returns a session that trains with the plan, where it is possible."""
+    session = TrainingSession(PerfConfig())
+
+    def choose(call, loop):
+        optimizer = call.model.optimizer
+        if plan.fused_update and not fused_update.is_possible(optimizer, loop.keras_api):
+            raise NotPossible
+        return PlanChoice(plan=plan, plan_reason="given")
+
+    session._choose = choose
+    return session
+
+
+class NotPossible(Exception):
+    pass
+
+
+def main(package, replicas, names):
+    keras = importlib.import_module(package)
+    strategy = strategy_of(replicas)
+    found = {}
+    for case in optimizers(keras):
+        results = {}
+        for name in names:
+            with strategy.scope():
+                model = model_of(keras, case)
+            with (
+                contextlib.suppress(NotPossible),
+                interception.intercepting_fit(planned(PLANS[name]).fit),
+            ):
+                results[name] = trained(model, case)
+        expected = trained(model_of(keras, case), case) if results else None
+        found[case] = {name: difference(result, expected) for name, result in results.items()}
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], sys.argv[3:])
