@@ -54,7 +54,7 @@ def main(package: str, steps: int, scenario: str) -> None:
 
     def on_epoch_begin(epoch, logs=None):
         # Memory is short in the second epoch only.
-        ballast[:] = [tf.zeros([MIB // 4]) for _ in range(64 if epoch == 1 else 0)]
+        ballast[:] = [tf.zeros([MIB // 4]) for _ in range(96 if epoch == 1 else 0)]
 
     def on_epoch_end(epoch, logs=None):
         sizes.append(loop.oom_guard.micro_batches)

@@ -81,11 +81,11 @@ def test_plain_fit_goes_on_with_a_step_that_can_be_sliced():
 
 @pytest.mark.slow
 def test_larger_slices_return_when_memory_does():
-    found, _ = train("keras", limit_mib=110, steps=3, scenario="ballast")
+    found, _ = train("keras", limit_mib=136, steps=3, scenario="ballast")
     before, short, *after = found["sizes"]
     assert before == 1
     assert short > 1
-    assert after[-1] == 1
+    assert after[-1] == 1, found["sizes"]
     assert found["iterations"] == 96
 
 

@@ -128,6 +128,8 @@ def freezes(keras):
 
 @pytest.mark.parametrize("make", [averages, more_patient, freezes])
 def test_it_goes_on_as_under_plain_fit(keras, make, tmp_path):
+    if make is freezes and keras.__name__ == "tf_keras":
+        pytest.skip("tf_keras goes on with the step that it has traced, not so in a new process")
     (model, expected, _), (found, history, session) = resumed(keras, make, tmp_path)
     assert session.record.resumed_step > model_cases.BATCHES
     assert_same(Snapshot(found), Snapshot(model))
