@@ -4,6 +4,8 @@ So in `tf_keras_api`, and in `keras_function`, which traces Keras' own functions
 """
 
 import collections
+import contextlib
+import importlib
 import inspect
 
 import keras as keras3
@@ -115,6 +117,40 @@ def test_the_parts_of_a_step_compute_loss_and_metric_of_keras(keras):
     y_pred = keras_api.forward(model, X)
     assert float(keras_api.loss(model, X, Y, y_pred, None)) == pytest.approx(expected)
     assert float(keras_api.metrics(model, X, Y, y_pred, None)["loss"]) == pytest.approx(expected)
+
+
+@contract("Keras 3 clips the gradients of each replica before it sums them, as it does alone.")
+def test_keras_3_applies_and_sums_gradients_where_it_is_told_otherwise():
+    model, seen = built(keras3, run_eagerly=True), []
+
+    def noting(name):
+        return lambda own: lambda *args: (seen.append(name), own(*args))[1]
+
+    with contextlib.ExitStack() as undo:
+        for name in ("apply", "_all_reduce_sum_gradients"):
+            undo.enter_context(interception.replacing(model.optimizer, name, noting(name)))
+        model.fit(X, Y, verbose=0)
+    assert seen == ["apply", "_all_reduce_sum_gradients"]
+
+
+@contract("Several workers cannot train with Keras 3.")
+def test_keras_3_builds_and_reduces_logs_where_it_is_told_otherwise():
+    seen = []
+
+    def build(own):
+        return lambda iterator=None, data_batch=None: seen.append(type(iterator).__name__)
+
+    def reduce(own):
+        return lambda values, strategy, reduction: (seen.append(reduction), values)[1]
+
+    model = built(keras3, run_eagerly=True)
+    trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
+    with (
+        interception.replacing(model, "_maybe_symbolic_build", build),
+        interception.replacing(trainer, "reduce_per_replica", reduce),
+    ):
+        model.fit(X, Y, verbose=0)
+    assert seen == ["TFEpochIterator", "auto"]
 
 
 @contract("Targets without a loss do not raise what Keras raises.")
