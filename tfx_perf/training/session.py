@@ -281,11 +281,10 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
-        worker_count = strategies.worker_count(call.model.distribute_strategy)
+        if strategies.worker_count(call.model.distribute_strategy) > 1:
+            return choosing.for_workers(call, loop, settings=self._settings)
         choice = self._known(call, loop)
-        if worker_count > 1:
-            choice = choosing.for_workers(call, loop, settings=self._settings)
-        elif choice is None:
+        if choice is None:
             choice = self._try(call, loop)
             unspent = sum(found.trial_time_seconds for found in self._found)
             seconds = choice.trial_time_seconds + unspent

@@ -49,7 +49,57 @@ def optimizers(keras):
         "short_batch": lambda: made.SGD(0.05),
         "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
         "two_outputs": lambda: made.SGD(0.05, momentum=0.9),
+        "own_apply_gradients": lambda: _own_apply_gradients(made)(0.05, clipnorm=0.1),
+        "around_another": lambda: _around_another(made)(made.Adam(0.05, clipnorm=0.1)),
+        "own_train_step": lambda: made.SGD(0.05, clipnorm=0.1),
     }
+
+
+def _own_apply_gradients(made):
+    class Own(made.SGD):
+        def apply_gradients(self, grads_and_vars, **named):
+            pairs = [(2 * gradient, variable) for gradient, variable in grads_and_vars]
+            return super().apply_gradients(pairs, **named)
+
+    return Own
+
+
+def _around_another(made):
+    class Around(made.SGD):
+        """Has another one do its work."""
+
+        def __init__(self, base):
+            super().__init__(0.0)
+            self.base = base
+
+        def build(self, variables):
+            super().build(variables)
+            self.base.build(variables)
+
+        def apply_gradients(self, grads_and_vars, **named):
+            return self.base.apply_gradients(grads_and_vars, **named)
+
+    return Around
+
+
+def _own_train_step(keras):
+    class Own(keras.Model):
+        """Has an optimizer of its own beside that of `compile`."""
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                errors = tf.reduce_mean(tf.square(y - self(x, training=True)), axis=1)
+                loss = tf.nn.compute_average_loss(errors, global_batch_size=BATCH)
+            weights = self.trainable_variables
+            gradients = tape.gradient(loss, weights)
+            self.second.apply_gradients(zip(gradients[:2], weights[:2], strict=True))
+            self.optimizer.apply_gradients(zip(gradients[2:], weights[2:], strict=True))
+            is_averaged = keras.__name__ == "keras"  # tf_keras sums the logs of replicas
+            count = tf.distribute.get_strategy().num_replicas_in_sync if is_averaged else 1
+            return {"loss": loss * count}
+
+    return Own
 
 
 def data(case):
@@ -80,9 +130,14 @@ def model_of(keras, case):
     hidden = keras.layers.Dense(8, "relu", kernel_regularizer=regularizer)(hidden)
     several = case == "two_outputs"
     outputs = [keras.layers.Dense(1)(hidden) for _ in range(2)] if several else None
-    model = keras.Model(inputs, outputs or keras.layers.Dense(2)(hidden))
-    metrics = {} if several else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
+    own = _own_train_step(keras) if case == "own_train_step" else keras.Model
+    model = own(inputs, outputs or keras.layers.Dense(2)(hidden))
+    model.second = optimizers(keras)[case]()
+    has_none = several or case == "own_train_step"
+    metrics = {} if has_none else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
     model.compile(optimizers(keras)[case](), ["mse", "mae"] if several else "mse", **metrics)
+    if case == "own_train_step":
+        model.second.build(model.trainable_variables[:2])
     return model
 
 
@@ -112,7 +167,9 @@ def planned(plan):
 
     def choose(call, loop):
         optimizer = call.model.optimizer
-        if plan.fused_update and not fused_update.is_possible(optimizer, loop.keras_api):
+        is_own = loop.keras_api.overrides_train_step(call.model)
+        is_fused = fused_update.is_possible(optimizer, loop.keras_api) and not is_own
+        if (plan.fused_update and not is_fused) or (plan.xla and is_own):
             raise NotPossible
         return PlanChoice(plan=plan, plan_reason="given")
 

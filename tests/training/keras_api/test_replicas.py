@@ -16,9 +16,12 @@ _SCRIPT = str(pathlib.Path(__file__).with_name("replica_cases.py"))
 _ROOT = str(pathlib.Path(__file__).parents[3])
 _CASES = {
     "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
-    "regularized", "weighted", "short_batch", "sparse", "two_outputs",
+    "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
+    "around_another", "own_train_step",
 }  # fmt: skip
-_FUSED = _CASES - {"sgd", "clipvalue", "overflow", "regularized", "weighted", "short_batch"}
+_FUSED = {
+    "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs"
+}  # fmt: skip
 
 
 def started(package, replicas, plans, **environment):
@@ -37,10 +40,21 @@ def differences(process, *, timeout=500):
     return json.loads(out.splitlines()[-1])
 
 
+def configurations(worker_count):
+    """Returns the `TF_CONFIG` of each worker."""
+    addresses = [f"localhost:{free_port()}" for _ in range(worker_count)]
+    return [
+        json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
+        for index in range(worker_count)
+    ]
+
+
 def check(found, plans):
     assert set(found) == _CASES
     for case, by_plan in found.items():
         expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
+        if case == "own_train_step":
+            expected -= {"xla"}
         assert set(by_plan) == expected, case
         assert max(by_plan.values(), default=0) < 1e-5, f"{case}: {by_plan}"
 
@@ -59,16 +73,36 @@ def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
+    script = str(pathlib.Path(__file__).with_name("agreeing_workers.py"))
+    workers = [
+        subprocess.Popen(
+            [sys.executable, script, package, str(index)],
+            env={**os.environ, "PYTHONPATH": _ROOT, "TF_CONFIG": configured},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for index, configured in enumerate(configurations(2))
+    ]
+    try:
+        for worker in workers:
+            out, _ = worker.communicate(timeout=200)
+            assert out.splitlines()[-1] == "plain fit; 10 steps per call"
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("worker_count", [2, 3])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_as_one_device(package, worker_count):
     plans = ("plain", "calls", "fused")
-    addresses = [f"localhost:{free_port()}" for _ in range(worker_count)]
-    workers = []
-    for index in range(worker_count):
-        task = {"type": "worker", "index": index}
-        configured = json.dumps({"cluster": {"worker": addresses}, "task": task})
-        workers.append(started(package, "workers", plans, TF_CONFIG=configured))
+    workers = [
+        started(package, "workers", plans, TF_CONFIG=configured)
+        for configured in configurations(worker_count)
+    ]
     try:
         for worker in workers:
             check(differences(worker), plans)

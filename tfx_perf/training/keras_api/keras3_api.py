@@ -11,13 +11,7 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.training.keras_api import masks, replicas, variables
-from tfx_perf.training.keras_api.base_api import (
-    KerasApi,
-    NodeParts,
-    StepCounters,
-    Tensors,
-    optimizers,
-)
+from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, StepCounters, Tensors
 
 
 class Keras3(KerasApi):
@@ -34,7 +28,7 @@ class Keras3(KerasApi):
     def over_replicas(self, model: Any) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
-        return replicas.as_one_device(model, optimizers(model))
+        return replicas.as_one_device(model)
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:

@@ -6,6 +6,8 @@ the others; and it cannot train on several workers at all. tf_keras does both ri
 """
 
 import contextlib
+import importlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,51 +17,87 @@ from tfx_perf import interception
 
 
 @contextlib.contextmanager
-def as_one_device(model: Any, optimizers: list[Any]) -> Iterator[None]:
-    """Has a Keras 3 model train over replicas as on one device, while the context lasts.
+def as_one_device(model: Any) -> Iterator[None]:
+    """Has Keras 3 train over replicas as on one device, while the context lasts.
+
+    What Keras has traced outside of the context is not used inside, nor the other way round.
 
     Args:
         model: built under a `tf.distribute` strategy.
-        optimizers: the model's, the outermost first.
     """
-    strategy = model.distribute_strategy
+    optimizers = importlib.import_module("keras").optimizers
+    summing = _SummingFirst(optimizers.LossScaleOptimizer)
     with contextlib.ExitStack() as undo:
 
         def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
             undo.enter_context(interception.replacing(owner, name, make))
 
-        if optimizers:
-            replace(optimizers[0], "apply", _summing_first)
-        for optimizer in optimizers:
-            replace(optimizer, "_all_reduce_sum_gradients", lambda own: list)
+        # Of the classes, since an optimizer may have others in it, and a model several.
+        replace(optimizers.Optimizer, "apply", summing.applied)
+        replace(optimizers.LossScaleOptimizer, "apply", summing.applied)
+        replace(optimizers.Optimizer, "_all_reduce_sum_gradients", summing.summed)
+        strategy = model.distribute_strategy
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            trainer = _trainer_module()
+            trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
             replace(model, "_maybe_symbolic_build", lambda own: _building_locally(own, strategy))
             replace(trainer, "reduce_per_replica", _reducing_scalars)
-        yield
+        before, model.train_function = model.train_function, None
+        try:
+            yield
+        finally:
+            model.train_function = before
 
 
-def _trainer_module() -> Any:
-    from keras.src.backend.tensorflow import trainer
-
-    return trainer
-
-
-def _summing_first(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Sums the gradients over all replicas before anything is made of them.
+class _SummingFirst:
+    """Sums the gradients over all replicas before an optimizer makes anything of them, and once.
 
     Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
     """
 
-    def apply(gradients: Any, trainable_variables: Any = None) -> Any:
-        gradients = list(gradients)
-        context = tf.distribute.get_replica_context()
-        present = [each for each in gradients if each is not None]
-        summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
-        gradients = [None if each is None else next(summed) for each in gradients]
-        return own(gradients, trainable_variables)
+    def __init__(self, scaling: Any) -> None:
+        """Has summed nothing yet.
 
-    return apply
+        Args:
+            scaling: the class of optimizers that scale the loss for another one.
+        """
+        self._scaling = scaling
+        self._replica = threading.local()  # each is traced in a thread of its own
+        self._inner: set[int] = set()  # optimizers that get what was summed, in other threads
+
+    def applied(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, and then does what an optimizer's `apply` does."""
+
+        def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            context = tf.distribute.get_replica_context()
+            several = context is not None and context.num_replicas_in_sync > 1
+            grads = list(grads)
+            present = [each for each in grads if each is not None]
+            if not several or self._is_summed(optimizer) or not present:
+                return own(optimizer, grads, trainable_variables)
+            summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
+            grads = [None if each is None else next(summed) for each in grads]
+            if isinstance(optimizer, self._scaling):
+                self._inner.add(id(optimizer.inner_optimizer))
+            self._replica.has_summed = True
+            try:
+                return own(optimizer, grads, trainable_variables)
+            finally:
+                self._replica.has_summed = False
+
+        return apply
+
+    def summed(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums (gradient, variable) pairs, if that was not done before."""
+
+        def sum_gradients(optimizer: Any, grads_and_vars: Any) -> Any:
+            if self._is_summed(optimizer):
+                return list(grads_and_vars)
+            return own(optimizer, grads_and_vars)
+
+        return sum_gradients
+
+    def _is_summed(self, optimizer: Any) -> bool:
+        return getattr(self._replica, "has_summed", False) or id(optimizer) in self._inner
 
 
 def _building_locally(

@@ -3,6 +3,7 @@
 import logging
 import time
 import types
+import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from tfx_perf import errors, fingerprint
@@ -21,6 +22,7 @@ from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
 
 _LOGGER = logging.getLogger(__name__)
+_DIGESTS = 997  # so many plans are told apart
 _PARAMETERS = "parameter_count"
 # Of the numbers of parameters: of models for which trials would find the same, and of those that
 # one plan may train at all.
@@ -97,14 +99,16 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoic
         loop: the loop that would run it.
         settings: the section `training`.
     """
-    count = strategies.worker_count(call.model.distribute_strategy)
-    together = f"{count} workers train together, without trials"
-    if not settings.training.trial_budget_seconds:
-        return plain("trials are off")
-    reason = obstacle(call, loop)
-    if reason:
-        return plain(f"{together}: {reason}", is_settled=True)
-    plan = families.untried(call.model, loop, settings=settings)
+    strategy = call.model.distribute_strategy
+    together = f"{strategies.worker_count(strategy)} workers train together, without trials"
+    has_trials = settings.training.trial_budget_seconds > 0
+    reason = obstacle(call, loop) if has_trials else "trials are off"
+    plan = PLAIN_FIT if reason else families.untried(call.model, loop, settings=settings)
+    if not strategies.agreed(strategy, zlib.crc32(str(plan).encode()) % _DIGESTS):
+        # A callback that only the first worker has, say.
+        plan, reason = PLAIN_FIT, reason or "another worker cannot train with the same plan"
+    if plan.is_plain_fit:
+        return plain(f"{together}: {reason}" if has_trials else str(reason), is_settled=has_trials)
     return PlanChoice(plan=plan, plan_reason=together, is_settled=True)
 
 
