@@ -12,6 +12,7 @@
 #   make benchmark-input   InputTuner against other input pipelines, about 45 minutes
 #   make benchmark-training   OptimizedTrainer against the stock Trainer, about two hours
 #   make benchmark-first-run   what a first run costs beside the stock Trainer, about four hours
+#   make benchmark-distribution   several workers' steps, plain and planned, about ten minutes
 #   make benchmark-gate    how often the gate is wrong, beside other tools, about half an hour
 #   make lock     resolve requirements.lock and constraints.txt again, after a change of setup.py
 #   make clean    remove what the set-up made (results of the demo stay)
@@ -30,7 +31,7 @@ OWN_UV := $(filter .uv/bin/uv,$(UV))
 CREATED := $(VENV)/.created-$(subst /,-,$(PYTHON))
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test test-slow first-hour differential differential-input lint benchmark-input benchmark-training benchmark-first-run benchmark-gate lock clean setup
+.PHONY: demo test test-slow first-hour differential differential-input lint benchmark-input benchmark-training benchmark-first-run benchmark-distribution benchmark-gate lock clean setup
 .DELETE_ON_ERROR:
 
 demo: setup
@@ -78,6 +79,9 @@ benchmark-training: setup
 
 benchmark-first-run: setup
 	$(BIN)/python -m benchmarks.first_run --json docs/first_run_benchmark.json
+
+benchmark-distribution: setup
+	$(BIN)/python -m benchmarks.distribution --json docs/distribution_benchmark.json
 
 # The other tools' own code, in an environment of its own: their dependencies do not fit TFX's.
 GATE_TOOLS := .benchmark-data/gate-tools

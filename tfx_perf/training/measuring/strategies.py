@@ -20,7 +20,7 @@ def agreed(strategy: tf.distribute.Strategy, value: int) -> bool:
 
     @tf.function
     def sums() -> list[tf.Tensor]:
-        own = tf.constant([value, value**2], tf.float32)
+        own = tf.constant([value, value**2], tf.float64)  # exact for any number of replicas
         return strategy.reduce("SUM", strategy.run(lambda: own), axis=None)
 
     total, squares = map(float, sums())
