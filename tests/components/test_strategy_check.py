@@ -28,6 +28,14 @@ def test_a_model_that_was_built_for_one_worker_is_not_trained_by_two(call):
     assert trained == [call]
 
 
+def test_an_error_of_the_users_passes_as_it_is(call):
+    def fit(call):
+        raise ValueError("of the user's")
+
+    with pytest.raises(ValueError, match="of the user's"):
+        strategy_check.checked(fit, 1)(call)
+
+
 def test_a_mirrored_strategy_is_refused_only_while_the_workers_train():
     with strategy_check.refusing_mirrored(3), pytest.raises(errors.UserError, match="3 workers"):
         tf.distribute.MirroredStrategy(["CPU:0"])

@@ -121,6 +121,23 @@ def test_where_no_plan_could_be_tried_plain_fit_trains(keras):
     assert session.record.plan_reason == "the trials failed: planted"
 
 
+def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(keras):
+    class Odd(keras.callbacks.Callback):
+        @property
+        def save_freq(self):
+            raise RuntimeError("not set yet")
+
+    call = small(keras)
+    plan = choosing.for_workers(call, Loop(call), settings=settings_with()).plan
+    assert (plan.steps_per_call, plan.xla, plan.xla_call) == (10, False, False)
+    off = choosing.for_workers(call, Loop(call), settings=settings_with(trial_budget_seconds=0))
+    assert (off.plan, off.plan_reason) == (PLAIN_FIT, "trials are off")
+    call.arguments["callbacks"] = [Odd()]
+    odd = choosing.for_workers(call, Loop(call), settings=settings_with())
+    assert odd.plan == PLAIN_FIT
+    assert odd.plan_reason.endswith("without trials: RuntimeError: not set yet")
+
+
 @pytest.mark.parametrize(
     ("kind", "differs"),
     [("classes", {"element_spec", "parameter_count", "optimizer"}), ("dense", set())],

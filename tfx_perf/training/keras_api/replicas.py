@@ -62,7 +62,7 @@ class _SummingFirst:
         """
         self._scaling = scaling
         self._replica = threading.local()  # each is traced in a thread of its own
-        self._inner: set[int] = set()  # optimizers that get what was summed, in other threads
+        self._inner: list[Any] = []  # optimizers that get what was summed, in other threads
 
     def applied(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what sums, and then does what an optimizer's `apply` does."""
@@ -77,7 +77,7 @@ class _SummingFirst:
             summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
             grads = [None if each is None else next(summed) for each in grads]
             if isinstance(optimizer, self._scaling):
-                self._inner.add(id(optimizer.inner_optimizer))
+                self._inner.append(optimizer.inner_optimizer)
             self._replica.has_summed = True
             try:
                 return own(optimizer, grads, trainable_variables)
@@ -97,7 +97,9 @@ class _SummingFirst:
         return sum_gradients
 
     def _is_summed(self, optimizer: Any) -> bool:
-        return getattr(self._replica, "has_summed", False) or id(optimizer) in self._inner
+        if getattr(self._replica, "has_summed", False):
+            return True
+        return any(optimizer is inner for inner in self._inner)
 
 
 def _building_locally(

@@ -3,7 +3,6 @@
 import logging
 import time
 import types
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 
 from tfx_perf import errors, fingerprint
@@ -22,7 +21,6 @@ from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
 
 _LOGGER = logging.getLogger(__name__)
-_DIGESTS = 997  # so many plans are told apart
 _PARAMETERS = "parameter_count"
 # Of the numbers of parameters: of models for which trials would find the same, and of those that
 # one plan may train at all.
@@ -100,16 +98,23 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoic
         settings: the section `training`.
     """
     strategy = call.model.distribute_strategy
-    together = f"{strategies.worker_count(strategy)} workers train together, without trials"
+    plan, reason = PLAIN_FIT, None
     has_trials = settings.training.trial_budget_seconds > 0
-    reason = obstacle(call, loop) if has_trials else "trials are off"
-    plan = PLAIN_FIT if reason else families.untried(call.model, loop, settings=settings)
-    if not strategies.agreed(strategy, zlib.crc32(str(plan).encode()) % _DIGESTS):
-        # A callback that only the first worker has, say.
-        plan, reason = PLAIN_FIT, reason or "another worker cannot train with the same plan"
-    if plan.is_plain_fit:
-        return plain(f"{together}: {reason}" if has_trials else str(reason), is_settled=has_trials)
-    return PlanChoice(plan=plan, plan_reason=together, is_settled=True)
+    if has_trials:
+        try:
+            reason = obstacle(call, loop)
+            plan = PLAIN_FIT if reason else families.untried(call.model, loop, settings=settings)
+        except Exception as error:  # as above
+            _LOGGER.warning("Training with plain fit.", exc_info=True)
+            reason = errors.in_one_line(error)
+    if not strategies.agree(strategy, str(plan)) and not plan.is_plain_fit:
+        # That one has a callback which needs every batch, say.
+        plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"
+    together = f"{strategies.worker_count(strategy)} workers train together, without trials"
+    if not has_trials:
+        return plain("trials are off")
+    plan_reason = f"{together}: {reason}" if reason else together
+    return PlanChoice(plan=plan, plan_reason=plan_reason, is_settled=True)
 
 
 def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
