@@ -97,7 +97,7 @@ def _own_train_step(keras):
             self.optimizer.apply_gradients(zip(gradients[2:], weights[2:], strict=True))
             is_averaged = keras.__name__ == "keras"  # tf_keras sums the logs of replicas
             count = tf.distribute.get_strategy().num_replicas_in_sync if is_averaged else 1
-            return {"loss": loss * count}
+            return {"own_loss": loss * count}
 
     return Own
 

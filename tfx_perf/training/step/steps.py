@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.measuring import strategies
 from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.repetition import repeated
@@ -91,7 +92,7 @@ def in_replicas(
         step: to be called in replica context.
         arguments: of the step.
         strategy: the one that the model was built under.
-        reduction: `MEAN` or `SUM`, of the logs over the replicas.
+        reduction: `MEAN` or `SUM`, of the logs over the replicas, if this worker has several.
 
     Returns:
         The logs, which are there only when all that the step does is done.
@@ -227,15 +228,29 @@ class MultiStep:
             return self._once(next(iterator), *slicing), ()
 
         logs, _ = repeated(step, steps)
+        logs = self._of_all_workers(logs)
         with tf.control_dependencies(tf.nest.flatten(logs)):  # not if a step fails
             self.count(steps)
         self.trace_seconds += time.perf_counter() - began
         return logs
 
+    def _of_all_workers(self, logs: Logs) -> Logs:
+        """Returns the logs over all workers: once a call, since it has them wait for each other.
+
+        Where a worker has several replicas, `in_replicas` has done it.
+        """
+        strategy = self._strategy
+        worker_count = strategies.worker_count(strategy)
+        if worker_count == 1 or strategy.num_replicas_in_sync > worker_count:
+            return logs
+        return tf.nest.map_structure(
+            lambda value: strategy.reduce(self._reduction, value, axis=None), logs
+        )
+
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
         if self._element_spec is not None:
             batch = tf.nest.map_structure(_of_static_shape, batch, self._element_spec)
-        logs = self._once(batch, *slicing)
+        logs = self._of_all_workers(self._once(batch, *slicing))
         with tf.control_dependencies(tf.nest.flatten(logs)):
             self.count(1)
         return logs
