@@ -1,4 +1,4 @@
-"""What training takes at a few batch sizes, each tried in a process of its own."""
+"""What training takes at a few batch sizes, tried in processes of their own."""
 
 import contextlib
 import dataclasses
@@ -74,14 +74,16 @@ class Footprints:
         taken: list[Footprint] = []
         limit_bytes, remark = found.memory_limit_bytes, ""
         size = found.module_batch_size if found.module_batch_size in ran else max(ran, default=None)
-        first = self._finished_first()
+        beside = self._finished_beside()
+        if size not in beside:
+            beside = {}
         while size is not None:
-            if first is None or first.footprint.batch_size != size:
-                done = self._finished(size)
-            else:
-                done = first
+            done = beside.pop(size, None) or self._finished(size)
             taken.append(done.footprint)
             limit_bytes = min([limit_bytes, *(item.limit_bytes or limit_bytes for item in taken)])
+            if beside:
+                size = min(beside)
+                continue
             size = claim.next_size(taken, limit_bytes=limit_bytes, steps=steps)
             if len(taken) == _MOST_FOOTPRINTS:
                 break
@@ -100,19 +102,19 @@ class Footprints:
             }
         )
 
-    def _finished_first(self) -> _Finished | None:
-        """Returns what began beside; None if it has no figure, and has to be taken alone."""
+    def _finished_beside(self) -> dict[int, _Finished]:
+        """Returns what was taken beside, by batch size; without a figure, it is taken alone."""
         if self._first is None:
-            return None
-        place = self._processes.folder / jobs.footprint_file(None)
-        try:
+            return {}
+        with contextlib.suppress(errors.ChildError, errors.UserError):
             self._first.result(timeout_seconds=self._left_seconds)
-            found = Footprint.read(place)
-        except (errors.ChildError, errors.UserError):
-            return None
-        if found.status != "measured":
-            return None
-        return _Finished(found, took_seconds=place.stat().st_mtime - self._first_began)
+        found = {}
+        for place in self._processes.folder.glob(jobs.footprint_file("*")):
+            item = Footprint.read(place)
+            if item.status == "measured":
+                took_seconds = place.stat().st_mtime - self._first_began
+                found[item.batch_size] = _Finished(item, took_seconds=took_seconds)
+        return found
 
     def _finished(self, size: int) -> _Finished:
         activity.say(f"batch size {size:,}: the first steps of training")

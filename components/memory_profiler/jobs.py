@@ -12,7 +12,7 @@ from tfx.utils import json_utils
 from tfx_perf import errors, interception, unmeasured
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
-from tfx_perf.memory import footprint, profile, progress, record
+from tfx_perf.memory import claim, footprint, profile, progress, record
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 
@@ -57,6 +57,9 @@ def measure_footprint(
 ) -> None:
     """Runs the user's `run_fn` up to its `fit` and trains the first steps on one batch.
 
+    After the module's own batch comes a larger one, if that is far from the end of the memory:
+    what was traced is there, and another process may be at work beside this one.
+
     Args:
         inputs: see `profile_module`.
         exec_properties: likewise.
@@ -67,27 +70,39 @@ def measure_footprint(
         MeasurementError: the module does not come to its `fit` this time.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
-    place = pathlib.Path(folder, footprint_file(batch_size))
+    taken: list[record.Footprint] = []
+
+    def write(found: record.Footprint) -> None:
+        size = found.batch_size if taken else batch_size
+        found.replace(pathlib.Path(folder, footprint_file(size)))
 
     def stop(ended: record.Footprint) -> None:
-        ended.replace(place)
+        write(ended)
         os._exit(0)
+
+    def larger(found: record.Footprint) -> int | None:
+        taken.append(found)
+        if batch_size is not None or len(taken) > 1 or call.model.jit_compile:
+            return None
+        size = claim.next_size(taken, limit_bytes=found.limit_bytes or 0)
+        return size if size and claim.is_far_from(found, size) else None
 
     with precision.policy(precision.fixed(settings.training.precision)):
         call = _captured(inputs, exec_properties, folder)
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
-        found = footprint.footprint(
+        for found in footprint.footprints(
             call,
             batch_size=batch_size,
             max_utilization=settings.memory.max_device_utilization,
             stop=stop,
-        )
-    found.replace(place)
+            larger=larger,
+        ):
+            write(found)
 
 
-def footprint_file(batch_size: int | None) -> str:
-    """Returns the name of the file for a batch size's `Footprint`."""
+def footprint_file(batch_size: int | str | None) -> str:
+    """Returns the name of the file for a batch size's `Footprint`; "*": the pattern of all."""
     return f"footprint-{batch_size or 'own'}.json"
 
 

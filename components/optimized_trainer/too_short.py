@@ -10,6 +10,7 @@ from tfx_perf.training.trials.worth import Worth
 # The cheapest, and what saves most; and what a small model takes to trace.
 _PLANS = TrainingPlan(steps_per_call=10), TrainingPlan(steps_per_call=10, xla_call=True)
 _COMPILE_SECONDS = 0.3
+_TURNS_SECONDS = 3.0  # which the first needs none of
 
 
 def choice(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
@@ -34,8 +35,9 @@ def choice(tuned: TuningRecord, *, planned_runs: int) -> PlanChoice | None:
             best=PLAIN_FIT,
             step_seconds=step_seconds,
             compile_seconds=_COMPILE_SECONDS,
+            beside_seconds=turns_seconds,
         )
-        for plan in _PLANS
+        for plan, turns_seconds in zip(_PLANS, (0.0, _TURNS_SECONDS), strict=True)
     ]
     if any(prospect.is_worth_it for prospect in prospects):
         return None

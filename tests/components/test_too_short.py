@@ -41,7 +41,7 @@ def tuned(*, trained_example_count, rate=_RATE):
     )
 
 
-@pytest.mark.parametrize(("step_count", "planned_runs"), [(1400, 2), (280, 10)])
+@pytest.mark.parametrize(("step_count", "planned_runs"), [(480, 2), (96, 10)])
 def test_plain_fit_trains_at_once_and_the_reason_has_the_figures(step_count, planned_runs):
     found = too_short.choice(
         tuned(trained_example_count=64 * step_count), planned_runs=planned_runs

@@ -317,3 +317,26 @@ def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     enough = settings_with(xla=True, planned_runs=2 * found.enough_runs)
     again = choosing.by_trials(call, Loop(call), settings=enough)
     assert any(trial.status in {"chosen", "slower"} for trial in again.trials)
+
+
+def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
+    call = small(keras, steps=2000)
+    found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
+    reference, chosen = found.trials
+    assert found.plan == chosen.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    assert "times plain fit's speed in its check, without turns" in found.plan_reason
+    assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
+    assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
+    assert not found.is_final(planned_runs=found.enough_runs)
+    enough = settings_with(planned_runs=2 * found.enough_runs)
+    again = choosing.by_trials(call, Loop(call), settings=enough)
+    assert again.plan.is_plain_fit or again.trials[-1].speedup.low > 1
+    assert again.input_wait_ratio is not None
+
+
+def test_a_plan_that_may_be_slower_is_not_chosen_without_turns(keras):
+    call = small(keras, steps=2000)
+    settings = settings_with(xla=True, planned_runs=3)
+    found = choosing.by_trials(call, Loop(call), settings=settings)
+    assert not found.plan.uses_xla
+    assert {trial.status for trial in found.trials if trial.plan.uses_xla} == {"untried"}

@@ -105,8 +105,8 @@ def _measured(dtype_name: str) -> Peak:
                 multiply(matrix, matrix).numpy()
                 rate = 2 * size**3 / (time.perf_counter() - before)
                 best, best_size = max((best, best_size), (rate, size))
-            if 2 * size**3 / best > _BUDGET_SECONDS / len(_SIZES):
-                break  # the next size takes eight times as long and tells nothing new
+            if 2 * (2 * size) ** 3 / best > _BUDGET_SECONDS / len(_SIZES):
+                break  # the next size takes longer than that, and tells little new
     return Peak(
         flops_per_second=best,
         source=f"measured: best {dtype_name} {best_size}x{best_size} matmul on this CPU",

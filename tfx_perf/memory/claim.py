@@ -15,6 +15,7 @@ from tfx_perf.memory.record import Footprint, Prediction, StepMemory
 REACH = 8
 """So many times the largest batch that was trained on, a claim may be."""
 
+_FAR_SHARE = 0.25  # of the limit
 _FIRST_REACH = 2 * REACH  # of the second batch that is trained on
 _ENOUGH = 2**20  # examples; larger batches are neither claimed nor trained on, unless given
 _NEAR = 0.75  # of a claim: a batch that was trained on so near to it bears it out
@@ -100,6 +101,17 @@ def next_size(
     if target < 1 or any(_NEAR * target <= size <= target / _NEAR for size in taken):
         return None
     return target
+
+
+def is_far_from(found: Footprint, size: int) -> bool:
+    """Whether a batch comes nowhere near the limit, even if all that was taken grew with it.
+
+    Args:
+        found: of a smaller batch.
+        size: examples in the larger one.
+    """
+    grown_bytes = (found.taken_bytes or 0) * size / found.batch_size
+    return grown_bytes < _FAR_SHARE * (found.limit_bytes or 0)
 
 
 def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:

@@ -7,7 +7,8 @@ the process that counts, which must be one of its own, with the allocator that t
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 
@@ -24,33 +25,33 @@ _SAMPLING_SECONDS = 0.01
 _CLEARLY = 1.5  # times the limit, is more than that
 
 
-def footprint(
+def footprints(
     call: interception.FitCall,
     *,
     batch_size: int | None,
     max_utilization: float,
     stop: Callable[[Footprint], None],
-) -> Footprint:
-    """Trains the first steps on one batch and returns what that took.
+    larger: Callable[[Footprint], int | None] = lambda found: None,
+) -> Iterator[Footprint]:
+    """Trains the first steps on a batch and yields what that took, then on larger ones.
 
-    The model trains as it was compiled, with XLA or without. Its weights change.
+    The model trains as it was compiled, with XLA or without. Its weights change. What the
+    batches before have left counts for the larger ones, too.
 
     Args:
         call: the module's `fit`, captured before it ran.
-        batch_size: examples in the batch; None: as many as those of the data have.
+        batch_size: examples in the first batch; None: as many as those of the data have.
         max_utilization: share of the available memory that may be taken, 0-1.
         stop: called on a CPU, in a thread, with how it ended, when the process has taken clearly
             more than that; has to end the process, before the system ends another one.
+        larger: given what was yielded last, returns how many examples are next; None: no more.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
     """
     began = time.perf_counter()
     dataset = batches.dataset_of(call)
-    if batch_size is None:
-        batch_size = batches.batch_size_of(batches.first_batch(dataset))
-    device = peak.device_name()
-    on_cpu = device.startswith("CPU")
+    size = batch_size or batches.batch_size_of(batches.first_batch(dataset))
     gc.collect()
     host.return_freed_memory()
     found = limit.memory_limit(max_utilization=max_utilization)
@@ -58,8 +59,39 @@ def footprint(
     # A process that is let go on takes memory from others.
     available_bytes = found.bytes / max_utilization
     ceiling_bytes = min(_CLEARLY * found.bytes, (found.bytes + available_bytes) / 2)
-    result = Footprint(batch_size=batch_size, limit_bytes=found.bytes)
+    while size is not None:
+        begun = Footprint(batch_size=size, limit_bytes=found.bytes)
+        result = _footprint(
+            call,
+            dataset,
+            begun,
+            before_bytes=before_bytes,
+            ceiling_bytes=ceiling_bytes,
+            stop=stop,
+        )
+        if result.taken_bytes is not None:
+            seconds = time.perf_counter() - began
+            result = result.model_copy(update={"seconds": seconds})
+        yield result
+        began = time.perf_counter()
+        size = larger(result)
+
+
+def _footprint(
+    call: interception.FitCall,
+    dataset: tf.data.Dataset,
+    begun: Footprint,
+    *,
+    before_bytes: int,
+    ceiling_bytes: float,
+    stop: Callable[[Footprint], None],
+) -> Footprint:
+    device = peak.device_name()
+    on_cpu = device.startswith("CPU")
     sampled_bytes = 0
+
+    def ended(**fields: Any) -> Footprint:
+        return begun.model_copy(update=fields)
 
     def look() -> None:
         nonlocal sampled_bytes
@@ -67,36 +99,30 @@ def footprint(
         if on_cpu and sampled_bytes > ceiling_bytes:
             reason = (
                 f"stopped at {formatting.format_bytes(sampled_bytes)}, over the limit of "
-                f"{formatting.format_bytes(found.bytes)}"
+                f"{formatting.format_bytes(begun.limit_bytes)}"
             )
-            ended = {"status": "out of memory", "taken_bytes": sampled_bytes, "reason": reason}
-            stop(result.model_copy(update=ended))
+            stop(ended(status="out of memory", taken_bytes=sampled_bytes, reason=reason))
 
     host.reset_resident_peak()
     if not on_cpu:
         tf.config.experimental.reset_memory_stats(device)
     try:
         with periodic.calling(look, seconds=_SAMPLING_SECONDS):
-            batch = batches.batch_of(dataset, batch_size)
+            batch = batches.batch_of(dataset, begun.batch_size)
             peak.run_steps(call, batch, steps=1, copied=True)
             traced = time.perf_counter()
             peak.run_steps(call, batch, steps=STEPS - 1, copied=True)
             step_seconds = (time.perf_counter() - traced) / (STEPS - 1)
         look()
     except (tf.errors.ResourceExhaustedError, MemoryError):
-        ended = {"status": "out of memory", "reason": "out of device memory"}
-        return result.model_copy(update=ended)
+        return ended(status="out of memory", reason="out of device memory")
     except Exception as error:  # of the user's code, perhaps at this batch size only
         if autograph.asks_for_conversion(error):
             raise
-        reason = f"the step raised {errors.in_one_line(error)}"
-        return result.model_copy(update={"status": "failed", "reason": reason})
+        return ended(status="failed", reason=f"the step raised {errors.in_one_line(error)}")
     if on_cpu:
         kernel_bytes = (host.resident_peak_bytes() or 0) - before_bytes
         taken_bytes = max(sampled_bytes, kernel_bytes)
     else:
         taken_bytes = tf.config.experimental.get_memory_info(device)["peak"]
-    seconds = time.perf_counter() - began
-    return result.model_copy(
-        update={"taken_bytes": taken_bytes, "seconds": seconds, "step_seconds": step_seconds}
-    )
+    return ended(taken_bytes=taken_bytes, step_seconds=step_seconds)

@@ -92,7 +92,7 @@ class StepMemory(records.Record):
 class Footprint(records.Record):
     """What training took at one batch size, with the plan that the module trains with.
 
-    Each was taken in a process of its own, over the first steps.
+    It was taken over the first steps, in a process of its own, or of nothing but footprints.
 
     Attributes:
         batch_size: examples in the batch.

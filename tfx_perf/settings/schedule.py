@@ -9,7 +9,7 @@ class ScheduleSettings(Section):
 
     Attributes:
         planned_runs: trainings that will use a plan, this one included: what they save together
-            is what a search may cost. None: this one, and as many more as there were with it.
+            is what a search may cost. None: this one, and as many more as there were before it.
     """
 
     planned_runs: PositiveInt | None = None
@@ -18,7 +18,7 @@ class ScheduleSettings(Section):
         """Returns how many trainings a plan that is found now is for.
 
         Args:
-            runs_before: trainings that came before. What is run for the n-th time is expected
-                to be run n times more.
+            runs_before: trainings that came before. What has been run n times is expected to be
+                run n times more.
         """
-        return self.planned_runs or 2 + runs_before
+        return self.planned_runs or 1 + runs_before

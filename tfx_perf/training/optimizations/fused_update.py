@@ -12,6 +12,7 @@ class FusedUpdate(Optimization):
     """
 
     name = "fused_update"
+    is_never_slower = True
     hoped_share = 0.05
 
     def words(self, value: bool) -> str:

@@ -64,6 +64,8 @@ class Optimization:
         saves_memory: whether there may not be enough memory for plain `fit`. What plans are
             compared with then has it, too, if `always` asks for it.
         may_be_slow: whether trials check it step by step, because it may have to be stopped.
+        is_never_slower: whether it does the same with less work, so that a plan of such
+            optimizations alone may be used where turns with plain `fit` would cost too much.
         is_suspect: whether it is the first to be left out, alone, after a blow-up.
         hoped_share: of a step's time, what it usually saves.
     """
@@ -76,6 +78,7 @@ class Optimization:
     changes_numbers: ClassVar[bool] = False
     saves_memory: ClassVar[bool] = False
     may_be_slow: ClassVar[bool] = False
+    is_never_slower: ClassVar[bool] = False
     is_suspect: ClassVar[bool] = False
     hoped_share: ClassVar[float] = 0.0
 

@@ -24,6 +24,7 @@ class StepsPerCall(Optimization):
     name = "steps_per_call"
     annotation = pydantic.PositiveInt | None
     off = None
+    is_never_slower = True
 
     def words(self, value: int) -> str:
         """Returns how a plan's description begins."""

@@ -21,9 +21,11 @@ class TrialRecord(records.Record):
         compile_time_seconds: tracing and compiling, XLA included; None if that failed.
         compiled_shapes: input shapes that XLA compiled its step for, or failed to, one program
             each; None without XLA, and where nothing was compiled.
-        step_time: seconds per step, median over the blocks.
+        step_time: seconds per step, median over the blocks; where there were no turns, in the
+            check.
         speedup: plain fit's step time over this one's, in interleaved pairs; for a plan with
-            oneDNN, that over plain fit with it, times what oneDNN gained plain fit.
+            oneDNN, that over plain fit with it, times what oneDNN gained plain fit. None without
+            turns.
     """
 
     plan: TrainingPlan

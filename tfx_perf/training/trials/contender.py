@@ -35,11 +35,16 @@ class Contender:
 
     def record(self, reference: "Contender", *, chosen: bool) -> TrialRecord:
         """Returns the record against the reference, which is another contender."""
-        speedup = self.speedup_over(reference)
+        speedup = self.speedup_over(reference) if self.blocks else None
+        if speedup:
+            reason = speed_reason(speedup, reference.plan)
+        else:
+            ratio = reference.step_seconds / self.step_seconds
+            reason = f"{ratio:.2f} times {reference.plan}'s speed in its check, without turns"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
-            reason="; ".join(filter(None, (speed_reason(speedup, reference.plan), self.note))),
+            reason="; ".join(filter(None, (reason, self.note))),
             speedup=speedup,
             **self._measured(),
         )
@@ -54,7 +59,7 @@ class Contender:
         return {
             "loss": self.loss,
             "compile_time_seconds": self.compile_seconds,
-            "step_time": statistics.median_interval(self.blocks) if self.blocks else None,
+            "step_time": statistics.median_interval(self.blocks or [self.step_seconds]),
         }
 
 

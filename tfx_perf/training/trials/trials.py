@@ -3,7 +3,8 @@
 Each plan first trains a few steps from the same weights on the same batches: it must
 reach plain `fit`'s weights, slots, metrics and logs. Then all that did are timed in
 interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
-lies above 1 + margin. The variables are put back afterwards.
+lies above 1 + margin. Where that takes longer than it can save, and no plan is left that could be
+slower by its nature, the check decides. The variables are put back afterwards.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.leftovers import Leftovers
 from tfx_perf.training.trials.starting_point import StartingPoint
-from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
+from tfx_perf.training.trials.turns import Schedule, Turn, block_seconds, in_own_thread
 from tfx_perf.training.trials.variant import BuiltUnder, Variant
 from tfx_perf.training.trials.worth import Prospect, Worth
 
@@ -103,7 +104,7 @@ class Trials:
         start = StartingPoint(self._variants)
         try:
             contenders, one_batch = self._checked(start)
-            if len(contenders) > 1:
+            if len(contenders) > 1 and self._takes_turns(contenders):
                 self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
         finally:
             start.restore()
@@ -175,12 +176,41 @@ class Trials:
 
     def _prospect(self, plan: TrainingPlan, contenders: list[Contender]) -> Prospect:
         best = min(contenders, key=lambda contender: contender.step_seconds)
+        # A plan of the kind that needs none decides nothing about turns.
+        needs_turns = not (self._takes_turns(contenders) or self._is_never_slower(plan))
         return self._worth.prospect(
             plan,
             best=best.plan,
             step_seconds=best.step_seconds,
             compile_seconds=contenders[0].compile_seconds,
+            beside_seconds=self._turns_seconds(contenders) if needs_turns else 0.0,
         )
+
+    def _is_never_slower(self, plan: TrainingPlan) -> bool:
+        added = set(plan.optimizations) - set(self._reference.optimizations)
+        return all(each.is_never_slower for each in added)
+
+    def _takes_turns(self, contenders: list[Contender]) -> bool:
+        """Whether the plans are timed: if one may be slower, or if that is worth its time."""
+        _, *others = contenders
+        if not all(self._is_never_slower(other.plan) for other in others):
+            return True
+        return bool(others) and self._prospect_of_turns(contenders).is_worth_it
+
+    def _prospect_of_turns(self, contenders: list[Contender]) -> Prospect:
+        fastest = min(contender.step_seconds for contender in contenders)
+        return self._worth.prospect_of_turns(
+            self._turns_seconds(contenders), step_seconds=fastest
+        )
+
+    @staticmethod
+    def _turns_seconds(contenders: list[Contender]) -> float:
+        """Returns what turns take at the least, the look at the wait for input included."""
+        blocks = [
+            block_seconds(call_seconds=(each.plan.steps_per_call or 1) * each.step_seconds)
+            for each in contenders
+        ]
+        return _MIN_ROUNDS * (sum(blocks) + 2 * blocks[-1])
 
     def _untried(self) -> list[TrialRecord]:
         return [
@@ -189,10 +219,13 @@ class Trials:
             for plan in plans
         ]
 
-    def _enough_runs(self) -> int | None:
+    def _enough_runs(self, contenders: list[Contender]) -> int | None:
         """Returns for how many planned runs the next one had better try all of it again."""
         beside_seconds = time.time() - self._began
-        counts = [each.runs_needed(beside_seconds=beside_seconds) for _, each in self._left_out]
+        prospects = [prospect for _, prospect in self._left_out]
+        if len(contenders) > 1 and not contenders[0].blocks:
+            prospects.append(self._prospect_of_turns(contenders))
+        counts = [each.runs_needed(beside_seconds=beside_seconds) for each in prospects]
         return min(filter(None, counts), default=None)
 
     def _turn(self, plan: TrainingPlan, *, iterator: Any = None) -> Turn:
@@ -237,9 +270,10 @@ class Trials:
         self._try([winner.plan])
         iterator = self._loop.iterator_over(one_batch)
         reading, repeated = [], []
-        for _ in range(_MIN_ROUNDS):
+        rounds = min(_MIN_ROUNDS, len(winner.blocks))
+        for _ in range(rounds):
             reading.append((yield self._turn(winner.plan)))
-        for _ in range(_MIN_ROUNDS):
+        for _ in range(rounds):
             repeated.append((yield self._turn(winner.plan, iterator=iterator)))
         self._input_wait = input_wait(reading, repeated)
 
@@ -286,9 +320,17 @@ class Trials:
         if not contenders:
             return plain("the budget is too small to try anything")
         reference, *others = contenders
-        winner = self._fastest(contenders) if others else None
+        decides_by_checks = others and not reference.blocks
+        if decides_by_checks:  # which was the same for all of them, in calls of a few steps
+            others = [max(others, key=lambda contender: contender.plan.steps_per_call or 1)]
+            is_faster = others[0].step_seconds < reference.step_seconds
+            winner = others[0] if is_faster else None
+        else:
+            winner = self._fastest(contenders) if others else None
         if winner:
             reason = "what plans must beat"
+        elif decides_by_checks:
+            reason = "nothing beat it in the checks"
         elif others and len(reference.blocks) < _MIN_ROUNDS:
             reason = "the budget ended before a plan had surely beaten it"
         elif self._left_out and not others:
@@ -304,7 +346,7 @@ class Trials:
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
-            enough_runs=self._enough_runs(),
+            enough_runs=self._enough_runs(contenders),
         )
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:

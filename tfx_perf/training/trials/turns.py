@@ -29,6 +29,11 @@ class Turn:
     steps_per_call: int
 
 
+def block_seconds(*, call_seconds: float) -> float:
+    """Returns how long a block takes of calls that take so long."""
+    return max(BLOCK_SECONDS + call_seconds, BLOCK_CALLS * call_seconds)
+
+
 def in_own_thread(turn: Turn) -> Turn:
     """Returns the turn, run by a thread of its own.
 

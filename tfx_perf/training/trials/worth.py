@@ -8,10 +8,12 @@ from tfx_perf.training.plan import TrainingPlan
 
 # Of what plain `fit` takes to trace and compile: what a plan takes, without XLA and with it.
 _TRACE_RATIO, _XLA_RATIO = 3.0, 10.0
-# Blocks of short steps that are timed; of long ones, those of the check and of the blocks.
-_TIMING_SECONDS, _STEPS = 1.0, 60
-# To begin taking turns on the user's data, and to end that.
-_TURNS_SECONDS = 3.0
+# Of the check, and of the reference's that it is held to: their steps, and what stands around them.
+_STEPS, _CHECK_SECONDS = 60, 0.5
+# Blocks of one more plan, where turns are taken.
+_TIMING_SECONDS = 1.0
+# Of a step's time: what turns may still save among plans of which none can be slower.
+_TURNS_SHARE = 0.1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,21 +92,33 @@ class Worth:
         """
         added = set(plan.optimizations) - set(best.optimizations)
         hoped_seconds = sum(each.hoped_saving_seconds(step_seconds) for each in added)
-        if best.is_plain_fit:  # there are no turns yet
-            beside_seconds += _TURNS_SECONDS
+        if not all(each.is_never_slower for each in added):
+            beside_seconds += _TIMING_SECONDS
         ratio = _XLA_RATIO if plan.uses_xla else _TRACE_RATIO
-        saving_seconds = (
-            math.inf
-            if self.step_count is None
-            else self.step_count * min(hoped_seconds, step_seconds)
-        )
+        saving_seconds = self._saving_seconds(min(hoped_seconds, step_seconds))
         return Prospect(
             cost_seconds=(
                 beside_seconds
-                + _TIMING_SECONDS
+                + _CHECK_SECONDS
                 + _STEPS * step_seconds
                 + ratio * compile_seconds
             ),
             saving_seconds=saving_seconds,
             planned_runs=self.planned_runs,
         )
+
+    def prospect_of_turns(self, turns_seconds: float, *, step_seconds: float) -> Prospect:
+        """Returns what is expected of turns between plans of which none can be slower.
+
+        Args:
+            turns_seconds: what they take.
+            step_seconds: of the fastest.
+        """
+        return Prospect(
+            cost_seconds=turns_seconds,
+            saving_seconds=self._saving_seconds(_TURNS_SHARE * step_seconds),
+            planned_runs=self.planned_runs,
+        )
+
+    def _saving_seconds(self, seconds_a_step: float) -> float:
+        return math.inf if self.step_count is None else self.step_count * seconds_a_step
