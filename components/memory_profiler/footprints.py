@@ -120,6 +120,7 @@ class Footprints:
         activity.say(f"batch size {size:,}: the first steps of training")
         began = time.monotonic()
         place = self._processes.folder / jobs.footprint_file(size)
+        place.unlink(missing_ok=True)  # of the process beside
         try:
             self._processes.run(
                 jobs.measure_footprint,

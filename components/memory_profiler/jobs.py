@@ -70,40 +70,32 @@ def measure_footprint(
         MeasurementError: the module does not come to its `fit` this time.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
-    taken: list[record.Footprint] = []
 
     def write(found: record.Footprint) -> None:
-        size = found.batch_size if taken else batch_size
-        found.replace(pathlib.Path(folder, footprint_file(size)))
+        found.replace(pathlib.Path(folder, footprint_file(found.batch_size)))
 
     def stop(ended: record.Footprint) -> None:
         write(ended)
         os._exit(0)
 
-    def larger(found: record.Footprint) -> int | None:
-        taken.append(found)
-        if batch_size is not None or len(taken) > 1 or call.model.jit_compile:
-            return None
-        size = claim.next_size(taken, limit_bytes=found.limit_bytes or 0)
-        return size if size and claim.is_far_from(found, size) else None
-
     with precision.policy(precision.fixed(settings.training.precision)):
         call = _captured(inputs, exec_properties, folder)
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
+        is_alone = batch_size is not None or call.model.jit_compile
         for found in footprint.footprints(
             call,
             batch_size=batch_size,
             max_utilization=settings.memory.max_device_utilization,
             stop=stop,
-            larger=larger,
+            larger=None if is_alone else claim.second_size,
         ):
             write(found)
 
 
-def footprint_file(batch_size: int | str | None) -> str:
+def footprint_file(batch_size: int | str) -> str:
     """Returns the name of the file for a batch size's `Footprint`; "*": the pattern of all."""
-    return f"footprint-{batch_size or 'own'}.json"
+    return f"footprint-{batch_size}.json"
 
 
 def _captured(

@@ -104,3 +104,21 @@ def test_what_is_trained_on_next_is_near_the_claim_and_below_the_limit():
 )
 def test_nothing_more_is_trained_on(footprints):
     assert following(footprints, 1100) is None
+
+
+def _slow(**times):
+    return Footprint(batch_size=32, taken_bytes=2**20, limit_bytes=2**30, **times)
+
+
+@pytest.mark.parametrize(
+    ("first", "size"),
+    [
+        (Footprint(batch_size=32, taken_bytes=2**20, limit_bytes=2**30), 16 * 32),
+        (Footprint(batch_size=32, taken_bytes=2**26, limit_bytes=2**30), None),  # 1 GiB, perhaps
+        (Footprint(batch_size=32, status="failed", limit_bytes=2**30), None),
+        (_slow(seconds=3.0, step_seconds=0.1), 16 * 32),
+        (_slow(seconds=3.0, step_seconds=0.3), None),
+    ],
+)
+def test_a_second_batch_is_trained_on_beside_others_only_far_from_the_limit(first, size):
+    assert claim.second_size(first) == size

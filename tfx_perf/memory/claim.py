@@ -7,6 +7,7 @@ of a small model, tens of millions of examples may fit.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 from tfx_perf import formatting
@@ -103,15 +104,23 @@ def next_size(
     return target
 
 
-def is_far_from(found: Footprint, size: int) -> bool:
-    """Whether a batch comes nowhere near the limit, even if all that was taken grew with it.
+def second_size(first: Footprint) -> int | None:
+    """Returns the second batch to train on, where another process may be at work beside.
+
+    None if it might come anywhere near the limit, or its first step take longer than all of the
+    first batch's steps: if all that was taken grew with the batch.
 
     Args:
-        found: of a smaller batch.
-        size: examples in the larger one.
+        first: of the module's own batch.
     """
-    grown_bytes = (found.taken_bytes or 0) * size / found.batch_size
-    return grown_bytes < _FAR_SHARE * (found.limit_bytes or 0)
+    limit_bytes = first.limit_bytes or 0
+    size = next_size([first], limit_bytes=limit_bytes)
+    if size is None or first.taken_bytes is None:
+        return None
+    growth = size / first.batch_size
+    is_small = growth * first.taken_bytes < _FAR_SHARE * limit_bytes
+    is_quick = growth * (first.step_seconds or 0.0) < (first.seconds or math.inf)
+    return size if is_small and is_quick else None
 
 
 def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:

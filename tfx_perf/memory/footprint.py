@@ -5,6 +5,7 @@ between tensors of different sizes and what `malloc` keeps come on top. So there
 the process that counts, which must be one of its own, with the allocator that training has.
 """
 
+import functools
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -31,12 +32,12 @@ def footprints(
     batch_size: int | None,
     max_utilization: float,
     stop: Callable[[Footprint], None],
-    larger: Callable[[Footprint], int | None] = lambda found: None,
+    larger: Callable[[Footprint], int | None] | None = None,
 ) -> Iterator[Footprint]:
-    """Trains the first steps on a batch and yields what that took, then on larger ones.
+    """Trains the first steps on a batch and yields what that took, then on a larger one.
 
-    The model trains as it was compiled, with XLA or without. Its weights change. What the
-    batches before have left counts for the larger ones, too.
+    The model trains as it was compiled, with XLA or without. Its weights change. What the first
+    batch has left counts for the larger one, too.
 
     Args:
         call: the module's `fit`, captured before it ran.
@@ -44,7 +45,8 @@ def footprints(
         max_utilization: share of the available memory that may be taken, 0-1.
         stop: called on a CPU, in a thread, with how it ended, when the process has taken clearly
             more than that; has to end the process, before the system ends another one.
-        larger: given what was yielded last, returns how many examples are next; None: no more.
+        larger: given what the first batch took, returns how many examples the other one has;
+            None: there is none.
 
     Raises:
         UserError: `fit` was given data that cannot be rebatched, or none.
@@ -59,39 +61,39 @@ def footprints(
     # A process that is let go on takes memory from others.
     available_bytes = found.bytes / max_utilization
     ceiling_bytes = min(_CLEARLY * found.bytes, (found.bytes + available_bytes) / 2)
-    while size is not None:
-        begun = Footprint(batch_size=size, limit_bytes=found.bytes)
-        result = _footprint(
-            call,
-            dataset,
-            begun,
-            before_bytes=before_bytes,
-            ceiling_bytes=ceiling_bytes,
-            stop=stop,
-        )
-        if result.taken_bytes is not None:
-            seconds = time.perf_counter() - began
-            result = result.model_copy(update={"seconds": seconds})
-        yield result
-        began = time.perf_counter()
-        size = larger(result)
+    take = functools.partial(
+        _footprint,
+        call,
+        dataset,
+        limit_bytes=found.bytes,
+        before_bytes=before_bytes,
+        ceiling_bytes=ceiling_bytes,
+        stop=stop,
+    )
+    first = take(size, began=began)
+    yield first
+    other = larger(first) if larger else None
+    if other is not None:
+        yield take(other, began=time.perf_counter())
 
 
 def _footprint(
     call: interception.FitCall,
     dataset: tf.data.Dataset,
-    begun: Footprint,
+    batch_size: int,
     *,
+    limit_bytes: int,
     before_bytes: int,
     ceiling_bytes: float,
     stop: Callable[[Footprint], None],
+    began: float,
 ) -> Footprint:
     device = peak.device_name()
     on_cpu = device.startswith("CPU")
     sampled_bytes = 0
 
     def ended(**fields: Any) -> Footprint:
-        return begun.model_copy(update=fields)
+        return Footprint(batch_size=batch_size, limit_bytes=limit_bytes, **fields)
 
     def look() -> None:
         nonlocal sampled_bytes
@@ -99,7 +101,7 @@ def _footprint(
         if on_cpu and sampled_bytes > ceiling_bytes:
             reason = (
                 f"stopped at {formatting.format_bytes(sampled_bytes)}, over the limit of "
-                f"{formatting.format_bytes(begun.limit_bytes)}"
+                f"{formatting.format_bytes(limit_bytes)}"
             )
             stop(ended(status="out of memory", taken_bytes=sampled_bytes, reason=reason))
 
@@ -108,7 +110,7 @@ def _footprint(
         tf.config.experimental.reset_memory_stats(device)
     try:
         with periodic.calling(look, seconds=_SAMPLING_SECONDS):
-            batch = batches.batch_of(dataset, begun.batch_size)
+            batch = batches.batch_of(dataset, batch_size)
             peak.run_steps(call, batch, steps=1, copied=True)
             traced = time.perf_counter()
             peak.run_steps(call, batch, steps=STEPS - 1, copied=True)
@@ -125,4 +127,5 @@ def _footprint(
         taken_bytes = max(sampled_bytes, kernel_bytes)
     else:
         taken_bytes = tf.config.experimental.get_memory_info(device)["peak"]
-    return ended(taken_bytes=taken_bytes, step_seconds=step_seconds)
+    seconds = time.perf_counter() - began
+    return ended(taken_bytes=taken_bytes, seconds=seconds, step_seconds=step_seconds)
