@@ -75,11 +75,15 @@ def _model(keras: Any, *, is_random: bool, is_late: bool) -> Any:
     return model
 
 
-def _data(*, is_stateful: bool, prefetch: int) -> Any:
+def _data(*, is_stateful: bool, prefetch: int, bad_row: int | None) -> Any:
     import tensorflow as tf
 
     numbers = np.random.default_rng(0).normal(size=(LENGTH * 8, 5)).astype("float32")
-    data = tf.data.Dataset.from_tensor_slices(numbers).shuffle(LENGTH * 8, seed=7)
+    if bad_row is not None:
+        numbers[bad_row, 1] = np.nan
+    data = tf.data.Dataset.from_tensor_slices(numbers)
+    if bad_row is None:
+        data = data.shuffle(LENGTH * 8, seed=7)
     if is_stateful:
         data = data.map(lambda row: tf.py_function(lambda row: row, [row], "float32"))
     data = data.map(lambda row: (tf.ensure_shape(row[:4], [4]), tf.ensure_shape(row[4:], [1])))
@@ -96,7 +100,7 @@ def _train(
     xla_call: bool = False,
     kill_at: int | None = None,
     terminate_at: int | None = None,
-    has_strategy: bool = False,
+    replicas: int | None = None,
     is_random: bool = True,
     is_stateful: bool = False,
     steps_per_epoch: int | None = None,
@@ -104,6 +108,7 @@ def _train(
     checkpoint_steps: int = 4,
     prefetch: int = 2,
     is_late: bool = False,
+    bad_row: int | None = None,
 ) -> dict[str, Any]:
     """Trains with a plan and a checkpoint every 4 steps.
 
@@ -114,7 +119,7 @@ def _train(
         xla_call: of the plan.
         kill_at: sends SIGKILL after the call in which this step was run.
         terminate_at: sends SIGTERM likewise.
-        has_strategy: trains with MirroredStrategy on one device.
+        replicas: trains with MirroredStrategy on so many devices.
         is_random: the model has a Dropout.
         is_stateful: the data have a state that cannot be saved.
         steps_per_epoch: of endless data.
@@ -122,6 +127,7 @@ def _train(
         checkpoint_steps: see `TrainingSettings`.
         prefetch: batches read ahead.
         is_late: the model learns of its inputs only in the training.
+        bad_row: of the data, in which NaN stands; they come in their order then.
 
     Returns:
         Everything that must be as if the training had not been interrupted, and how it went.
@@ -143,8 +149,15 @@ def _train(
     meters.count_flops = lambda model, batch: meters.Flops(None, None, None)  # takes a second
     keras = importlib.import_module(package)
     keras.utils.set_random_seed(3)
-    scope = tf.distribute.MirroredStrategy(["CPU:0"]).scope() if has_strategy else None
-    with scope or contextlib.nullcontext():
+    if replicas is None:
+        scope = contextlib.nullcontext()
+    else:
+        cpu, devices = tf.config.list_physical_devices("CPU")[0], range(replicas)
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration() for _ in devices]
+        )
+        scope = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in devices]).scope()
+    with scope:
         model = _model(keras, is_random=is_random, is_late=is_late)
 
     def after_call(batch: int, logs: Any = None) -> None:
@@ -165,7 +178,7 @@ def _train(
     session = TrainingSession(PerfConfig.from_dict({"training": training}))
     plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=xla_call)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
-    data = _data(is_stateful=is_stateful, prefetch=prefetch)
+    data = _data(is_stateful=is_stateful, prefetch=prefetch, bad_row=bad_row)
     numbers = np.random.default_rng(1).normal(size=(16, 5)).astype("float32")
     # In each process AutoGraph would convert tf_keras anew, for 20 s.
     with interception.intercepting_fit(session.fit), autograph.libraries_unconverted():

@@ -91,8 +91,8 @@ def test_data_that_are_read_far_ahead_come_in_their_order(trainings, tmp_path, k
     "options",
     [
         {"is_stateful": True, "is_random": False},  # plain fit; data whose state cannot be saved
-        {"steps_per_call": 3, "has_strategy": True, "steps_per_epoch": 7},
-        {"steps_per_call": 4, "xla_call": True, "has_strategy": True},
+        {"steps_per_call": 3, "replicas": 1, "steps_per_epoch": 7},
+        {"steps_per_call": 4, "xla_call": True, "replicas": 1},
     ],
     ids=["stateful", "strategy", "compiled"],
 )
@@ -105,3 +105,33 @@ def test_every_kind_of_training_goes_on(trainings, tmp_path, options):
     assert last["resumed_step"] >= 12
     stateful = ["the position in the data was not saved: EagerPyFunc is stateful"]
     assert last["notes"] == (stateful if "is_stateful" in options else [])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"steps_per_call": 4},
+        {"steps_per_call": 3, "steps_per_epoch": 7},
+        {"is_random": False},
+    ],
+    ids=["calls", "several passes", "plain"],
+)
+def test_a_training_on_several_replicas_goes_on(trainings, tmp_path, options):
+    options["replicas"] = 2
+    expected = ended(trainings.run(folder=None, **options))
+    folder = str(tmp_path / "checkpoints")
+    ended_by(trainings.run(folder=folder, kill_at=6, **options), signal.SIGKILL)
+    ended_by(trainings.run(folder=folder, kill_at=17, **options), signal.SIGKILL)
+    last = ended(trainings.run(folder=folder, **options))
+    assert last["outcome"] == expected["outcome"]
+    assert last["resumed_step"] >= 12
+    assert last["notes"] == [
+        "the position in the data was not saved: a DistributedIterator has no state that can be "
+        "saved"
+    ]
+
+
+@pytest.mark.parametrize("options", [{"steps_per_call": 4}, {}], ids=["calls", "plain"])
+def test_nan_on_one_of_several_replicas_is_named(trainings, tmp_path, options):
+    found = trainings.run(folder=str(tmp_path), replicas=2, bad_row=12 * 8 // 2 + 6, **options)
+    assert "NaN or Inf in step 7, first in input, 1 of 32 values" in found.values["error"]

@@ -1,8 +1,8 @@
-"""A `fit`'s iterators over its training data, without what only several devices need."""
+"""A `fit`'s iterators over its training data; of one device, without what only several need."""
 
 import contextlib
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -31,9 +31,17 @@ class FitIterators:
         """Returns which one an iterator is, counted from 0; None if it is of other data."""
         return self._numbers.get(iterator)
 
-    def over(self, dataset: tf.data.Dataset) -> tf.data.Dataset:
-        """Returns the dataset, with iterators that are known."""
-        self.dataset = _Known(dataset, self)
+    def over(self, dataset: Any) -> Any:
+        """Returns the dataset, with iterators that are known.
+
+        Args:
+            dataset: a dataset, or what a strategy has made of one for its replicas.
+        """
+        if isinstance(dataset, tf.data.Dataset):
+            self.dataset = _Known(dataset, self)
+        else:
+            dataset.__class__ = _known(type(dataset), self)
+            self.dataset = dataset
         return self.dataset
 
     def note(self, iterator: Any) -> None:
@@ -53,6 +61,18 @@ class _Known(dataset_ops.UnaryUnchangedStructureDataset):
         return iterator
 
 
+def _known(kind: type, iterators: FitIterators) -> type:
+    """Returns the class with iterators that are known; Python looks `__iter__` up there alone."""
+
+    class Known(kind):
+        def __iter__(self) -> Any:
+            iterator = super().__iter__()
+            iterators.note(iterator)
+            return iterator
+
+    return Known
+
+
 @contextlib.contextmanager
 def direct_iterators(
     strategy: tf.distribute.Strategy, iterators: FitIterators | None = None
@@ -64,20 +84,21 @@ def direct_iterators(
     (200 microseconds each), and whose state cannot be saved.
 
     Args:
-        strategy: of the model; nothing is changed if it has several replicas.
+        strategy: of the model; if it has several replicas, it makes the iterators as ever.
         iterators: learns of the first dataset that is distributed meanwhile, which is `fit`'s
             training data, and of its iterators.
     """
-    if strategy.num_replicas_in_sync > 1:
-        yield
-        return
+    has_replicas = strategy.num_replicas_in_sync > 1
 
-    def direct(dataset: tf.data.Dataset, options: Any = None) -> tf.data.Dataset:
-        dataset = unawaited(dataset)
-        if iterators is None or iterators.dataset is not None:
-            return dataset
-        return iterators.over(dataset)
+    def noted(own: Callable[..., Any]) -> Callable[..., Any]:
+        def distribute(dataset: tf.data.Dataset, options: Any = None) -> Any:
+            found = own(dataset, options) if has_replicas else unawaited(dataset)
+            if iterators is None or iterators.dataset is not None:
+                return found
+            return iterators.over(found)
+
+        return distribute
 
     # On the instance: the class and other strategies stay what they are.
-    with interception.replacing(strategy, "experimental_distribute_dataset", lambda _: direct):
+    with interception.replacing(strategy, "experimental_distribute_dataset", noted):
         yield

@@ -83,6 +83,16 @@ def with_components(variable: tf.Variable) -> list[tf.Variable]:
     return [variable, *getattr(variable, "values", ())]
 
 
+def by_replica(variable: tf.Variable) -> tuple[tf.Variable, ...]:
+    """Returns what each replica has of a variable in which they differ until it is read.
+
+    Metrics are such, which each sums for itself. Of any other it is the variable itself: a strategy
+    keeps what its replicas have the same.
+    """
+    differs = variable.synchronization is tf.VariableSynchronization.ON_READ
+    return tuple(getattr(variable, "values", (variable,))) if differs else (variable,)
+
+
 def in_order_of_creation(found: Iterable[tf.Variable]) -> list[tf.Variable]:
     """Returns variables in an order that is the same in every process of the same code."""
     return sorted(found, key=lambda each: int(each._unique_id.rpartition("_")[2]))

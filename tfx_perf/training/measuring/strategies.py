@@ -1,6 +1,7 @@
 """What can be said of a `tf.distribute` strategy."""
 
 import zlib
+from typing import Any
 
 import tensorflow as tf
 
@@ -10,6 +11,22 @@ def name(strategy: tf.distribute.Strategy) -> str:
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return "MultiWorkerMirroredStrategy"  # the class's own name is another
     return type(strategy).__name__
+
+
+def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
+    """Returns what the replicas of this worker have come to, as one.
+
+    Args:
+        strategy: in which `strategy.run` was called.
+        values: nested structure of what it returned.
+        reduction: `MEAN` or `SUM`; of what is one already, nothing is made.
+    """
+
+    def reduced(value: Any) -> tf.Tensor:
+        parts = strategy.experimental_local_results(value)
+        return parts[0] if len(parts) == 1 else strategy.reduce(reduction, value, axis=None)
+
+    return tf.nest.map_structure(reduced, values)
 
 
 def agree(strategy: tf.distribute.Strategy, what: str) -> bool:

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.measuring import strategies
 
 Logs = dict[str, Any]
 
@@ -133,11 +134,13 @@ class NumericsCheck:
 
     def _step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
         strategy = self._model.distribute_strategy
-        logs, values = strategy.run(self._checked_step, args=(batch,))
-        bad = [tf.reduce_sum(tf.cast(~tf.math.is_finite(v), tf.int64)) for v in values]
-        return logs, tf.stack(bad), tf.stack([tf.size(v, tf.int64) for v in values])
+        logs, *counts = strategy.run(self._checked_step, args=(batch,))
+        reduction = self._keras_api.reduction
+        logs = strategies.of_replicas(strategy, logs, reduction=reduction)
+        return logs, *strategies.of_replicas(strategy, counts, reduction="SUM")
 
-    def _checked_step(self, batch: Any) -> tuple[Logs, list[tf.Tensor]]:
+    def _checked_step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
+        """Returns the logs, and of each of `_names` how many values are bad, and of how many."""
         model, keras_api = self._model, self._keras_api
         x, y, weight = keras_api.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]
@@ -158,7 +161,8 @@ class NumericsCheck:
             tensors += _named("weight", tf.convert_to_tensor(variable), _name(variable))
         floats = [(key, tensor) for key, tensor in tensors if tensor.dtype.is_floating]
         self._names = [key for key, _ in floats]
-        return logs, [tensor for _, tensor in floats]
+        bad = [tf.reduce_sum(tf.cast(~tf.math.is_finite(v), tf.int64)) for _, v in floats]
+        return logs, tf.stack(bad), tf.stack([tf.size(v, tf.int64) for _, v in floats])
 
 
 def _name(variable: Any) -> str:

@@ -24,6 +24,7 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
     # tf_keras also lists the vocabularies of tables.
+    replicas = model.distribute_strategy.num_replicas_in_sync
     shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
     return {
         "keras": loop.keras_api.package,
@@ -31,6 +32,7 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
         "optimizer": type(model.optimizer).__name__,
         **_code(model, arguments, loop),
         "batch": str(arguments["x"].element_spec),
+        **({"replicas": str(replicas)} if replicas > 1 else {}),
         "steps_per_epoch": str(loop.train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
     }

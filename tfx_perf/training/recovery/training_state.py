@@ -4,7 +4,7 @@ import collections
 import dataclasses
 import json
 import pathlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -146,7 +146,15 @@ class TrainingState:
         for variable in variables.in_order_of_creation(others.values()):
             named[f"used/{variable.name}/{counts[variable.name]}"] = variable
             counts[variable.name] += 1
-        return named
+        return dict(_by_replica(named))
+
+
+def _by_replica(named: Mapping[str, tf.Variable]) -> Iterator[tuple[str, tf.Variable]]:
+    for name, variable in named.items():
+        first, *others = variables.by_replica(variable)
+        yield name, first
+        for index, other in enumerate(others, start=1):
+            yield f"{name}/replica/{index}", other
 
 
 def _global_states() -> list[tf.Variable]:

@@ -97,14 +97,11 @@ def in_replicas(
     Returns:
         The logs, which are there only when all that the step does is done.
     """
-
-    def reduced(value: Any) -> tf.Tensor:
-        values = strategy.experimental_local_results(value)
-        return values[0] if len(values) == 1 else strategy.reduce(reduction, value, axis=None)
-
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
-    logs = tf.nest.map_structure(reduced, strategy.run(step, args=arguments))
+    logs = strategies.of_replicas(
+        strategy, strategy.run(step, args=arguments), reduction=reduction
+    )
     added = graph.get_operations()[before:]
     with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
         return tf.nest.map_structure(tf.identity, logs)
