@@ -104,7 +104,7 @@ def test_wrong_settings_are_refused_before_anything_trains():
     assert [each.fit for each in interception.model_classes()] == before
 
 
-def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path):
+def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path, capfd):
     keras = importlib.import_module("keras")
     # What other work on the machine does not change.
     rules = {"train_loss": {"margin": 0.01}}
@@ -123,6 +123,13 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path):
     with tfx_perf.optimized(settings, name="another") as training:
         _fit(keras, learning_rate=1e-5)
     assert not training.decision.baseline_runs
+    # A person may decide otherwise, as the terminal has said.
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "tfx-perf bless" in line]
+    arguments = line.partition("tfx-perf ")[2].split()
+    subprocess.run([sys.executable, "-m", "tfx_perf", *arguments], check=True, timeout=100)
+    with tfx_perf.optimized(settings, name="dense") as training:
+        _fit(keras, learning_rate=1e-5)
+    assert training.decision.blessed
 
 
 def _loop(keras, meter, *, epochs=2, scale=1.0):

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import datetime
 import functools
+import os
 import pathlib
 import sys
 import sysconfig
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tfx_perf
-from tfx_perf import config, errors, fingerprint, interception
+from tfx_perf import config, errors, fingerprint, interception, workers
 from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
@@ -195,7 +196,12 @@ def _published(
     name: str,
     place: pathlib.Path | None,
 ) -> GateRecord | None:
-    """Writes and says what was found; returns the gate's decision if there is a gate."""
+    """Writes and says what was found; returns the gate's decision if there is a gate.
+
+    Of several workers the first one does.
+    """
+    if not _is_chief():
+        return None
     if place is not None:
         with _unless_the_disk_refuses():
             training.write(place / training_record.FILE_NAME)
@@ -204,6 +210,13 @@ def _published(
     if not settings.baseline_uri:
         return None
     return _judge(training, settings, name=name, place=place)
+
+
+def _is_chief() -> bool:
+    try:
+        return workers.worker_of(os.environ.get(workers.VARIABLE, "")).is_chief
+    except errors.UserError:  # this process trains alone, or is none of the workers
+        return True
 
 
 @contextlib.contextmanager
@@ -318,7 +331,10 @@ def _judge(
         with _unless_the_disk_refuses():
             decision.write(place / gate_record.FILE_NAME)
     page = gate_report.report_on(decision)
-    _tell(page, place and place / GATE_REPORT_FILE, [*explanation.lines(decision)][1:])
+    evaluation = (place or pathlib.Path()) / gate_record.FILE_NAME  # which needs a folder
+    which = f"{evaluation} --reason TEXT --baseline-uri {settings.baseline_uri}"
+    details = [*explanation.lines(decision, run_to_bless=which)][1:]
+    _tell(page, place and place / GATE_REPORT_FILE, details)
     baseline.extended(known, decision, settings=settings)
     if settings.fail_pipeline and not decision.blessed:
         raise errors.RefusalError(decision.headline)

@@ -15,11 +15,11 @@ from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.cluster import auto_sharding, names, tf_config
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
-from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
+from tfx_perf.workers import Worker
 
 HOSTS = "job-node-0-0.job:2222,job-node-0-1.job:2222"
 

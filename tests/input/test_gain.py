@@ -44,11 +44,19 @@ def test_the_reason_says_how_long_everything_takes():
     )
     assert "about 10.0 s with the default" in said
     assert "more than 7.50 s: too little for a search of about 12.0 s" in said
+    assert said.endswith("With schedule.planned_runs: 2 there would be one.")
+
+
+def test_the_reason_says_how_many_runs_are_enough():
+    alone = diagnosis(pipeline=100)
+    said = gain.Gain(1000, planned_runs=4).too_little(alone, search_seconds=21)
+    assert "schedule.planned_runs: 9 " in said
+    assert gain.Gain(1000 * 9 / 4).possible_seconds(alone) > 21
 
 
 def test_what_is_run_for_the_nth_time_will_run_n_times_more():
-    assert ScheduleSettings().run_count(runs_before=0) == 2
-    assert ScheduleSettings().run_count(runs_before=7) == 9
+    assert ScheduleSettings().run_count(runs_before=0) == 1
+    assert ScheduleSettings().run_count(runs_before=7) == 8
     assert ScheduleSettings(planned_runs=3).run_count(runs_before=7) == 3
 
 

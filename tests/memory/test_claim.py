@@ -122,3 +122,11 @@ def _slow(**times):
 )
 def test_a_second_batch_is_trained_on_beside_others_only_far_from_the_limit(first, size):
     assert claim.second_size(first) == size
+
+
+def test_no_batch_is_claimed_that_was_seen_to_fail():
+    footprints = took(b64=60, b512=61)
+    assert claimed(footprints, 10_000)[0] > 1024
+    assert claimed(footprints, 10_000, steps=[stepped(1024, "failed")]) == (512, True)
+    # One that is smaller than what was trained on fails for another reason.
+    assert claimed(footprints, 10_000, steps=[stepped(32, "failed")])[0] > 1024

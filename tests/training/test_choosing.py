@@ -324,7 +324,7 @@ def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
     reference, chosen = found.trials
     assert found.plan == chosen.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    assert "times plain fit's speed in its check, without turns" in found.plan_reason
+    assert "times plain fit's speed, by a few steps" in found.plan_reason
     assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
     assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
     assert not found.is_final(planned_runs=found.enough_runs)
@@ -340,3 +340,31 @@ def test_a_plan_that_may_be_slower_is_not_chosen_without_turns(keras):
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert not found.plan.uses_xla
     assert {trial.status for trial in found.trials if trial.plan.uses_xla} == {"untried"}
+
+
+def test_a_fit_without_epochs_has_no_trials(keras):
+    data = model_cases.regression().repeat()
+    call = captured(
+        model_cases.dense(keras), data, steps_per_epoch=10, epochs=2, initial_epoch=2
+    )
+    found = choosing.by_trials(call, Loop(call), settings=settings_with())
+    assert found.plan_reason == "there are no epochs to train"
+
+
+def test_one_slow_look_is_no_reason_to_leave_a_plan_out(keras, monkeypatch):
+    """The machine may have been busy with something else just then."""
+    train, looks = short_trainings.ShortTrainings.train, []
+
+    def once_slow(self, plan, **arguments):
+        found = train(self, plan, **arguments)
+        if not plan.is_plain_fit:
+            looks.append(plan)
+            if len(looks) == 1:
+                found.contender.step_seconds *= 1000
+        return found
+
+    monkeypatch.setattr(short_trainings.ShortTrainings, "train", once_slow)
+    call = small(keras, steps=2000)
+    found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
+    assert len(looks) == 2
+    assert "in the check" not in found.trials[-1].reason

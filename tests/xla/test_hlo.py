@@ -1,10 +1,12 @@
 """FLOPs (`flops`) and buffer sizes of compiled steps, against counts by hand."""
 
 import keras
+import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
 
+from tfx_perf.training.keras_api import variables
 from tfx_perf.xla import hlo
 
 pytestmark = pytest.mark.each_choice
@@ -20,6 +22,12 @@ def forward_flops(layer, *shape):
 def training_flops(model, x, y):
     model.compile(optimizer="adam", loss="mse")
     return hlo.count_flops(hlo.model_step_hlo(model, (x, y), optimized=False))
+
+
+def scales(model):
+    """Returns the scalars among the optimizer's variables."""
+    found = variables.named_variables({"optimizer": model.optimizer}).values()
+    return [float(np.array(each)) for each in found if not each.shape.rank]
 
 
 def dense_model(line):
@@ -128,6 +136,29 @@ def test_reading_the_step_changes_no_variable(line):
     for old, new in zip(before, model.get_weights(), strict=True):
         tf.debugging.assert_equal(old, new)
     assert int(model.optimizer.iterations) == 0
+
+
+@LINES
+def test_reading_the_step_leaves_the_loss_scale_as_it_is(line):
+    made = line.mixed_precision if line is tf_keras else line.optimizers
+    model = dense_model(line)
+    optimizer = made.LossScaleOptimizer(line.optimizers.SGD(), initial_scale=8.0)
+    model.compile(optimizer, "mse")
+    x, y = tf.ones((4, 8)), tf.ones((4, 1))
+    model.fit(x, y * float("inf"), verbose=0)  # halves it
+    before = scales(model)
+    hlo.model_step_hlo(model, (x, y), optimized=False)
+    assert 4.0 in before
+    assert scales(model) == before
+
+
+def test_a_step_that_autograph_has_to_convert_is_read_too():
+    def step(x):
+        if x[0, 0] > 0:
+            return x @ tf.transpose(x)
+        return tf.zeros((3, 3))
+
+    assert hlo.count_flops(hlo.step_hlo(step, tf.zeros((3, 8)), optimized=False)) == 2 * 3 * 8 * 3
 
 
 @LINES

@@ -15,7 +15,7 @@ from tfx_perf import errors, quiet
 
 SUBCOMMANDS = (
     "addon", "airflow", "bless", "calibrate", "compare", "data-service", "demo", "doctor",
-    "history", "kubeflow", "run", "template", "tfx", "unbless",
+    "history", "kubeflow", "launch", "run", "template", "tfx", "unbless",
 )  # fmt: skip
 
 

@@ -13,11 +13,12 @@ _LEADING = (
 _MOST = 5
 
 
-def lines(decision: GateRecord) -> Iterator[str]:
+def lines(decision: GateRecord, *, run_to_bless: str | None = None) -> Iterator[str]:
     """Yields the decision; then the figures, and of a refusal the reasons and what to do.
 
     Args:
         decision: on a run.
+        run_to_bless: arguments of `tfx-perf bless`; None: those for a pipeline's run.
     """
     yield decision.headline
     figures = ", ".join(_figures(decision))
@@ -34,10 +35,8 @@ def lines(decision: GateRecord) -> Iterator[str]:
     if refusals:
         run = decision.candidate
         node = f" --node {run.node}" if run.node else ""  # a pipeline may have several gates
-        yield (
-            f"  To let it count as good: tfx-perf bless {run.run_id}{node} --reason TEXT "
-            "--metadata DB"
-        )
+        which = run_to_bless or f"{run.run_id}{node} --reason TEXT --metadata DB"
+        yield f"  To let it count as good: tfx-perf bless {which}"
 
 
 def _figures(decision: GateRecord) -> Iterator[str]:

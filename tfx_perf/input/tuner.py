@@ -75,7 +75,10 @@ def tune(
     count = reference.digest.count if reference.complete else example_count
     activity.say("finding out what holds training up")
     trained_count = train.trained_example_count(count) if train else None
-    gain = gain_lib.Gain(math.inf if trained_count is None else planned_runs * trained_count)
+    gain = gain_lib.Gain(
+        math.inf if trained_count is None else planned_runs * trained_count,
+        planned_runs=planned_runs,
+    )
 
     def is_worth_it(rates: diagnosis_lib.Diagnosis) -> bool:
         least_seconds = search.least_seconds(rates, example_count=count)

@@ -67,7 +67,15 @@ def claim(
     reach = min(REACH * base, max(base, _ENOUGH))
     if fits > reach:
         fits, is_lower_bound = reach, True
-    over = min((item.batch_size for item in tried if item.status in _OVER), default=None)
+    # One that failed otherwise says nothing of smaller ones.
+    over = min(
+        (
+            item.batch_size
+            for item in tried
+            if item.status in _OVER or (item.status == "failed" and item.batch_size > base)
+        ),
+        default=None,
+    )
     if over is not None and fits >= over:
         # The largest of those that did fit; the line is refuted.
         fits = max((size for size in taken if size < over), default=0)
@@ -168,6 +176,8 @@ def _remark(
     if fits > base / _NEAR:
         way = "a straight line predicts that" if line else "even if all of it grew with the batch,"
         parts.append(f"{way} {fits / base:.2g} times as many fit")
+        if fits >= REACH * base:
+            parts.append("nothing further is looked at")
     endings = _endings(tried)
     return "; ".join([*parts, endings] if endings else parts)
 

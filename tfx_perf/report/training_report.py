@@ -39,7 +39,7 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
         )
     _add_losses(report, record)
     timed = [trial for trial in record.trials if trial.step_time]
-    if timed:
+    if any(trial.speedup for trial in timed):  # not by the few steps of a check
         _add_plans(report, record, timed)
     if record.advice:
         report.add_table(
@@ -243,7 +243,8 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
 
 def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
-    said = [f"Trained with {record.trained_with}: {record.plan_reason}."]
+    again = ", as in an earlier run" if record.reused_from else ""
+    said = [f"Trained with {record.trained_with}{again}: {record.plan_reason}."]
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")

@@ -38,6 +38,10 @@ class QuickFunction:
         """Returns what the function reads or writes if it is called with these arguments."""
         return self.get_concrete_function(*args).variables
 
+    def compiler_ir(self, *args: Any) -> Callable[..., Any]:
+        """Returns what reads XLA's program for these arguments, as `tf.function` does."""
+        return self._quickly(lambda: self._compiled.experimental_get_compiler_ir(*args))
+
     def __call__(self, *args: Any) -> Any:
         """Calls the compiled function, which is traced if need be."""
         return self._quickly(lambda: self._compiled(*args))

@@ -64,8 +64,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
         yield (
             "host_bound",
             f"{shown['host_share_ratio']} of the steps' time passes in Python, between the calls "
-            "of the train function: give fit fewer callbacks that act on every batch; without "
-            "them more steps can be run in a call.",
+            "of the train function. More steps can be run in a call if no callback acts on every "
+            "batch, and where training is long enough for trials (schedule.planned_runs).",
         )
     double = record.double_batch_time_ratio
     if double is not None and double.surely_below(_CHEAP_DOUBLE):

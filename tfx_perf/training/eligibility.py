@@ -101,6 +101,8 @@ def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
         return "the number of steps in an epoch is unknown; pass steps_per_epoch"
     if length == 0:
         return "there are no training data"
+    if arguments["epochs"] <= arguments["initial_epoch"]:
+        return "there are no epochs to train"
     batches = length_of(arguments["x"], None)
     per_call = loop.users_steps_per_call
     if loop.keras_api.overcounts and arguments["steps_per_epoch"] and length % per_call:

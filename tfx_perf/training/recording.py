@@ -69,7 +69,7 @@ class EndedTraining:
         typical = typical_batch.of(call, known.pop("first_batch"))
         batch = typical.batch
         mean_seconds = times["mean_step_time_seconds"]
-        flops = meters.count_flops(call.model, batch)
+        flops = meters.count_flops(call.model, batch if timer.step_count else None)
         xla = xla_reading.account_of(call.model, loop, result.plan, batch)
         again = (xla and xla.executed_flops) or 0
         executed = flops.per_step and max(flops.per_step, again)

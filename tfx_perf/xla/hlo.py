@@ -12,6 +12,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals.messages import hlo_pb2
+from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.xla.flops import count_flops
 
 __all__ = [
@@ -67,12 +68,12 @@ def step_hlo(
             on values.
     """
 
-    @tf.function(jit_compile=True)
     def on_flat(*tensors: tf.Tensor) -> Any:  # nested arguments lose their constant values
         return step(tf.nest.pack_sequence_as(batch, tensors, expand_composites=True))
 
     try:
-        read = on_flat.experimental_get_compiler_ir(*tf.nest.flatten(batch, expand_composites=True))
+        compiled = QuickFunction(on_flat, jit_compile=True)
+        read = compiled.compiler_ir(*tf.nest.flatten(batch, expand_composites=True))
         if optimized:
             return hlo_pb2.HloProto.FromString(read(stage="optimized_hlo_proto_serialized"))
         return hlo_pb2.HloModuleProto.FromString(read(stage="hlo_serialized"))
@@ -100,10 +101,12 @@ def model_step_hlo(
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:
         raise NotCompilable(f"the model is mirrored over {replicas} replicas")
-    # The legacy optimizers of tf_keras have no `build`; a step makes their variables.
-    if model.built and hasattr(model.optimizer, "build"):
+    # The legacy optimizers of tf_keras have no `build`; a step makes their variables. Keras 3's
+    # `LossScaleOptimizer` begins anew when it is built again.
+    optimizer = model.optimizer
+    if model.built and hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
         with strategy.scope():  # tracing must not create variables
-            model.optimizer.build(model.trainable_variables)
+            optimizer.build(model.trainable_variables)
     return step_hlo(
         lambda data: strategy.run(step or model.train_step, args=(data,)),
         batch,

@@ -9,10 +9,10 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
-from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job import job as jobs
+from tfx_perf.workers import Worker
 
 _RESULT_FILE = "result.json"
 _FAILURE_PREFIX = "failure-"

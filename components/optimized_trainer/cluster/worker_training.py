@@ -6,9 +6,9 @@ from tfx_perf import errors
 from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.optimized_trainer.cluster import auto_sharding, strategy_check
 from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
-from tfx_perf.components.optimized_trainer.cluster.worker import Worker
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.training_job import trainer_args
+from tfx_perf.workers import Worker
 
 
 def train(exchange: Exchange, worker: Worker) -> None:

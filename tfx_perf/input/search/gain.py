@@ -1,6 +1,7 @@
 """What a faster input can still bring: no search may cost more than that."""
 
 import dataclasses
+import math
 
 from tfx_perf import formatting
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
@@ -13,9 +14,11 @@ class Gain:
 
     Attributes:
         example_count: examples that they read in all; infinite if nobody knows.
+        planned_runs: how many they are.
     """
 
     example_count: float
+    planned_runs: int = 1
 
     def possible_seconds(self, diagnosis: diagnosis_lib.Diagnosis) -> float:
         """Returns what an input that costs nothing would save, in place of the default.
@@ -49,6 +52,7 @@ class Gain:
             return (
                 "Training is as fast as if its input cost nothing, so no faster one was looked for."
             )
+        enough_runs = math.ceil(self.planned_runs * search_seconds / possible_seconds)
         possible = formatting.format_seconds(possible_seconds)
         if fed is None:
             saved = f"Reading takes about {possible} with the default, and no input can save more"
@@ -60,8 +64,8 @@ class Gain:
             )
         return (
             f"{saved}: too little for a search of about "
-            f"{formatting.format_seconds(search_seconds)}, so the default stays. Where more runs "
-            "will use the plan, schedule.planned_runs says how many."
+            f"{formatting.format_seconds(search_seconds)}, so the default stays. With "
+            f"schedule.planned_runs: {enough_runs} there would be one."
         )
 
     def _seconds(self, examples_per_second: float, *, ratio: float) -> float:

@@ -40,7 +40,7 @@ class Contender:
             reason = speed_reason(speedup, reference.plan)
         else:
             ratio = reference.step_seconds / self.step_seconds
-            reason = f"{ratio:.2f} times {reference.plan}'s speed in its check, without turns"
+            reason = f"about {ratio:.1f} times {reference.plan}'s speed, by a few steps"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",

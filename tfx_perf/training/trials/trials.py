@@ -333,7 +333,7 @@ class Trials:
             reason = "nothing beat it in the checks"
         elif others and len(reference.blocks) < _MIN_ROUNDS:
             reason = "the budget ended before a plan had surely beaten it"
-        elif self._left_out and not others:
+        elif self._left_out and not (others or self._has_tried()):
             reason = "the training is too short for trials of what may be faster"
         else:
             reason = "nothing beat it"
@@ -348,6 +348,9 @@ class Trials:
             is_settled=not self._ran_out_of_time,
             enough_runs=self._enough_runs(contenders),
         )
+
+    def _has_tried(self) -> bool:
+        return any(record.status in ("slower", "different") for record in self._finished)
 
     def _with_shapes(self, record: TrialRecord) -> TrialRecord:
         if record.plan.precision:  # traced by another loop

@@ -1,0 +1,132 @@
+"""`tfx-perf launch`: real processes, each of which is one worker."""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+pytestmark = pytest.mark.each_choice
+
+_LIGHT = """
+import json, os, signal, sys, time
+task = json.loads(os.environ["TF_CONFIG"])["task"]
+print(f"{task['type']} {task['index']}, {sys.argv[1:]}")
+what = sys.argv[1]
+if what == "stubborn":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+print("up", flush=True)
+if what == "fails" and task["index"] == 1:
+    sys.exit(5)
+if what == "killed" and task["index"] == 0:
+    os.kill(os.getpid(), signal.SIGKILL)
+time.sleep(0 if what == "ends" else 60)
+"""
+_TRAINING = """
+import importlib, sys
+import numpy as np
+import tensorflow as tf
+import tfx_perf
+
+strategy = tf.distribute.MultiWorkerMirroredStrategy()
+keras = importlib.import_module(sys.argv[1])
+keras.utils.set_random_seed(3)
+with strategy.scope():
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01), "mse")
+x = np.random.default_rng(0).normal(size=(160, 4)).astype("float32")
+data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+options = tf.data.Options()
+options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+with tfx_perf.optimized(folder="perf"):
+    model.fit(data.with_options(options), epochs=2, verbose=0)
+"""
+
+
+def started(folder, script, *arguments, workers=2, options=()):
+    path = folder / "script.py"
+    path.write_text(script)
+    command = [sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers), *options]
+    return subprocess.Popen(
+        [*command, str(path), *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_every_worker_knows_which_it_is_and_its_lines_have_its_number(tmp_path):
+    process = started(tmp_path, _LIGHT, "ends", "--steps", "3", workers=3)
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    assert sorted(line for line in output.splitlines() if "up" not in line) == [
+        f"{index}: worker {index}, ['ends', '--steps', '3']" for index in range(3)
+    ]
+
+
+def test_json_has_standard_output_for_itself(tmp_path):
+    process = started(tmp_path, _LIGHT, "ends", options=["--json"])
+    output, error = process.communicate(timeout=60)
+    assert json.loads(output) == {"exit_codes": [0, 0]}
+    assert "1: worker 1" in error
+
+
+@pytest.mark.parametrize(
+    ("what", "code", "said"),
+    [
+        ("fails", 5, "Worker 1 ended with exit code 5, so that all were ended."),
+        ("killed", 137, "Worker 0 was ended by SIGKILL, so that all were ended."),
+    ],
+)
+def test_where_one_fails_all_end(tmp_path, what, code, said):
+    began = time.monotonic()
+    process = started(tmp_path, _LIGHT, what)
+    output, error = process.communicate(timeout=50)
+    assert (process.returncode, error.strip()) == (code, said)
+    assert time.monotonic() - began < 50  # the others would have taken a minute
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_no_worker_is_left(tmp_path, number):
+    process = started(tmp_path, _LIGHT, "stubborn" if number == signal.SIGTERM else "waits")
+    for _ in range(4):  # two lines of each
+        process.stdout.readline()
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) == 2
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert process.returncode == -number
+    psutil.wait_procs(children, timeout=20)
+    assert not any(child.is_running() for child in children)
+
+
+def test_what_is_no_script_is_refused(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", "absent.py"],
+        cwd=tmp_path,
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert "Received: script=absent.py" in done.stderr
+
+
+@pytest.mark.slow_where("tf_keras")
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
+    process = started(tmp_path, _TRAINING, package)
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == 0, output + error
+    told = [line for line in output.splitlines() if "workers train together" in line]
+    assert len(told) == 1 and told[0].startswith("0: Trained with")
+    record = json.loads(pathlib.Path(tmp_path, "perf", "metrics.json").read_text())
+    assert record["worker_count"] == 2
+    assert os.listdir(tmp_path / "perf") and record["train_step_count"] == 40
