@@ -13,7 +13,9 @@ _KERAS_BATCH_SIZE = 32  # what `fit` takes for arrays when it is told nothing
 
 
 def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
-    """Returns `fit`'s data as a dataset of batches.
+    """Returns `fit`'s data as a dataset of batches, unshuffled where that is possible.
+
+    A shuffle would read thousands of examples for each first batch, and any will do.
 
     Args:
         call: `fit` with a `tf.data.Dataset` of batches, or with arrays.
@@ -23,7 +25,8 @@ def dataset_of(call: interception.FitCall) -> tf.data.Dataset:
     """
     data = call.arguments["x"]
     if isinstance(data, tf.data.Dataset):
-        return data
+        unshuffled = independent.independent(data, without=independent.UNORDERED)
+        return data if unshuffled is None else unshuffled
     arrays = [data, call.arguments["y"], call.arguments["sample_weight"]]
     while arrays and arrays[-1] is None:
         arrays.pop()

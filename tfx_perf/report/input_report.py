@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tfx_perf import formatting, statistics
+from tfx_perf import formatting, payback, statistics
 from tfx_perf.input import record as record_lib
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.report import page, plots
@@ -16,7 +16,7 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
     """
     report = page.Report(
         title="InputTuner: how to read the examples",
-        verdict=" ".join(filter(None, [record.reason, record.training_remark])),
+        verdict=" ".join(filter(None, [record.reason, _cost(record), record.training_remark])),
         tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
     if record.reused_from:
@@ -34,6 +34,16 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
     _add_proof(report, record)
     _add_data(report, record)
     return report
+
+
+def _cost(record: record_lib.TuningRecord) -> str:
+    if record.reused_from:
+        return ""
+    return payback.in_words(
+        "The search",
+        cost_seconds=record.tuning_time_seconds,
+        saved_seconds=record.saving_seconds,
+    )
 
 
 def _used_again(record: record_lib.TuningRecord) -> str:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from tfx_perf import formatting, metrics
+from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
@@ -245,6 +245,13 @@ def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
     said = [f"Trained with {record.trained_with}{again}: {record.plan_reason}."]
+    cost = payback.in_words(
+        "The trials",
+        cost_seconds=record.trial_time_seconds,
+        saved_seconds=record.plan_saving_seconds,
+    )
+    if cost:
+        said.append(cost)
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
