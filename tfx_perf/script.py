@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import datetime
 import functools
-import os
 import pathlib
 import sys
 import sysconfig
@@ -200,7 +199,7 @@ def _published(
 
     Of several workers the first one does.
     """
-    if not _is_chief():
+    if not workers.is_chief():
         return None
     if place is not None:
         with _unless_the_disk_refuses():
@@ -210,13 +209,6 @@ def _published(
     if not settings.baseline_uri:
         return None
     return _judge(training, settings, name=name, place=place)
-
-
-def _is_chief() -> bool:
-    try:
-        return workers.worker_of(os.environ.get(workers.VARIABLE, "")).is_chief
-    except errors.UserError:  # this process trains alone, or is none of the workers
-        return True
 
 
 @contextlib.contextmanager

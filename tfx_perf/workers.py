@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 
 from tfx_perf import errors
@@ -50,6 +51,14 @@ def worker_of(text: str) -> Worker:
             f"Received: {VARIABLE}={text} ({error})."
         ) from error
     return Worker(index=place, count=len(chiefs) + len(workers))
+
+
+def is_chief() -> bool:
+    """Whether this process is the first worker, or none of several."""
+    try:
+        return worker_of(os.environ.get(VARIABLE, "")).is_chief
+    except errors.UserError:
+        return True
 
 
 def config_of(worker: Worker, *, hosts: Sequence[str]) -> str:

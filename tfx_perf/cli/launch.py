@@ -33,34 +33,49 @@ _SIGNALLED = 128  # what shells add to a signal's number
     "--workers", "count", type=click.IntRange(min=1), required=True, help="How many train."
 )
 @click.option(
+    "--restarts", type=click.IntRange(min=0), default=0, show_default=True,
+    help="How often all are started again after one has failed.",
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Exit codes as JSON; what workers say to stderr."
 )
 @click.argument("script", type=click.Path())
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.pass_context
 def command(
-    ctx: click.Context, *, count: int, script: str, arguments: tuple[str, ...], as_json: bool
+    ctx: click.Context,
+    *,
+    count: int,
+    restarts: int,
+    script: str,
+    arguments: tuple[str, ...],
+    as_json: bool,
 ) -> None:
     """Runs SCRIPT in several workers, which train together under MultiWorkerMirroredStrategy.
 
     Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; the
     first one's model and figures are the training's. If one fails, the others are ended, and the
-    exit code is its own. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+    exit code is its own; with --restarts all begin again, from the last checkpoint where the
+    settings name a training.checkpoint_folder. Ctrl-C and SIGTERM reach all of them as SIGTERM.
     """
     if not pathlib.Path(script).is_file():
         raise errors.UserError(
             f"Expected a Python script. Received: script={script}, which is no file."
         )
-    with (
-        Termination() as termination,
-        _started([sys.executable, script, *arguments], count=count, err=as_json) as processes,
-    ):
-        failed = _first_failure(processes, termination)
+    for attempt in range(restarts + 1):
+        with (
+            Termination() as termination,
+            _started([sys.executable, script, *arguments], count=count, err=as_json) as processes,
+        ):
+            failed = _first_failure(processes, termination)
+        if failed is None:
+            break
+        code = processes[failed].returncode
+        again = f"; restart {attempt + 1} of {restarts}" if attempt < restarts else ""
+        terminal.show_progress(f"Worker {failed} {_ending(code)}, so that all were ended{again}.")
     if as_json:
         terminal.show_json({"exit_codes": [process.returncode for process in processes]})
     if failed is not None:
-        code = processes[failed].returncode
-        terminal.show_progress(f"Worker {failed} {_ending(code)}, so that all were ended.")
         ctx.exit(code if code > 0 else _SIGNALLED - code)
 
 

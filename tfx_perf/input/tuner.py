@@ -27,7 +27,8 @@ from tfx_perf.settings.input import InputSettings
 
 # When the phases after the search end, as shares of the time budget.
 _COLD, _COPIED = 1.06, 1.1
-_MAX_COLD_SECONDS = 3.0
+# Less is about the first batch, and most of that about what is made once.
+_LEAST_COLD_SECONDS, _MAX_COLD_SECONDS = 0.5, 3.0
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
 _AMPLE = 1.5  # times what the shortest search takes, which every search may
@@ -181,7 +182,7 @@ def _measure_cold(
 def _cold_rate(
     candidate: candidate_lib.Candidate, source: source_lib.RecordSource, *, seconds: float
 ) -> float | None:
-    if not seconds or not page_cache.drop(source.files):
+    if seconds < _LEAST_COLD_SECONDS or not page_cache.drop(source.files):
         return None
     one_epoch = source.replace_options(num_epochs=1)
     limits = limits_lib.Limits(memory_bytes=math.inf)

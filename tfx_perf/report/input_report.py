@@ -174,7 +174,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         for outcome in record.outcomes
         if outcome.examples_per_second
     ]
-    if rates:
+    if len(rates) > 1:  # else the diagnosis has it
         report.add_figure(
             "Speed of the candidates with nothing else running",
             svg=plots.interval_bars(
@@ -183,8 +183,8 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
                 + _names(rate for _, rate in rates),
                 highlight=record.chosen,
             ),
-            note=f"Median of up to {record.rounds} rounds. In each round every candidate had its "
-            "turn: a fresh iterator, a warm-up, then a timed block of batches.",
+            note=f"Median of up to {formatting.counted(record.rounds, 'round')}. In each, every "
+            "candidate had its turn: a fresh iterator, a warm-up, then a timed block of batches.",
         )
     ratios = [outcome.ratio for outcome in record.outcomes if outcome.ratio]
     report.add_table(

@@ -52,9 +52,6 @@ def recovery_obstacle(call: FitCall, loop: Loop) -> str | None:
     found = _kind_obstacle(call, loop)
     if found:
         return found
-    workers = strategies.worker_count(call.model.distribute_strategy)
-    if workers > 1:
-        return f"{workers} workers are not supported yet"
     resuming = getattr(loop.keras_api.callbacks, "BackupAndRestore", ())
     if any(isinstance(callback, resuming) for callback in callback_list(arguments["callbacks"])):
         return "the callback BackupAndRestore does it"

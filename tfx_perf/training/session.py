@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from tfx_perf import config, errors
+from tfx_perf import config, errors, workers
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import recording
@@ -114,10 +114,12 @@ class TrainingSession:
     def reserve(self) -> None:
         """Takes the checkpoint folder for this process, as `fit` does if nobody did.
 
+        Of several workers the first one takes it for all.
+
         Raises:
             UserError: another process trains with it.
         """
-        if self._lock is not None and self._folder_of(0):
+        if self._lock is not None and self._folder_of(0) and workers.is_chief():
             self._lock.acquire()
 
     def observe(self, call: FitCall) -> Any:
@@ -239,6 +241,8 @@ class TrainingSession:
 
     def close(self) -> None:
         """Removes the checkpoints, once what was trained is safe: another run begins anew."""
+        if not workers.is_chief():
+            return
         for index in range(self._fit_count):
             folder = self._folder_of(index)
             if folder is not None and folder.exists():

@@ -80,17 +80,12 @@ def inner(variable: Any) -> tf.Variable:
 
 def with_components(variable: tf.Variable) -> list[tf.Variable]:
     """Returns a variable and, if a strategy keeps it on several devices, each of those."""
-    return [variable, *getattr(variable, "values", ())]
+    return [variable, *components(variable)]
 
 
-def by_replica(variable: tf.Variable) -> tuple[tf.Variable, ...]:
-    """Returns what each replica has of a variable in which they differ until it is read.
-
-    Metrics are such, which each sums for itself. Of any other it is the variable itself: a strategy
-    keeps what its replicas have the same.
-    """
-    differs = variable.synchronization is tf.VariableSynchronization.ON_READ
-    return tuple(getattr(variable, "values", (variable,))) if differs else (variable,)
+def components(variable: tf.Variable) -> tuple[tf.Variable, ...]:
+    """Returns what a strategy keeps of a variable on each device; empty without a strategy."""
+    return tuple(getattr(variable, "values", ()))
 
 
 def in_order_of_creation(found: Iterable[tf.Variable]) -> list[tf.Variable]:

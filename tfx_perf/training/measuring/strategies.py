@@ -1,6 +1,5 @@
 """What can be said of a `tf.distribute` strategy."""
 
-import zlib
 from typing import Any
 
 import tensorflow as tf
@@ -29,23 +28,7 @@ def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str
     return tf.nest.map_structure(reduced, values)
 
 
-def agree(strategy: tf.distribute.Strategy, what: str) -> bool:
-    """Returns whether all workers say the same; waits for them.
-
-    Args:
-        strategy: in which every worker has to ask at the same point.
-        what: this one says.
-    """
-
-    @tf.function(autograph=False)
-    def all_said() -> tf.Tensor:
-        own = tf.constant([zlib.crc32(what.encode())], tf.int64)
-        return strategy.gather(strategy.run(lambda: own), axis=0)
-
-    return len(set(all_said().numpy().tolist())) == 1
-
-
-def worker_count(strategy: tf.distribute.Strategy) -> int:
+def worker_count(strategy: tf.distribute.Strategy | None) -> int:
     """Returns how many processes train together, this one included."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return 1

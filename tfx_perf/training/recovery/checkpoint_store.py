@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from tfx_perf import errors
 from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.team import Team
 
 KEPT = 3
 _MANIFEST = "manifest.json"
@@ -25,7 +26,8 @@ class CheckpointStore:
 
     A checkpoint is written into a draft folder, flushed to disk and renamed, so that it is
     there as a whole or not at all. The manifest has the digest of every file, and the folder's
-    name has the manifest's.
+    name has the manifest's. Of several workers each writes its part into a folder in the draft, and
+    the first one renames it when all parts are there.
 
     Example:
         >>> store = CheckpointStore("/tmp/run")
@@ -33,9 +35,17 @@ class CheckpointStore:
         >>> folder, found = store.latest()
     """
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        """Opens a local folder, which need not exist yet."""
+    def __init__(
+        self, folder: str | os.PathLike[str], *, team: Team | None = None
+    ) -> None:
+        """Opens a local folder, which need not exist yet.
+
+        Args:
+            folder: which all workers see under that name.
+            team: who writes; None: this process alone.
+        """
         self._folder = pathlib.Path(folder)
+        self._team = team or Team()
         self._damaged: set[pathlib.Path] = set()
 
     @property
@@ -53,24 +63,40 @@ class CheckpointStore:
         Raises:
             OSError: it could not be written; what was there before is intact. `fill`'s own
                 exceptions pass through likewise.
+            TeamError: another worker could not write its part.
         """
-        draft = self._folder / f"{_DRAFT}{os.getpid()}"
-        self._remove_drafts()
-        draft.mkdir(parents=True)
-        try:
-            checkpoint = fill(draft)
-            files = {path.name: _digest(path) for path in sorted(draft.iterdir())}
-            manifest = draft / _MANIFEST
-            checkpoint.model_copy(update={"files": files}).write(manifest)
-            for path in draft.iterdir():
-                _flush(path)
-            _flush(draft)
-            name = f"{_PREFIX}{checkpoint.step:012d}-{_digest(manifest)[:_NAME_DIGITS]}"
-            if not (self._folder / name).exists():  # else the same checkpoint once more
-                draft.rename(self._folder / name)
-            _flush(self._folder)
-        finally:
+        team, draft = self._team, self._folder / f"{_DRAFT}next"
+
+        def begin() -> None:
             self._remove_drafts()
+            draft.mkdir(parents=True)
+
+        def write() -> Checkpoint:
+            part = draft / team.folder
+            part.mkdir(exist_ok=True)
+            return fill(part)
+
+        try:
+            team.do(begin, only_chief=True)
+            checkpoint = team.do(write)
+            assert checkpoint is not None  # all have written
+            team.do(lambda: self._commit(draft, checkpoint), only_chief=True)
+        finally:
+            if team.is_chief:
+                self._remove_drafts()
+
+    def _commit(self, draft: pathlib.Path, checkpoint: Checkpoint) -> None:
+        paths = sorted(path for path in draft.rglob("*") if path.is_file())
+        files = {str(path.relative_to(draft)): _digest(path) for path in paths}
+        manifest = draft / _MANIFEST
+        checkpoint.model_copy(update={"files": files}).write(manifest)
+        for path in draft.rglob("*"):
+            _flush(path)
+        _flush(draft)
+        name = f"{_PREFIX}{checkpoint.step:012d}-{_digest(manifest)[:_NAME_DIGITS]}"
+        if not (self._folder / name).exists():  # else the same checkpoint once more
+            draft.rename(self._folder / name)
+        _flush(self._folder)
         self._prune(name, checkpoint.step)
 
     def latest(self) -> tuple[pathlib.Path, Checkpoint] | None:

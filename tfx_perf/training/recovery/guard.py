@@ -14,6 +14,7 @@ from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.data_position import CapturedPosition, DataPosition
+from tfx_perf.training.recovery.decisions import Decisions
 from tfx_perf.training.recovery.resume_point import CapturedPoint, ResumePoint
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
@@ -65,6 +66,9 @@ class Guard:
         self._skip = 0
         self._logs: Logs = {}
         self._termination = Termination()
+        self._decisions = Decisions(
+            task.team, is_told_to_end=lambda: self._termination.requested
+        )
 
     @property
     def notes(self) -> list[str]:
@@ -124,9 +128,9 @@ class Guard:
             if not self._has_begun:
                 self._begin(iterator, runner)
                 iterator = self._data.follow(self._data.keras_iterator)
-            elif self._termination.requested or (self._is_due and not self._step_in_epoch):
+            elif self._decisions.is_ending or (self._is_due and not self._step_in_epoch):
                 self._save()  # an epoch before has ended with its evaluation
-            if self._termination.requested:
+            if self._decisions.is_ending:
                 self._termination.go_on()
             skipped = min(steps, self._skip)
             self._skip -= skipped
@@ -160,7 +164,10 @@ class Guard:
         self._has_begun = True
         runner.trace(iterator)
         self._state = TrainingState(
-            self._task.model, self._task.keras_api, used=runner.used_variables
+            self._task.model,
+            self._task.keras_api,
+            used=runner.used_variables,
+            team=self._task.team,
         )
         resume = self._resume
         if resume is not None:
@@ -225,10 +232,13 @@ class Guard:
         task = self._task
         ends_epoch = self._step_in_epoch == task.epoch_length
         is_last = ends_epoch and self._epoch == task.epochs - 1
-        if self._termination.requested and (is_last or not ends_epoch):
+        self._decisions.take(
+            is_due=self.saver.is_due(self.step, is_last=is_last), must=is_last
+        )
+        if self._decisions.is_ending and (is_last or not ends_epoch):
             self._save()
             self._termination.go_on()
-        self._is_due = self._is_due or self.saver.is_due(self.step, is_last=is_last)
+        self._is_due = self._is_due or self._decisions.is_due
         if self._is_due and (is_last or not (ends_epoch or self._waits)):
             self._save(may_wait=not is_last)
 

@@ -28,6 +28,7 @@ from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.training_state import StateMismatchError
+from tfx_perf.training.team import Team
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -101,7 +102,8 @@ class Recovery:
         self._clock = clock
         self._fingerprint = training_fingerprint.of(call, loop)
         name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
-        self._store = None if folder is None else CheckpointStore(folder / name)
+        self._team = Team(call.model.distribute_strategy)
+        self._store = None if folder is None else CheckpointStore(folder / name, team=self._team)
         self._point: ResumePoint | None = self._find()
         module = loop.keras_api.callbacks
         callbacks = callback_list(call.arguments["callbacks"])
@@ -148,7 +150,8 @@ class Recovery:
             self._callbacks.leave_logs()
 
     def _fit(self, plan: TrainingPlan, promise: Promise | None) -> FitResult:
-        if self._store and not attempts.begin(self._store.folder, plan, step=self.step or 0):
+        folder = self._attempts_folder
+        if folder and not attempts.begin(folder, plan, step=self.step or 0):
             self._note(
                 f"{plan} had ended its process {attempts.MOST} times without getting further: "
                 f"trained with {plan.plain}."
@@ -231,6 +234,8 @@ class Recovery:
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
         """Returns the plan that may survive where the steps raised; None if there is none."""
+        if self._team.count > 1:  # the others wait for this one's step
+            return None
         if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
             found = self._smaller(plan, error)
             if found is not None:
@@ -244,6 +249,11 @@ class Recovery:
         if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
             return None
         return plan.plain
+
+    @property
+    def _attempts_folder(self) -> pathlib.Path | None:
+        """Where attempts are counted; None where no plan is left for them."""
+        return self._store.folder if self._store and self._team.count == 1 else None
 
     def _smaller(self, plan: TrainingPlan, error: Exception) -> TrainingPlan | None:
         """Returns the plan that survives where memory ran out; None if there is none."""
@@ -264,7 +274,7 @@ class Recovery:
         """Returns the newest point of this training that can be gone back to."""
         found = self._store.latest() if self._store and guard.saver.count else None
         if found is not None:
-            return SavedPoint(found[1], found[0])
+            return SavedPoint(found[1], found[0], self._team)
         return self._point or guard.start
 
     def _go_back(self, guard: Guard) -> None:
@@ -299,6 +309,7 @@ class Recovery:
             plan=plan,
             fingerprint=self._fingerprint,
             store=self._store,
+            team=self._team,
             clock=self._clock,
             settings=self._settings,
             watches=self._watches,
@@ -310,10 +321,15 @@ class Recovery:
         if self._store is None:
             return None
         found = self._store.latest()
+        if not self._team.agrees("" if found is None else found[0].name):
+            _LOGGER.warning("The workers do not find the same checkpoint; training begins anew.")
+            return None
         if found is not None:
             folder, checkpoint = found
             _LOGGER.warning("Training goes on from step %d: %s", checkpoint.step, folder)
-            return SavedPoint(checkpoint, folder)
+            return SavedPoint(checkpoint, folder, self._team)
+        if not self._team.is_chief:
+            return None
         own = self._store.folder
         others = sorted(
             (path for path in own.parent.glob("*/") if path != own),
@@ -374,8 +390,9 @@ class Recovery:
         ) from blow_up
 
     def _forget_attempts(self) -> None:
-        if self._store:
-            attempts.forget(self._store.folder)
+        folder = self._attempts_folder
+        if folder:
+            attempts.forget(folder)
 
     def _tell_of_checkpoint(self) -> None:
         found = self._store.latest() if self._store else None

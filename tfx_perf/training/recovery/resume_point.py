@@ -9,6 +9,7 @@ from tfx_perf.training.recovery.callback_state import CallbackState, Captured
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.data_position import CapturedPosition
 from tfx_perf.training.recovery.training_state import CapturedState, TrainingState
+from tfx_perf.training.team import Team
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,20 +19,26 @@ class SavedPoint:
     Attributes:
         checkpoint: its manifest.
         folder: its files.
+        team: who has written them.
     """
 
     checkpoint: Checkpoint
     folder: pathlib.Path
+    team: Team
+
+    @property
+    def _part(self) -> pathlib.Path:
+        return self.folder / self.team.folder
 
     @property
     def position(self) -> CapturedPosition:
         """Where in the data it is."""
-        return CapturedPosition.read(self.checkpoint.data, self.folder)
+        return CapturedPosition.read(self.checkpoint.data, self._part)
 
     @property
     def logs(self) -> Any:
         """What the last call had returned."""
-        return logs_file.read(self.folder)
+        return logs_file.read(self._part)
 
     def put_back(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""
@@ -40,7 +47,7 @@ class SavedPoint:
     @property
     def callbacks(self) -> Captured:
         """What the callbacks knew."""
-        return CallbackState.read(self.folder)
+        return CallbackState.read(self._part)
 
     def __str__(self) -> str:
         return f"step {self.checkpoint.step}: {self.folder}"

@@ -8,6 +8,7 @@ from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.team import Team
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Task:
         plan: how the steps are run.
         fingerprint: goes into the checkpoints.
         store: where these go; None if nothing is to outlive the process.
+        team: who trains.
         clock: when there was one last.
         settings: when to save and what to watch.
         watches: whether NaN and Inf are an error.
@@ -36,6 +38,7 @@ class Task:
     plan: TrainingPlan
     fingerprint: dict[str, str]
     store: CheckpointStore | None
+    team: Team
     clock: SaveClock
     settings: TrainingSettings
     watches: bool

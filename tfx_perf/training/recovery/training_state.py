@@ -2,9 +2,10 @@
 
 import collections
 import dataclasses
+import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -13,6 +14,7 @@ from tfx_perf.tf_internals import random_state
 from tfx_perf.training.keras_api import keras3_api, variables
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.recovery import generators
+from tfx_perf.training.team import Team
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
 _HOST = "CPU:0"
@@ -49,6 +51,7 @@ class TrainingState:
         keras_api: KerasApi,
         *,
         used: Callable[[], Iterable[tf.Variable]] = tuple,
+        team: Team | None = None,
     ) -> None:
         """Names what is to be saved; nothing is read yet.
 
@@ -56,10 +59,12 @@ class TrainingState:
             model: a compiled model.
             keras_api: the model's.
             used: returns the variables that the train function uses, once that is traced.
+            team: who trains it; None: this process alone.
         """
         self._model = model
         self._keras_api = keras_api
         self._used = used
+        self._team = team or Team()
 
     def captured(self) -> CapturedState:
         """Returns the state; nothing is copied on a CPU.
@@ -80,29 +85,42 @@ class TrainingState:
         generators.put_back(captured.generators)
 
     def write(self, folder: pathlib.Path) -> None:
-        """Writes the state into files.
+        """Writes the state into files; of what all workers have the same, the first one does.
+
+        Args:
+            folder: of this worker.
 
         Raises:
             OSError: the files cannot be written; also `tf.errors.OpError`.
         """
-        named = self._variables()
-        tf.raw_ops.SaveV2(
-            prefix=str(folder / _VARIABLES),
-            tensor_names=list(named),
-            shape_and_slices=[""] * len(named),
-            tensors=[tf.convert_to_tensor(variable) for variable in named.values()],
-        )
+        named = self._variables(only_own=not self._team.is_chief)
+        if named:
+            tf.raw_ops.SaveV2(
+                prefix=str(folder / _VARIABLES),
+                tensor_names=list(named),
+                shape_and_slices=[""] * len(named),
+                tensors=[tf.convert_to_tensor(variable) for variable in named.values()],
+            )
         (folder / _GENERATORS).write_text(json.dumps(generators.states()))
 
     def read(self, folder: pathlib.Path) -> None:
         """Puts back what `write` wrote.
 
+        Args:
+            folder: of the checkpoint, in which each worker has its own.
+
         Raises:
             StateMismatchError: the model has other variables; nothing was changed.
         """
-        reader = tf.train.load_checkpoint(str(folder / _VARIABLES))
-        self._assign(reader.get_variable_to_shape_map(), reader.get_tensor)
-        generators.put_back(json.loads((folder / _GENERATORS).read_text()))
+        own = folder / self._team.folder
+        values: dict[str, Callable[[], Any]] = {}
+        for part in dict.fromkeys((folder / self._team.chiefs_folder, own)):
+            if (part / f"{_VARIABLES}.index").exists():
+                reader = tf.train.load_checkpoint(str(part / _VARIABLES))
+                for name in reader.get_variable_to_shape_map():
+                    values[name] = functools.partial(reader.get_tensor, name)
+        self._assign(values, lambda name: values[name]())
+        generators.put_back(json.loads((own / _GENERATORS).read_text()))
 
     def bad_weights(self) -> set[int]:
         """Returns in which variables, trainable or the optimizer's, NaN or Inf stands: ids."""
@@ -133,8 +151,16 @@ class TrainingState:
         for name, value in values.items():
             present[name].assign(value)
 
-    def _variables(self) -> dict[str, tf.Variable]:
-        """Returns every variable that a step may change, under a name that does not change."""
+    def _variables(self, *, only_own: bool = False) -> dict[str, tf.Variable]:
+        """Returns every variable that a step may change, under a name that does not change.
+
+        Weights that are trained, and what the optimizer holds, are the same on all replicas and
+        workers. Of any other variable (metrics, moving averages, seeds) each may have a value of
+        its own: then there is one for each replica here.
+
+        Args:
+            only_own: whether to leave out what all workers have the same.
+        """
         named = self._keras_api.named_state(self._model)
         for index, state in enumerate(_global_states()):
             named[f"global/{index}"] = state
@@ -146,15 +172,19 @@ class TrainingState:
         for variable in variables.in_order_of_creation(others.values()):
             named[f"used/{variable.name}/{counts[variable.name]}"] = variable
             counts[variable.name] += 1
-        return dict(_by_replica(named))
-
-
-def _by_replica(named: Mapping[str, tf.Variable]) -> Iterator[tuple[str, tf.Variable]]:
-    for name, variable in named.items():
-        first, *others = variables.by_replica(variable)
-        yield name, first
-        for index, other in enumerate(others, start=1):
-            yield f"{name}/replica/{index}", other
+        model = self._model
+        optimizer = self._keras_api.optimizer_variables(model)
+        same = {id(variables.inner(each)) for each in (*model.trainable_variables, *optimizer)}
+        found = {}
+        for name, variable in named.items():
+            if id(variable) not in same:
+                first, *rest = variables.components(variable) or (variable,)
+                found[name] = first
+                for index, part in enumerate(rest, start=1):
+                    found[f"{name}/replica/{index}"] = part
+            elif not only_own:
+                found[name] = variable
+        return found
 
 
 def _global_states() -> list[tf.Variable]:

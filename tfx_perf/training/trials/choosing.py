@@ -11,9 +11,9 @@ from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import strategies
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed, plain
 from tfx_perf.training.trials.fit_key import fit_key
@@ -107,10 +107,11 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoic
         except Exception as error:  # as above
             _LOGGER.warning("Training with plain fit.", exc_info=True)
             reason = errors.in_one_line(error)
-    if not strategies.agree(strategy, str(plan)) and not plan.is_plain_fit:
+    team = Team(strategy)
+    if not team.agrees(str(plan)) and not plan.is_plain_fit:
         # That one has a callback which needs every batch, say.
         plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"
-    together = f"{strategies.worker_count(strategy)} workers train together, without trials"
+    together = f"{team.count} workers train together, without trials"
     if not has_trials:
         return plain("trials are off")
     plan_reason = f"{together}: {reason}" if reason else together

@@ -1,0 +1,90 @@
+"""A worker of a training that is interrupted; run as a script under `tfx-perf launch`.
+
+Arguments: the Keras package, where to write, options as JSON.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+import tfx_perf
+from tfx_perf.tf_internals import autograph
+from tfx_perf.training.recovery import decisions, save_clock
+
+EPOCHS, STEPS = 3, 10  # of an epoch
+
+
+def main(package, place, options):
+    # These trainings are too short for a save to be a small share, or for a second to pass.
+    save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras = importlib.import_module(package)
+    worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    keras.utils.set_random_seed(3)
+    with strategy.scope():
+        model = keras.Sequential(
+            [
+                keras.layers.Input((4,)),
+                keras.layers.Dense(8, "relu"),
+                keras.layers.BatchNormalization(),
+                keras.layers.Dropout(0.3 if package == "keras" else 0.0),
+                keras.layers.Dense(1),
+            ]
+        )
+        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+
+    def interrupt():
+        flag = pathlib.Path(place, "interrupted")
+        if options.get("worker") == worker and not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), getattr(signal, options["signal"]))
+
+    def after_batch(batch, logs=None):
+        if int(model.optimizer.iterations.numpy()) >= options["step"]:
+            interrupt()
+
+    class AtEpoch(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == options.get("epoch"):
+                interrupt()
+
+    # A callback that needs every batch has plain `fit` train.
+    each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
+    callbacks = [each_batch] if "step" in options else [AtEpoch()]
+    folder = None if options.get("signal") is None else str(place / "checkpoints")
+    training = {"checkpoint_folder": folder, "checkpoint_steps": 4}
+    with (
+        tfx_perf.optimized({"training": training}, folder=place / "perf") as run,
+        autograph.libraries_unconverted(),
+    ):
+        history = model.fit(data(), epochs=EPOCHS, verbose=0, callbacks=callbacks)
+    outcome = {
+        "weights": {
+            getattr(each, "path", each.name): np.asarray(tf.convert_to_tensor(each)).tolist()
+            for each in model.weights
+        },
+        "history": history.history,
+        "iterations": int(model.optimizer.iterations.numpy()),
+    }
+    found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
+    found["plan"] = str(run.record.plan)
+    (place / f"{worker}.json").write_text(json.dumps(found))
+
+
+def data():
+    numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
+    found = tf.data.Dataset.from_tensor_slices((numbers[:, :4], numbers[:, 4:]))
+    options = tf.data.Options()
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+    return found.shuffle(STEPS * 8, seed=7).batch(8).with_options(options)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], pathlib.Path(sys.argv[2]), json.loads(sys.argv[3]))

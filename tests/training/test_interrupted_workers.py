@@ -1,0 +1,61 @@
+"""Workers that are killed and started again train what they would have trained."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.each_choice
+
+_SCRIPT = pathlib.Path(__file__).with_name("interrupted_workers.py")
+
+
+def launched(package, place, options, *, restarts=0, workers=2):
+    place.mkdir()
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers), "--restarts",
+            str(restarts), str(_SCRIPT), package, str(place), json.dumps(options),
+        ],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )  # fmt: skip
+    files = sorted(place.glob("*.json"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(files) == workers
+    return [json.loads(file.read_text()) for file in files], done
+
+
+@pytest.mark.parametrize(
+    ("package", "options"),
+    [
+        ("keras", {"worker": 1, "epoch": 2, "signal": "SIGKILL"}),
+        pytest.param(
+            "tf_keras", {"worker": 0, "epoch": 2, "signal": "SIGKILL"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "keras", {"worker": 0, "step": 14, "signal": "SIGKILL"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "tf_keras", {"worker": 1, "step": 14, "signal": "SIGKILL"}, marks=pytest.mark.slow
+        ),
+        pytest.param(
+            "keras", {"worker": 1, "step": 7, "signal": "SIGTERM"}, marks=pytest.mark.slow
+        ),
+    ],
+)
+def test_all_go_on_from_where_they_were(tmp_path, package, options):
+    kind = {"step": 1000} if "step" in options else {}
+    expected, _ = launched(package, tmp_path / "expected", kind)
+    found, done = launched(package, tmp_path / "found", options, restarts=1)
+    assert "restart 1 of 1" in done.stderr
+    for own, was in zip(found, expected, strict=True):
+        assert own["outcome"] == was["outcome"]
+        assert own["plan"] == was["plan"]
+        assert own["plan"].startswith("plain fit" if kind else "10 steps per call")
+        assert own["resumed_step"] >= (10 if "epoch" in options else 4)
+    assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained

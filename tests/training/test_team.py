@@ -1,0 +1,96 @@
+"""What workers decide together; real ones are in `test_interrupted_workers`, `test_replicas`."""
+
+import numpy as np
+import pytest
+
+from tfx_perf.training.recovery import decisions
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.team import Team, TeamError
+
+
+class TeamOfTwo(Team):
+    """Its other worker says what it is told to."""
+
+    def __init__(self, *, index=0, other=(0, 0, 0)):
+        super().__init__()
+        self.index, self.count, self.other = index, 2, other
+        self.asked = 0
+
+    def gathered(self, own):
+        self.asked += 1
+        return np.array([own, list(self.other)[: len(own)]], np.int64)
+
+
+def fail():
+    raise OSError("the disk is full")
+
+
+def test_a_process_alone_asks_nobody():
+    team = Team()
+    assert (team.index, team.count, team.folder) == (0, 1, "")
+    assert team.agrees("anything")
+    assert team.do(lambda: 3) == team.do(lambda: 3, only_chief=True) == 3
+    with pytest.raises(OSError, match="full"):
+        team.do(fail)
+
+
+def test_where_one_worker_fails_none_goes_on():
+    with pytest.raises(OSError, match="full"):
+        TeamOfTwo(other=(1,)).do(fail)
+    with pytest.raises(TeamError):
+        TeamOfTwo(other=(0,)).do(lambda: 3)
+    other = TeamOfTwo(index=1, other=(1,))
+    assert other.folder == "worker-1"
+    assert other.do(fail, only_chief=True) is None  # it only waits
+
+
+def test_a_checkpoint_is_there_only_if_all_parts_are(tmp_path):
+    store = CheckpointStore(tmp_path, team=TeamOfTwo(other=(0,)))
+    with pytest.raises(TeamError):
+        store.save(fail)
+    assert not list(tmp_path.iterdir())
+
+
+def decisions_of(team, told=()):
+    """`told` is not empty once this worker was told to end."""
+    return decisions.Decisions(team, is_told_to_end=lambda: bool(told))
+
+
+def test_a_process_alone_decides_at_once():
+    told = []
+    own = decisions_of(Team(), told)
+    own.take(is_due=True, must=False)
+    assert (own.is_due, own.is_ending) == (True, False)
+    told.append("SIGTERM")
+    assert own.is_ending
+    own.take(is_due=False, must=False)
+    assert not own.is_due
+
+
+def test_workers_save_and_end_if_one_of_them_would():
+    team = TeamOfTwo(other=(1, 0, 0))
+    ours = decisions_of(team)
+    ours.take(is_due=False, must=False)
+    assert (ours.is_due, ours.is_ending) == (True, False)
+    team.other = (0, 1, 0)
+    ours.take(is_due=False, must=False)
+    assert (ours.is_due, ours.is_ending) == (False, True)
+
+
+def test_a_worker_that_is_told_to_end_waits_for_the_others():
+    told = ["SIGTERM"]
+    ours = decisions_of(TeamOfTwo(), told)
+    assert not ours.is_ending
+    ours.take(is_due=False, must=False)
+    assert ours.is_ending
+
+
+def test_they_ask_each_other_when_all_have_come_to_the_same_call(monkeypatch):
+    monkeypatch.setattr(decisions, "_PERIOD_SECONDS", 1e9)
+    team = TeamOfTwo(other=(0, 0, 5))  # the slower one makes five calls in that time
+    ours = decisions_of(team)
+    for _ in range(7):
+        ours.take(is_due=True, must=False)
+    assert team.asked == 2  # at the first call, and after five more
+    ours.take(is_due=False, must=True)
+    assert team.asked == 3

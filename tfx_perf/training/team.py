@@ -1,0 +1,107 @@
+"""Team: the processes that train together, which have to come to the same decisions.
+
+What one worker does without the others never ends: every step has them wait for each other. So what
+a worker knows alone (the time, a signal, a full disk) is asked of all of them first.
+"""
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf.training.measuring import strategies
+
+_T = TypeVar("_T")
+
+
+class TeamError(RuntimeError):
+    """Another worker could not do its part; its log says why."""
+
+
+class Team:
+    """The workers of a `MultiWorkerMirroredStrategy`; with any other strategy, this process alone.
+
+    All of its methods but those of the chief are to be called by every worker, in the same order.
+
+    Attributes:
+        index: of this worker, from 0.
+        count: of all.
+    """
+
+    def __init__(self, strategy: tf.distribute.Strategy | None = None) -> None:
+        """Finds out who they are, and asks nobody anything yet.
+
+        Args:
+            strategy: that the model was built under; None: there is nobody else.
+        """
+        self._strategy = cast("Any", strategy)
+        self.index, self.count = 0, strategies.worker_count(strategy)
+        self._gather: Any = None
+        if self.count > 1:
+            resolver = self._strategy.cluster_resolver
+            chiefs = len(resolver.cluster_spec().as_dict().get("chief", ()))
+            is_worker = resolver.task_type == "worker"
+            self.index = (resolver.task_id or 0) + (chiefs if is_worker else 0)
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this worker does what only one of them has to do."""
+        return self.index == 0
+
+    @property
+    def folder(self) -> str:
+        """Of this worker, among the others' in one that they share; empty if it is alone."""
+        return f"worker-{self.index}" if self.count > 1 else ""
+
+    @property
+    def chiefs_folder(self) -> str:
+        """Likewise of the chief."""
+        return "worker-0" if self.count > 1 else ""
+
+    def gathered(self, own: Sequence[int]) -> np.ndarray:
+        """Returns what all have to say, shape [workers or more, numbers], int64.
+
+        Args:
+            own: what this one has; of all as many numbers.
+        """
+        if self.count == 1:
+            return np.array([own], np.int64)
+        if self._gather is None:
+
+            @tf.function(autograph=False, reduce_retracing=True)
+            def gather(numbers: tf.Tensor) -> tf.Tensor:
+                everyone = self._strategy.run(lambda: tf.identity(numbers))
+                return self._strategy.gather(everyone, axis=0)
+
+            self._gather = gather
+        return self._gather(tf.constant([own], tf.int64)).numpy()
+
+    def agrees(self, what: str) -> bool:
+        """Returns whether all say the same."""
+        said = self.gathered([zlib.crc32(what.encode())])
+        return bool(np.all(said == said[0]))
+
+    def do(self, action: Callable[[], _T], *, only_chief: bool = False) -> _T | None:
+        """Has everyone do something; returns what came of it here when all have done it.
+
+        Args:
+            action: what to do.
+            only_chief: whether the others only wait; they get None.
+
+        Raises:
+            TeamError: another worker could not; its own errors are raised as they are.
+        """
+        found, failure = None, None
+        try:
+            if self.is_chief or not only_chief:
+                found = action()
+        except Exception as error:  # the others have to know of it
+            failure = error
+        succeeded = self.gathered([failure is None])
+        if failure is not None:
+            raise failure
+        if not np.all(succeeded):
+            raise TeamError("another worker could not do its part; its log says why")
+        return found
