@@ -16,7 +16,7 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
     """
     report = page.Report(
         title="InputTuner: how to read the examples",
-        verdict=" ".join(filter(None, [record.reason, _cost(record), record.training_remark])),
+        verdict=" ".join(filter(None, [record.reason, record.training_remark, _cost(record)])),
         tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
     if record.reused_from:
