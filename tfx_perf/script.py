@@ -217,10 +217,10 @@ def _ready(
 ) -> Iterator[pathlib.Path | None]:
     """Makes the folder, and reads the baseline: what is wrong is said before anything is trained.
 
-    The folder goes again if nothing was written.
+    The folder goes again if nothing was written. Of several workers the first one has it.
     """
     baseline.known(gate)
-    if folder is None:
+    if folder is None or not workers.is_chief():
         yield None
         return
     place = pathlib.Path(folder)
