@@ -63,7 +63,8 @@ def main(package, place, options):
         tfx_perf.optimized({"training": training}, folder=place / "perf") as run,
         autograph.libraries_unconverted(),
     ):
-        history = model.fit(data(), epochs=EPOCHS, verbose=0, callbacks=callbacks)
+        examples = data(bad_row=options.get("bad_row"))
+        history = model.fit(examples, epochs=EPOCHS, verbose=0, callbacks=callbacks)
     outcome = {
         "weights": {
             getattr(each, "path", each.name): np.asarray(tf.convert_to_tensor(each)).tolist()
@@ -77,13 +78,17 @@ def main(package, place, options):
     (place / f"{worker}.json").write_text(json.dumps(found))
 
 
-def data():
+def data(*, bad_row):
     numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
+    if bad_row is not None:
+        numbers[bad_row, 1] = np.nan
     found = tf.data.Dataset.from_tensor_slices((numbers[:, :4], numbers[:, 4:]))
     options = tf.data.Options()
     by_rows = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = by_rows
-    return found.shuffle(STEPS * 8, seed=7).batch(8).with_options(options)
+    if bad_row is None:
+        found = found.shuffle(STEPS * 8, seed=7)
+    return found.batch(8).with_options(options)
 
 
 if __name__ == "__main__":

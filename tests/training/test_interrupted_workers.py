@@ -12,9 +12,9 @@ pytestmark = pytest.mark.each_choice
 _SCRIPT = pathlib.Path(__file__).with_name("interrupted_workers.py")
 
 
-def launched(package, place, options, *, restarts=0, workers=2):
+def run(package, place, options, *, restarts=0, workers=2):
     place.mkdir()
-    done = subprocess.run(
+    return subprocess.run(
         [
             sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers), "--restarts",
             str(restarts), str(_SCRIPT), package, str(place), json.dumps(options),
@@ -24,6 +24,10 @@ def launched(package, place, options, *, restarts=0, workers=2):
         text=True,
         timeout=400,
     )  # fmt: skip
+
+
+def launched(package, place, options, *, restarts=0, workers=2):
+    done = run(package, place, options, restarts=restarts, workers=workers)
     files = sorted(place.glob("*.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(files) == workers
@@ -59,3 +63,14 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
         assert own["plan"].startswith("plain fit" if kind else "10 steps per call")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("options", [{}, {"step": 1000}], ids=["calls", "plain"])
+def test_nan_on_one_worker_is_named_by_all(tmp_path, package, options):
+    done = run(package, tmp_path / "run", {**options, "bad_row": 51})
+    assert done.returncode != 0
+    for worker in range(2):
+        said = [line for line in done.stdout.splitlines() if line.startswith(f"{worker}: ")]
+        assert any("NaN or Inf in step 7, first in input, 1 of 32" in line for line in said), said

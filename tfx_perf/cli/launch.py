@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import os
-import pathlib
 import signal
 import socket
 import subprocess
@@ -15,8 +14,8 @@ from typing import IO
 
 import click
 
-from tfx_perf import errors, workers
-from tfx_perf.cli import terminal
+from tfx_perf import workers
+from tfx_perf.cli import terminal, user_script
 from tfx_perf.components.processes import child_guard
 from tfx_perf.training.recovery.termination import Termination
 
@@ -26,9 +25,7 @@ _OUTPUT_SECONDS = 5.0  # for the last lines: what a worker has started may keep 
 _SIGNALLED = 128  # what shells add to a signal's number
 
 
-@click.command(
-    "launch", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@click.command("launch", context_settings=user_script.CONTEXT)
 @click.option(
     "--workers", "count", type=click.IntRange(min=1), required=True, help="How many train."
 )
@@ -39,8 +36,7 @@ _SIGNALLED = 128  # what shells add to a signal's number
 @click.option(
     "--json", "as_json", is_flag=True, help="Exit codes as JSON; what workers say to stderr."
 )
-@click.argument("script", type=click.Path())
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@user_script.arguments
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -58,10 +54,7 @@ def command(
     exit code is its own; with --restarts all begin again, from the last checkpoint where the
     settings name a training.checkpoint_folder. Ctrl-C and SIGTERM reach all of them as SIGTERM.
     """
-    if not pathlib.Path(script).is_file():
-        raise errors.UserError(
-            f"Expected a Python script. Received: script={script}, which is no file."
-        )
+    user_script.checked(script)
     for attempt in range(restarts + 1):
         with (
             Termination() as termination,
@@ -128,7 +121,11 @@ def _started(
             )
         for index, process in enumerate(processes):
             reader = threading.Thread(
-                target=_show, args=(process.stdout, index, err), name=f"worker {index}", daemon=True
+                target=_show,
+                args=(process.stdout, index),
+                kwargs={"err": err},
+                name=f"worker {index}",
+                daemon=True,
             )
             reader.start()
             readers.append(reader)
@@ -145,7 +142,7 @@ def _free_hosts(count: int) -> list[str]:
         return [f"localhost:{probe.getsockname()[1]}" for probe in probes]
 
 
-def _show(output: IO[str], index: int, err: bool) -> None:
+def _show(output: IO[str], index: int, *, err: bool) -> None:
     """Writes each line of a worker's output behind its number."""
     for line in output:
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it

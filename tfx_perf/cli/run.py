@@ -11,18 +11,15 @@ import traceback
 import click
 
 from tfx_perf import errors, quiet
-from tfx_perf.cli import terminal
+from tfx_perf.cli import terminal, user_script
 
 _FAILED = 1
 
 
-@click.command(
-    "run", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False}
-)
+@click.command("run", context_settings=user_script.CONTEXT)
 @click.option("--log", "log_path", metavar="FILE", help="By default SCRIPT's name with .log.")
 @click.option("--json", "as_json", is_flag=True, help="The nodes and what they found as JSON.")
-@click.argument("script", type=click.Path())
-@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+@user_script.arguments
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -39,11 +36,7 @@ def command(
     TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
     exit code is 1 if the pipeline fails; a refusal is a result, and no failure.
     """
-    path = pathlib.Path(script)
-    if not path.is_file():
-        raise errors.UserError(
-            f"Expected a Python script. Received: script={script}, which is no file."
-        )
+    path = user_script.checked(script)
     log = pathlib.Path(log_path or path.with_suffix(".log").name).absolute()
     if log.exists() and log.samefile(path):
         raise errors.UserError(

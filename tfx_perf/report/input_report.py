@@ -40,7 +40,7 @@ def _cost(record: record_lib.TuningRecord) -> str:
     if record.reused_from:
         return ""
     return payback.in_words(
-        "The search",
+        "Measuring",
         cost_seconds=record.tuning_time_seconds,
         saved_seconds=record.saving_seconds,
     )

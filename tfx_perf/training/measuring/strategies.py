@@ -28,6 +28,24 @@ def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str
     return tf.nest.map_structure(reduced, values)
 
 
+def of_workers(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
+    """Returns what all workers have come to, as one; they wait for each other.
+
+    Where a worker has several replicas, `of_replicas` has done it.
+
+    Args:
+        strategy: see `of_replicas`, as for the others.
+        values: what `of_replicas` returned.
+        reduction: likewise.
+    """
+    workers = worker_count(strategy)
+    if workers == 1 or strategy.num_replicas_in_sync > workers:
+        return values
+    return tf.nest.map_structure(
+        lambda value: strategy.reduce(reduction, value, axis=None), values
+    )
+
+
 def worker_count(strategy: tf.distribute.Strategy | None) -> int:
     """Returns how many processes train together, this one included."""
     if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):

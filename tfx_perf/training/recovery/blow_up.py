@@ -135,9 +135,10 @@ class NumericsCheck:
     def _step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
         strategy = self._model.distribute_strategy
         logs, *counts = strategy.run(self._checked_step, args=(batch,))
-        reduction = self._keras_api.reduction
-        logs = strategies.of_replicas(strategy, logs, reduction=reduction)
-        return logs, *strategies.of_replicas(strategy, counts, reduction="SUM")
+        for reduced in strategies.of_replicas, strategies.of_workers:
+            logs = reduced(strategy, logs, reduction=self._keras_api.reduction)
+            counts = reduced(strategy, counts, reduction="SUM")
+        return logs, *counts
 
     def _checked_step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
         """Returns the logs, and of each of `_names` how many values are bad, and of how many."""

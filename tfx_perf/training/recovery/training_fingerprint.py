@@ -23,8 +23,8 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
     """Returns what a checkpoint must agree in to be used for `call`."""
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
-    # tf_keras also lists the vocabularies of tables.
     replicas = model.distribute_strategy.num_replicas_in_sync
+    # tf_keras also lists the vocabularies of tables.
     shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
     return {
         "keras": loop.keras_api.package,

@@ -232,17 +232,8 @@ class MultiStep:
         return logs
 
     def _of_all_workers(self, logs: Logs) -> Logs:
-        """Returns the logs over all workers: once a call, since it has them wait for each other.
-
-        Where a worker has several replicas, `in_replicas` has done it.
-        """
-        strategy = self._strategy
-        worker_count = strategies.worker_count(strategy)
-        if worker_count == 1 or strategy.num_replicas_in_sync > worker_count:
-            return logs
-        return tf.nest.map_structure(
-            lambda value: strategy.reduce(self._reduction, value, axis=None), logs
-        )
+        """Returns the logs over all workers: once a call, since it has them wait for each other."""
+        return strategies.of_workers(self._strategy, logs, reduction=self._reduction)
 
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
         if self._element_spec is not None:
