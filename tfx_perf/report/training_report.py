@@ -245,8 +245,9 @@ def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
     said = [f"Trained with {record.trained_with}{again}: {record.plan_reason}."]
+    has_tried = any(trial.status not in ("reference", "untried") for trial in record.trials)
     cost = payback.in_words(
-        "The trials",
+        "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
     )
