@@ -15,12 +15,13 @@ def test_a_worker_is_known_by_what_was_composed_for_it(index, monkeypatch):
     assert json.loads(text)["cluster"] == {"worker": _HOSTS}
     assert workers.worker_of(text) == workers.Worker(index, 3)
     monkeypatch.setenv(workers.VARIABLE, text)
-    assert workers.is_chief() == (index == 0)
+    assert workers.this() == workers.Worker(index, 3)
+    assert workers.this().is_chief == (index == 0)
 
 
 @pytest.mark.parametrize("text", ["", "{", '{"cluster": {}, "task": {"type": "ps", "index": 0}}'])
 def test_what_is_no_worker_decides_for_itself(text, monkeypatch):
     monkeypatch.setenv(workers.VARIABLE, text)
-    assert workers.is_chief()
+    assert workers.this() == workers.Worker(0, 1)
     with pytest.raises(errors.UserError, match="TF_CONFIG"):
         workers.worker_of(text)

@@ -199,7 +199,7 @@ def _published(
 
     Of several workers the first one does.
     """
-    if not workers.is_chief():
+    if not workers.this().is_chief:
         return None
     if place is not None:
         with _unless_the_disk_refuses():
@@ -220,7 +220,7 @@ def _ready(
     The folder goes again if nothing was written. Of several workers the first one has it.
     """
     baseline.known(gate)
-    if folder is None or not workers.is_chief():
+    if folder is None or not workers.this().is_chief:
         yield None
         return
     place = pathlib.Path(folder)

@@ -19,7 +19,8 @@ _CHOICE = "choice.json"
 _FOLDER = "training_checkpoints"
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
-_IRRELEVANT_SECTION = "monitoring"  # nor does who looks on
+# Nor does who looks on, or where the workers are.
+_IRRELEVANT_SECTIONS = ("monitoring", "distribution")
 
 
 def folder_for(
@@ -51,18 +52,30 @@ def folder_for(
             working.partition("/.system")[0],
         )
         return None
+    # <node>/.system/stateful_working_dir/<execution's index>
+    return str(pathlib.Path(working).parents[1] / _FOLDER / name_for(input_dict, exec_properties))
+
+
+def name_for(
+    input_dict: dict[str, list[artifact.Artifact]], exec_properties: dict[str, Any]
+) -> str:
+    """Returns what a training has in common with no other one, but with itself in another run.
+
+    Args:
+        input_dict: of `Do`.
+        exec_properties: of `Do`.
+    """
     inputs = {
         key: [each.uri for each in artifacts]
         for key, artifacts in input_dict.items()
         if key not in _IRRELEVANT_INPUTS
     }
     settings = json.loads(exec_properties["config"])
-    settings.pop(_IRRELEVANT_SECTION, None)
+    for section in _IRRELEVANT_SECTIONS:
+        settings.pop(section, None)
     properties = {**exec_properties, "config": settings}
     given = json.dumps([inputs, properties], sort_keys=True, default=str)
-    name = fingerprint.digest(given.encode())
-    # <node>/.system/stateful_working_dir/<execution's index>
-    return str(pathlib.Path(working).parents[1] / _FOLDER / name)
+    return fingerprint.digest(given.encode())
 
 
 def keep_choice(folder: str | None, choice: PlanChoice) -> None:

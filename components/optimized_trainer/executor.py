@@ -8,8 +8,13 @@ from tfx.utils import path_utils
 
 from tfx_perf import closing, storage
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import checkpoints, plans, supervision, training
-from tfx_perf.components.optimized_trainer.cluster import cluster_training
+from tfx_perf.components.optimized_trainer import (
+    checkpoints,
+    handing_over,
+    plans,
+    supervision,
+    training,
+)
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -28,7 +33,7 @@ class Executor(base_executor.BaseExecutor):
         It is trained in a child process. The plan is that of a run before, or is found there by
         trials: whatever happens in them costs the speed-up, not the training, which goes on with
         plain `fit`.
-        With the setting `distribution.job` nothing is tried here, and others train.
+        With several workers in the settings, nothing is tried here, and they train.
 
         Args:
             input_dict: as Trainer's, and optionally `input_plan` and `previous_metrics`.
@@ -50,9 +55,8 @@ class Executor(base_executor.BaseExecutor):
             closing.say(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
-        cluster_job = job.settings.distribution.job
-        if cluster_job:
-            cluster_training.train(job, output_dict, settings=cluster_job, context=self._context)
+        if job.settings.distribution.worker_count > 1:
+            handing_over.train(job, output_dict, context=self._context)
             return
         origin = artifacts.origin_of(self._context, input_dict)
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(

@@ -8,7 +8,7 @@ import time
 
 from tfx.components.trainer import fn_args_utils
 
-from tfx_perf import storage
+from tfx_perf import storage, workers
 
 _FOLDER = "model_run"
 
@@ -34,7 +34,9 @@ class KeptModelRun:
         self._arguments, self._began = arguments, time.time()
         self._kept: pathlib.Path | None = None
         if checkpoint_folder is not None and not storage.is_remote(arguments.model_run_dir):
-            self._kept = pathlib.Path(checkpoint_folder, _FOLDER)
+            worker = workers.this()  # each has callbacks of its own
+            name = _FOLDER if worker.is_chief else f"{_FOLDER}-{worker.index}"
+            self._kept = pathlib.Path(checkpoint_folder, name)
 
     def begin(self) -> fn_args_utils.FnArgs:
         """Makes the folder, empty unless a checkpoint belongs to it; returns `run_fn`'s arguments.

@@ -17,3 +17,10 @@ class TrainingResult(records.Record):
     SCHEMA: ClassVar[str] = "tfx_perf.training_result/1"
 
     record: TrainingRecord | Unmeasured
+
+    def with_notes(self, notes: tuple[str, ...]) -> "TrainingResult":
+        """Returns the same with notes, where there is a record to hold them."""
+        if isinstance(self.record, Unmeasured):
+            return self
+        record = self.record.model_copy(update={"notes": (*self.record.notes, *notes)})
+        return self.model_copy(update={"record": record})

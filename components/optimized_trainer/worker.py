@@ -36,10 +36,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(error)
     _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
     # Imported here, after TF_CONFIG is set, and because they take long.
-    from tfx_perf.components.optimized_trainer.cluster import worker_training
-    from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
-    from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
+    from tfx_perf.components.optimized_trainer.workers import worker_training
+    from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+    from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
     from tfx_perf.tf_internals import worker_server
+    from tfx_perf.training import team
 
     exchange = Exchange(folder)
     if not exchange.is_prepared:
@@ -57,7 +58,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = str(error) if is_users else errors.in_one_line(error)
         exchange.report_failure(
             WorkerFailure(
-                worker=worker.index, seconds=time.time(), message=message, is_users=is_users
+                worker=worker.index,
+                seconds=time.time(),
+                message=message,
+                is_users=is_users,
+                may_pass=team.is_lost(error),
             )
         )
         if isinstance(error, errors.UserError):

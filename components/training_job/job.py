@@ -57,6 +57,15 @@ class TrainingJob(records.Record):
         """Returns the same training with another plan."""
         return self.model_copy(update={"plan": plan})
 
+    def with_checkpoints_in(self, folder: str | None) -> "TrainingJob":
+        """Returns the same training with another `training.checkpoint_folder`."""
+        settings = self.settings
+        training = settings.training.model_copy(update={"checkpoint_folder": folder})
+        config = settings.model_copy(update={"training": training}).to_json()
+        return self.model_copy(
+            update={"exec_properties": {**self.exec_properties, "config": config}}
+        )
+
     @property
     def input_dict(self) -> dict[str, list[artifact.Artifact]]:
         """OptimizedTrainer's input artifacts."""

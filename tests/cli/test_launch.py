@@ -1,4 +1,4 @@
-"""`tfx-perf launch`: real processes, each of which is one worker; and its `user_script`."""
+"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`."""
 
 import json
 import os

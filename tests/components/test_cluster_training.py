@@ -1,7 +1,8 @@
-"""OptimizedTrainer hands its training to workers: the real executor, the real processes.
+"""OptimizedTrainer hands its training to workers (`handing_over`): real executor, real processes.
 
-A worker's part is `worker_training`, over a `worker_server`. What is told of a worker that fails is
-the state of its `pod` and its output (`worker_logs`).
+On this machine they are run by `local_run`. A worker's part is `worker_training`, over a
+`worker_server`. What is told of a worker that fails is the state of its `pod` and its output
+(`worker_logs`).
 """
 
 import functools
@@ -26,9 +27,9 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 
 from tfx_perf import errors  # noqa: E402
+from tfx_perf.components.optimized_trainer import handing_over  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
-    cluster_training,
     job_api,
     job_run,
     manifests,
@@ -124,6 +125,72 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
         tf.debugging.assert_near(together[name], value, atol=1e-5, message=name)
 
 
+# Once, when there have been checkpoints.
+KILLS = """
+    import os, signal
+    from tfx_perf.training.recovery import decisions, save_clock
+    save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0
+
+    class Fuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            is_second = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1
+            if is_second and epoch == 3 and not os.path.exists({flag!r}):
+                open({flag!r}, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
+
+
+def killing(tmp_path):
+    """Returns the module whose second worker is killed once, and the same without that."""
+    train = KILLS.strip().format(flag=str(tmp_path / "flag"))
+    module = {**MODULE, "line": "keras", "beginning": "import json"}
+    return {**module, "train": train}, {**module, "train": train.replace("== 3", "== -1")}
+
+
+@pytest.mark.parametrize("place", ["job", pytest.param("here", marks=pytest.mark.slow)])
+def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
+    distribution = job_settings(tmp_path) if place == "job" else {"workers": 2}
+    settings = {
+        "distribution": distribution, "seed": 5, "checkpoint_steps": 10,
+        "checkpoint_folder": str(tmp_path / "checkpoints") if place == "here" else None,
+    }  # fmt: skip
+    killed, whole = killing(tmp_path)
+    trainer.run(module=killed, **settings)
+    record, found = trainer.record, variables(trainer)
+    assert (tmp_path / "flag").exists()
+    assert record.resumed_step >= 40
+    (note,) = [each for each in record.notes if "started again" in each]
+    assert "worker 1" in note
+    assert place == "here" or len(cluster.made) == 2
+    assert not list((tmp_path / "shared").iterdir())
+    trainer.run(module=whole, **settings)
+    expected = variables(trainer)
+    assert trainer.record.resumed_step is None
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+def test_two_workers_on_this_machine(trainer, cluster, tmp_path):
+    trainer.run(module={**MODULE, "line": "keras"}, seed=5, distribution={"workers": 2})
+    assert not cluster.made
+    record = trainer.record
+    assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
+    assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    written = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).iterdir()}
+    assert written == {
+        "metrics.json", "report.html", "job.json", "worker-0.log", "worker-1.log"
+    }  # fmt: skip
+    assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
+
+
+def test_an_error_of_a_worker_on_this_machine(trainer, tmp_path):
+    module = {**MODULE, "line": "keras", "beginning": "import json, os", "train": RAISES}
+    words = r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$"
+    with pytest.raises(errors.MeasurementError, match=words):
+        trainer.run(module=module, distribution={"workers": 2})
+
+
 RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
         raise RuntimeError("planned")
     model.fit(train, steps_per_epoch=2, verbose=0)"""
@@ -156,10 +223,16 @@ def test_what_goes_wrong_in_a_worker(module, expected, trainer, cluster, tmp_pat
 
 
 # What stands in for a worker's command, where no training is needed.
+KILLED_ONCE = """
+import os, signal
+if not os.path.exists("killed"):
+    open("killed", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
 SUCCEEDS = """
 import json, pathlib, sys
 folder = pathlib.Path(sys.argv[1])
-(folder / "outputs/model/Format-Serving").mkdir(parents=True)
+(folder / "outputs/model/Format-Serving").mkdir(parents=True, exist_ok=True)
 (folder / "outputs/model/Format-Serving/saved_model.pb").write_text("the model")
 result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
 (folder / "result.json").write_text(json.dumps(result))
@@ -174,8 +247,9 @@ while not os.path.exists("go_on"):
 """
 
 
-def run(trainer, tmp_path, **settings):
-    trainer.run(module=MODULE, distribution=job_settings(tmp_path, **settings))
+def run(trainer, tmp_path, *, restarts=0, **settings):
+    distribution = {**job_settings(tmp_path, **settings), "restarts": restarts}
+    trainer.run(module=MODULE, distribution=distribution)
 
 
 def is_clean(cluster, tmp_path):
@@ -228,12 +302,43 @@ def test_what_the_workers_are_given(trainer, cluster, tmp_path):
 def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: FAILS}
     with pytest.raises(errors.MeasurementError) as caught:
-        run(trainer, tmp_path)
+        run(trainer, tmp_path, restarts=1)
+    assert len(cluster.made) == 2
     message = str(caught.value)
     assert "worker 1: TFJob" in message
     assert "worker-1 Failed (Error)" in message
     assert message.endswith("before\nI fail on purpose")
     assert not (pathlib.Path(trainer.perf_metrics.uri) / "metrics.json").exists()
+    assert is_clean(cluster, tmp_path)
+
+
+REPORTS = """
+import json, pathlib, sys
+report = {{"schema": "tfx_perf.worker_failure/1", "worker": {worker}, "seconds": 1.0}}
+report |= {{"message": "{message}", "is_users": False, "may_pass": {may_pass}}}
+pathlib.Path(sys.argv[1], "failure-{worker}.json").write_text(json.dumps(report))
+raise SystemExit(1)
+"""
+
+
+@pytest.mark.parametrize("kind", ["TFJob", "TrainJob"])
+def test_the_job_is_made_again_for_a_worker_that_was_killed(kind, trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: SUCCEEDS, 1: KILLED_ONCE}
+    own = {"runtime": "tfx-perf"} if kind == "TrainJob" else {}
+    run(trainer, tmp_path, restarts=3, kind=kind, **own)
+    first, second = cluster.made
+    assert first.uid != second.uid
+    assert second.codes == [0, 0]
+    assert is_clean(cluster, tmp_path)
+
+
+@pytest.mark.parametrize(("may_pass", "count"), [(True, 3), (False, 1)])
+def test_what_would_come_again_is_not_tried_again(may_pass, count, trainer, cluster, tmp_path):
+    failing = REPORTS.format(worker=1, message="planned", may_pass=may_pass)
+    cluster.stand_ins = {0: WAITS, 1: failing}
+    with pytest.raises(errors.MeasurementError, match="worker 1: planned"):
+        run(trainer, tmp_path, restarts=2)
+    assert len(cluster.made) == count
     assert is_clean(cluster, tmp_path)
 
 
@@ -316,7 +421,7 @@ def test_a_job_that_takes_too_long_is_deleted(trainer, cluster, tmp_path):
 
 
 def test_workers_that_leave_nothing(trainer, cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(cluster_training, "_VISIBLE_SECONDS", 0.1)
+    monkeypatch.setattr(handing_over, "_VISIBLE_SECONDS", 0.1)
     cluster.stand_ins = {0: ENDS, 1: ENDS}
     with pytest.raises(errors.MeasurementError, match="leave its results in .* the same volume"):
         run(trainer, tmp_path)

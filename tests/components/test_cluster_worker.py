@@ -13,10 +13,11 @@ from tfx.types import standard_artifacts
 from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import worker
-from tfx_perf.components.optimized_trainer.cluster import auto_sharding, names, tf_config
-from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
-from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
+from tfx_perf.components.optimized_trainer.cluster import names, tf_config
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer.workers import auto_sharding
+from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
 from tfx_perf.workers import Worker
@@ -169,14 +170,18 @@ def test_results_are_taken_to_the_end_if_that_was_interrupted(trainer, exchange)
 def test_what_workers_leave(exchange):
     exchange.folder.mkdir()
     assert exchange.result is None
-    assert exchange.first_failure is None
+    assert exchange.failures == {}
     exchange.report(TrainingResult(record=Unmeasured(reason="a test")))
     assert exchange.result.record.reason == "a test"
     for number, seconds in ((0, 2.0), (1, 1.0)):
         exchange.report_failure(
-            WorkerFailure(worker=number, seconds=seconds, message="m", is_users=False)
+            WorkerFailure(
+                worker=number, seconds=seconds, message="m", is_users=False, may_pass=True
+            )
         )
-    assert exchange.first_failure.worker == 1
+    assert {worker: each.seconds for worker, each in exchange.failures.items()} == {0: 2, 1: 1}
+    exchange.forget_results()
+    assert (exchange.failures, exchange.result) == ({}, None)
 
 
 @pytest.mark.parametrize(("worker_count", "policy"), [(2, "AUTO"), (3, "DATA")])

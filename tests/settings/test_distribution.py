@@ -21,9 +21,22 @@ def test_a_job_on_a_cluster():
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
 
 
+def test_workers_on_this_machine():
+    settings = PerfConfig.from_dict({"distribution": {"workers": 3}}).distribution
+    assert (settings.worker_count, settings.restarts) == (3, 3)
+    assert PerfConfig.from_dict(_job()).distribution.worker_count == 2
+    assert PerfConfig().distribution.worker_count == 1
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
+        ({"distribution": {"workers": 1}}, ["at least 2", "distribution.workers=1"]),
+        ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
+        (
+            {"distribution": {"workers": 2, **_job()["distribution"]}},
+            ["workers on this machine or a job, not both"],
+        ),
         (_job(worker_count=1), ["a number of at least 2", "job.worker_count=1"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
         (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumes"]),

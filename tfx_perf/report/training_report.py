@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
+from tfx_perf.training.measuring.communication import CommunicationAccount
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
 
@@ -60,6 +61,8 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
             "plain fit's weights and figures.",
         )
     _add_start(report, record)
+    if record.communication:
+        _add_replicas(report, record.communication)
     if record.xla:
         _add_xla(report, record.xla)
     report.add_table(
@@ -223,6 +226,27 @@ def _add_start(report: page.Report, record: TrainingRecord) -> None:
             for what, seconds in parts.items()
             if seconds is not None
         ],
+    )
+
+
+def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
+    """Adds what each replica waited for the others."""
+    step_time = account.step_time_seconds
+    report.add_table(
+        "Replicas",
+        columns=["replica", "worker", "computes", "waits", "worker's peak memory"],
+        rows=[
+            (
+                f"{index}, the slowest" if index == account.slowest else str(index),
+                str(each.worker),
+                formatting.format_seconds(max(0.0, step_time - each.wait_time_seconds)),
+                formatting.format_seconds(each.wait_time_seconds),
+                formatting.format_value("peak_memory_bytes", each.peak_memory_bytes),
+            )
+            for index, each in enumerate(account.replicas)
+        ],
+        note="Of each step, on average. A replica waits from its own gradients to their sum over "
+        "all: for the transfer, and for the slowest.",
     )
 
 

@@ -12,7 +12,7 @@ from tfx_perf.settings.kubernetes_values import (
     check_accelerator,
 )
 from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import NotEmpty, Positive, PositiveInt
+from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt
 
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
@@ -101,7 +101,24 @@ class DistributionSettings(Section):
     """Several workers for OptimizedTrainer.
 
     Attributes:
-        job: the job on Kubernetes that trains in OptimizedTrainer's place; None: it trains itself.
+        workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`;
+            None: OptimizedTrainer trains itself.
+        restarts: how often all workers are started again after one was killed or lost its
+            connection.
+        job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 
+    workers: Annotated[int, pydantic.Field(ge=2)] | None = None
+    restarts: Count = 3
     job: ClusterJob | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_place(self) -> "DistributionSettings":
+        if self.workers is not None and self.job is not None:
+            raise ValueError("workers on this machine or a job, not both")
+        return self
+
+    @property
+    def worker_count(self) -> int:
+        """How many processes train together."""
+        return self.job.worker_count if self.job else self.workers or 1

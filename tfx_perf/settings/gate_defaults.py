@@ -27,6 +27,9 @@ RULES: Mapping[str, Rule] = {
     "fragmentation_ratio": Rule(max=0.2, optional=True, advisory=True),
     # Relative to a share of 20 %: two points more.
     "input_wait_ratio": Rule(margin=0.1, scale=0.2, optional=True),
+    # Relative to a share of 20 % each: two points more, and four.
+    "communication_share_ratio": Rule(margin=0.1, scale=0.2, optional=True),
+    "load_imbalance_ratio": Rule(margin=0.2, scale=0.2, optional=True, advisory=True),
     "trace_count": Rule(margin=0.0, budget=1.0, optional=True),
     "oom_count": Rule(margin=0.0, budget=1.0, optional=True),
     "train_loss": Rule(margin=0.05, scale=0.1, optional=True),

@@ -10,6 +10,8 @@ from tfx_perf.training.record import TrainingRecord
 
 _WAIT_SHARE = 0.1  # of a step
 _HOST_SHARE = 0.1  # of a step
+_COMMUNICATION_SHARE = 0.3  # of a step
+_IMBALANCE = 0.1  # of a step
 _CHEAP_DOUBLE = 1.3  # time of a step on twice the batch, over one on the batch
 _START_SHARE = 0.2  # of fit
 _PAUSE_SHARE = 0.02  # of fit
@@ -67,6 +69,7 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             "of the train function. More steps can be run in a call if no callback acts on every "
             "batch, and where training is long enough for trials (schedule.planned_runs).",
         )
+    yield from _of_replicas(record, shown)
     double = record.double_batch_time_ratio
     if double is not None and double.surely_below(_CHEAP_DOUBLE):
         yield (
@@ -119,4 +122,27 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             "garbage_collection",
             f"Python's garbage collector took {shown['garbage_collection_seconds']}: callbacks "
             "that keep objects, or build many, are the usual cause.",
+        )
+
+
+def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tuple[str, str]]:
+    account = record.communication
+    if account is None:
+        return
+    if account.communication_share > _COMMUNICATION_SHARE:
+        size = shown["reduced_bytes_per_step"]
+        yield (
+            "communication_bound",
+            f"{shown['communication_share_ratio']} of a step passes between the gradients and "
+            f"their sum over the replicas, {size} of each: a larger batch for each replica makes "
+            "the share smaller, and so does a faster network.",
+        )
+    if account.load_imbalance > _IMBALANCE:
+        slowest = account.replicas[account.slowest]
+        several = record.worker_count > 1
+        who = f"worker {slowest.worker}" if several else f"replica {account.slowest}"
+        yield (
+            "load_imbalance",
+            f"{shown['load_imbalance_ratio']} of a step the replicas wait for {who}: look for a "
+            "slower or busier machine, and for data that are divided unevenly.",
         )

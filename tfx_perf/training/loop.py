@@ -77,9 +77,16 @@ class Loop:
         timer: watches the `fit` that runs, or watched the last one; None before.
     """
 
-    def __init__(self, call: FitCall) -> None:
-        """Prepares to run `call`, or variations of it."""
-        self._call = call
+    def __init__(
+        self, call: FitCall, *, on_warm: Callable[[int], None] = lambda step_count: None
+    ) -> None:
+        """Prepares to run `call`, or variations of it.
+
+        Args:
+            call: the user's `fit`.
+            on_warm: see `StepTimer`.
+        """
+        self._call, self._on_warm = call, on_warm
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)
         self._epochs = Epochs(self._model, self.keras_api)
@@ -156,7 +163,9 @@ class Loop:
 
     def observe(self) -> TimedFit:
         """Runs Keras' own `fit`, nothing replaced."""
-        self.timer = timer = StepTimer(steps_in_call=lambda: self.users_steps_per_call)
+        self.timer = timer = StepTimer(
+            steps_in_call=lambda: self.users_steps_per_call, on_warm=self._on_warm
+        )
         callback = timer.batches_callback(self.keras_api)
         return TimedFit(self._proceed(self._call.arguments, callback), timer)
 
@@ -253,7 +262,9 @@ class Loop:
         """Runs `fit` with other arguments."""
         plan, guard = run.plan, run.guard
         arguments = self._arguments(run, overrides)
-        self.timer = timer = StepTimer(steps_in_call=self._steps_in_call(run))
+        self.timer = timer = StepTimer(
+            steps_in_call=self._steps_in_call(run), on_warm=self._on_warm
+        )
         train = self._stack(run, arguments)
         with self._functions.installed(
             timer.around(train, model=self._model, stop_when=run.stop_when),

@@ -7,6 +7,7 @@ import numpy as np
 from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
+from tfx_perf.training.measuring.communication import CommunicationAccount
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
@@ -68,6 +69,8 @@ class TrainingRecord(PlanChoice):
         peak_source: where the peak FLOP/s comes from.
         energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
+        communication: what it costs that replicas train together; None if there is one, or
+            nothing was measured.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
@@ -88,6 +91,7 @@ class TrainingRecord(PlanChoice):
     step_time_p99_seconds: float | None = None
     step_times: tuple[tuple[int, float], ...]
     worker_count: int = 1
+    communication: CommunicationAccount | None = None
     global_batch_size: int | None
     parameter_count: int
     train_step_count: int
@@ -210,6 +214,7 @@ class TrainingRecord(PlanChoice):
                 self.jit_compile if self.plan.is_plain_fit else self.plan.uses_xla
             ),
             **self._xla_figures(),
+            **self._communication_figures(),
             "worker_count": self.worker_count,
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
@@ -256,6 +261,14 @@ class TrainingRecord(PlanChoice):
         if not steady:
             return ()
         return tuple(np.quantile(steady, np.linspace(0, 1, _QUANTILES)).tolist())
+
+    def _communication_figures(self) -> dict[str, float | None]:
+        account = self.communication
+        return {
+            "communication_share_ratio": account.communication_share if account else None,
+            "load_imbalance_ratio": account.load_imbalance if account else None,
+            "reduced_bytes_per_step": account.reduced_bytes_per_step if account else None,
+        }
 
     def _xla_figures(self) -> dict[str, float | None]:
         own = self.xla.compiled_shapes if self.xla else None

@@ -17,7 +17,11 @@ from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import collector, memory_watch, strategies
+from tfx_perf.training.measuring import collector, memory_watch, meters, strategies
+from tfx_perf.training.measuring.communication import (
+    CommunicationAccount,
+    CommunicationMeter,
+)
 from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
@@ -78,6 +82,7 @@ class TrainingSession:
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
         self._clock = SaveClock()
+        self._communication = CommunicationMeter()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
         self._held = HeldMemory.now()
@@ -119,7 +124,7 @@ class TrainingSession:
         Raises:
             UserError: another process trains with it.
         """
-        if self._lock is not None and self._folder_of(0) and workers.is_chief():
+        if self._lock is not None and self._folder_of(0) and workers.this().is_chief:
             self._lock.acquire()
 
     def observe(self, call: FitCall) -> Any:
@@ -143,7 +148,11 @@ class TrainingSession:
             UserError: see `reserve`; also what `Recovery.fit` raises.
         """
         try:
-            with either_keras.api_of(call.model).over_replicas(call.model):
+            keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
+            with (
+                keras_api.over_replicas(call.model),
+                self._communication.metered(strategy, keras_api),
+            ):
                 return self._carry_out(call)
         except Exception as error:  # which the user's code may catch
             self._fit_errors += (errors.in_one_line(error),)
@@ -179,6 +188,7 @@ class TrainingSession:
             ):
                 result = self._train(loop, choice, recovery=recovery, notes=notes)
             fit_seconds = time.perf_counter() - started  # without the end of the server
+        communication = self._communicated(call, result)
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             result = dataclasses.replace(result, notes=(*result.notes, left))
@@ -196,8 +206,22 @@ class TrainingSession:
             garbage_collection_seconds=live.pauses.seconds,
             energy_joules=used.joules,
             energy_gap=used.reason,
+            communication=communication,
         )
         return result.history
+
+    def _communicated(self, call: FitCall, result: FitResult) -> CommunicationAccount | None:
+        """Returns what the replicas have measured; all workers ask, whatever else goes wrong."""
+        try:
+            return self._communication.account(
+                call.model.distribute_strategy,
+                step_count=result.timer.step_count,
+                mean_step_time_seconds=result.timer.mean_seconds(),
+                peak_memory_bytes=meters.peak_memory_bytes(),
+            )
+        except Exception:  # e.g. another worker has ended
+            _LOGGER.warning("What the replicas wait for could not be measured.", exc_info=True)
+            return None
 
     def _train(
         self,
@@ -241,7 +265,7 @@ class TrainingSession:
 
     def close(self) -> None:
         """Removes the checkpoints, once what was trained is safe: another run begins anew."""
-        if not workers.is_chief():
+        if not workers.this().is_chief:
             return
         for index in range(self._fit_count):
             folder = self._folder_of(index)
@@ -280,7 +304,7 @@ class TrainingSession:
     def _loop_for(self, call: FitCall) -> Loop:
         """Returns the loop of the `fit` before, with all that it has traced, if it can go on."""
         if self._loop is None or not self._loop.goes_on_with(call):
-            self._loop = Loop(call)
+            self._loop = Loop(call, on_warm=self._communication.on_warm)
         return self._loop
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:

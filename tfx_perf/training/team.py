@@ -20,6 +20,20 @@ class TeamError(RuntimeError):
     """Another worker could not do its part; its log says why."""
 
 
+_OF_CONNECTIONS = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+    ConnectionError,
+)
+
+
+def is_lost(error: BaseException) -> bool:
+    """Returns whether an error follows from another worker's end, or from the network."""
+    return isinstance(error, (TeamError, *_OF_CONNECTIONS))
+
+
 class Team:
     """The workers of a `MultiWorkerMirroredStrategy`; with any other strategy, this process alone.
 

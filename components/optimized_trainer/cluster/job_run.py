@@ -8,15 +8,17 @@ from typing import Any, NoReturn
 
 from tfx_perf import errors
 from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
-from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.components.optimized_trainer.workers import restarting
+from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.settings.distribution import ClusterJob
 
-_QUOTED_LINES = 20
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
 # minute, and this one the same.
 _END_SECONDS = 20.0
+# Likewise, where another one follows: that of a machine that is gone may take longer.
+_AGAIN_SECONDS = 300.0
 _END_POLL_SECONDS = 0.5
 
 _LOGGER = logging.getLogger(__name__)
@@ -28,6 +30,7 @@ class JobRun:
     Args:
         api: to the cluster.
         settings: how long, and how often to look.
+        restarts: how many jobs may follow one that has failed.
         manifest: of the job.
         exchange: its folder.
         log_folder: where the workers' output goes.
@@ -38,37 +41,52 @@ class JobRun:
         api: JobApi,
         settings: ClusterJob,
         *,
+        restarts: int,
         manifest: dict[str, Any],
         exchange: Exchange,
         log_folder: pathlib.Path,
     ) -> None:
         self._api, self._settings, self._manifest = api, settings, manifest
         self._exchange, self._log_folder = exchange, log_folder
+        self._restarts = restarts
+        self._deadline = time.monotonic() + settings.timeout_seconds
         self._kind = KINDS[settings.kind]
         self._name = manifest["metadata"]["name"]
         self._title = f"{settings.kind} {self._name}"
-        self._is_begun = False
+        self._is_begun = self._is_prepared = False
 
-    def run(self, *, prepare: Callable[[], None], collect: Callable[[], None]) -> None:
+    def run(
+        self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
+    ) -> None:
         """Has the job run to its end. However that comes, there is no such job afterwards.
 
         Args:
             prepare: fills the exchange; called before a job is created.
-            collect: takes the results out of it; called before the job is deleted, so that it is
-                found by another attempt if this one is killed on the way.
+            collect: takes the results out of it, given what went wrong before, in sentences;
+                called before the job is deleted, so that it is found by another attempt if this
+                one is killed on the way.
 
         Raises:
             UserError: the cluster refuses the job, or a worker has found something wrong.
             MeasurementError: a worker failed, the job was deleted, or the time is over.
         """
         try:
-            self._wait(self._start(prepare))
+            notes = restarting.until_done(
+                lambda: self._wait(self._start(prepare)),
+                restarts=self._restarts,
+                begin_again=self._begin_again,
+            )
             worker_logs.keep(self._api, self._name, folder=self._log_folder)
-            collect()
+            collect(notes)
         finally:
             self._api.pause = time.sleep  # whatever ends the wait must not end this
-            if self._is_begun and self._delete():
+            if self._is_begun and self._delete(_END_SECONDS):
                 self._exchange.remove()
+
+    def _begin_again(self) -> None:
+        """Makes room for another job: a pod alone cannot join the others that train."""
+        self._delete(_AGAIN_SECONDS)
+        self._exchange.forget_results()
 
     def _start(self, prepare: Callable[[], None]) -> str:
         """Returns the identifier of the job that runs now."""
@@ -86,8 +104,10 @@ class JobRun:
             return found["metadata"]["uid"]
         if found is not None:
             _LOGGER.info("%s of an attempt before is of no use and deleted.", self._title)
-            self._delete()
-        prepare()
+            self._delete(_END_SECONDS)
+        if not self._is_prepared:
+            prepare()
+            self._is_prepared = True
         if owner:
             self._manifest["metadata"]["ownerReferences"] = [owner]
         found = self._api.create(self._manifest) or self._api.get(self._name)
@@ -129,7 +149,6 @@ class JobRun:
         return found["metadata"].get("labels", {}).get(manifests.DIGEST_LABEL) == own
 
     def _wait(self, uid: str) -> None:
-        deadline = time.monotonic() + self._settings.timeout_seconds
         shown = None
         while True:
             found = self._api.get(self._name)
@@ -143,7 +162,7 @@ class JobRun:
                 return
             if state == "Failed":
                 self._raise_failed(message)
-            if time.monotonic() > deadline:
+            if time.monotonic() > self._deadline:
                 self._raise_late(state)
             self._api.pause(self._settings.poll_seconds)
 
@@ -172,27 +191,20 @@ class JobRun:
             f"{self._settings.timeout_seconds}. Received: state={state}, pods: {pods}."
         )
 
-    def _raise_failed(self, message: str) -> None:
+    def _raise_failed(self, message: str) -> NoReturn:
         logs = worker_logs.keep(self._api, self._name, folder=self._log_folder)
-        failure = self._exchange.first_failure
-        if failure and failure.is_users:
-            raise errors.UserError(failure.message)
-        if failure:
-            worker, cause = failure.worker, failure.message
-        else:  # it was killed, or never came so far
-            pods = worker_logs.pods(self._api, self._name)
-            failed = [pod for pod in pods if pod.has_failed]
-            worker = failed[0].worker if failed else 0
-            cause = " ".join([message, *(f"{pod.name} {pod.state}." for pod in failed)])
-        lines = "\n".join(logs.get(worker, "It is not there.").splitlines()[-_QUOTED_LINES:])
-        raise errors.MeasurementError(
-            f"Expected the workers of {self._title} to succeed. Received: worker {worker}: "
-            f"{cause.rstrip('.')}. The end of its log:\n{lines}"
+        failed = [pod for pod in worker_logs.pods(self._api, self._name) if pod.has_failed]
+        raise restarting.failed(
+            self._title,
+            failures=self._exchange.failures,
+            endings={pod.worker: f"{message} {pod.name} {pod.state}" for pod in failed},
+            message=message,
+            logs=logs,
         )
 
-    def _delete(self) -> bool:
+    def _delete(self, patience_seconds: float) -> bool:
         """Deletes the job and waits a little for its end; returns whether it is deleted."""
-        deadline = time.monotonic() + _END_SECONDS
+        deadline = time.monotonic() + patience_seconds
         try:
             self._api.delete(self._name)
             while self._api.get(self._name) is not None:

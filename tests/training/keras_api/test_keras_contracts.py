@@ -153,6 +153,20 @@ def test_keras_3_builds_and_reduces_logs_where_it_is_told_otherwise():
     assert seen == ["TFEpochIterator", "auto"]
 
 
+@contract("What tf_keras' replicas wait for each other is not measured.")
+def test_tf_keras_sums_gradients_where_it_is_told_otherwise():
+    seen = []
+
+    def noting(own):
+        return lambda pairs: (seen.append(len(list(pairs))), own(pairs))[1]
+
+    model = built(tf_keras)
+    model.compile("sgd", "mse", run_eagerly=True)
+    with interception.replacing(*either_keras.api_of(model).gradient_sum, noting):
+        model.fit(X, Y, verbose=0)
+    assert seen == [len(model.trainable_variables)]
+
+
 @contract("Targets without a loss do not raise what Keras raises.")
 def test_tf_keras_checks_targets_and_loss():
     with pytest.raises(ValueError, match="Target data is missing"):

@@ -38,13 +38,20 @@ class StepTimer:
         last_logs: what the last call returned; None before.
     """
 
-    def __init__(self, *, steps_in_call: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        *,
+        steps_in_call: Callable[[], int],
+        on_warm: Callable[[int], None] = lambda step_count: None,
+    ) -> None:
         """Makes a timer.
 
         Args:
             steps_in_call: returns how many steps the call that has just ended took.
+            on_warm: called with the steps so far, once the first call and the warm-up are over.
         """
-        self._steps_in_call = steps_in_call
+        self._steps_in_call, self._on_warm = steps_in_call, on_warm
+        self._cold_steps = _WARM_UP_STEPS
         # Of each call. Arrays, because a training may have ten million of them: they take 32 bytes
         # a call and give the garbage collector nothing to visit.
         self._epochs, self._steps = array.array("q"), array.array("q")
@@ -110,6 +117,10 @@ class StepTimer:
             self._epochs.append(self._epoch)
             self._steps.append(steps)  # the last, see `call_count`
             self.last_logs = logs
+            if self._cold_steps > 0:
+                self._cold_steps -= steps
+                if self._cold_steps <= 0:
+                    self._on_warm(self.step_count)
 
     @property
     def call_count(self) -> int:
@@ -178,6 +189,11 @@ class StepTimer:
         done, seconds = np.cumsum(self._steps)[1:], self._step_seconds()[1:]
         steady = seconds[done > _WARM_UP_STEPS]
         return steady if len(steady) >= len(seconds) / 2 else seconds
+
+    def mean_seconds(self) -> float | None:
+        """Returns the mean of `steady_seconds`; None if there are none."""
+        steady = self.steady_seconds()
+        return float(np.mean(steady)) if len(steady) else None
 
     def host_share(self) -> float | None:
         """Returns the share of the steps' time that passes between the calls, after the first.

@@ -223,6 +223,14 @@ class KerasApi(abc.ABC):
         """
         return contextlib.nullcontext()
 
+    @property
+    def gradient_sum(self) -> tuple[Any, str]:
+        """Owner and name of the function that sums (gradient, variable) pairs over replicas.
+
+        No owner, if that is the replica context's `all_reduce`.
+        """
+        return None, ""
+
     @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         """Splits an element of the data into x, y and sample weight."""

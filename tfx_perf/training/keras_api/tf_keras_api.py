@@ -37,6 +37,12 @@ class TfKeras(KerasApi):
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
 
+    @property
+    @override
+    def gradient_sum(self) -> tuple[Any, str]:
+        module = importlib.import_module("tf_keras.src.optimizers.utils")
+        return module, "all_reduce_sum_gradients"
+
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
         return importlib.import_module("tf_keras.utils").unpack_x_y_sample_weight(batch)

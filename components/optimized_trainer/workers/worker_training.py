@@ -4,9 +4,9 @@ import shutil
 
 from tfx_perf import errors
 from tfx_perf.components.optimized_trainer import training
-from tfx_perf.components.optimized_trainer.cluster import auto_sharding, strategy_check
-from tfx_perf.components.optimized_trainer.cluster.exchange import Exchange
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer.workers import auto_sharding, strategy_check
+from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.workers import Worker
 
@@ -27,11 +27,11 @@ def train(exchange: Exchange, worker: Worker) -> None:
         RuntimeError: `run_fn` ended without having saved a model.
     """
     job = exchange.job
-    expected = job.settings.distribution.job
-    if expected is None or expected.worker_count != worker.count:
+    expected = job.settings.distribution.worker_count
+    if expected != worker.count:
         raise errors.UserError(
-            f"Expected as many workers as distribution.job.worker_count says. Received: "
-            f"{worker.count} in TF_CONFIG."
+            f"Expected as many workers as the settings in distribution say, {expected}. "
+            f"Received: {worker.count} in TF_CONFIG."
         )
     folder = exchange.outputs_folder(worker)
     shutil.rmtree(folder, ignore_errors=True)  # of a container that was started again
@@ -48,7 +48,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
             run_fn=run_fn,
             arguments=arguments,
             choice=None,
-            checkpoint_folder=None,
+            checkpoint_folder=job.settings.training.checkpoint_folder,
             around=lambda fit: strategy_check.checked(fit, worker.count),
         )
     if worker.is_chief:

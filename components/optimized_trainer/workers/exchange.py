@@ -9,8 +9,8 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
-from tfx_perf.components.optimized_trainer.cluster.worker_failure import WorkerFailure
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.workers import Worker
 
@@ -28,12 +28,18 @@ class Exchange:
     """What goes to the workers, and what comes back.
 
     Attributes:
-        folder: of one job, in the shared folder.
+        folder: of one training, in the folder that all of them see.
     """
 
-    def __init__(self, folder: pathlib.Path) -> None:
-        """Touches nothing."""
+    def __init__(self, folder: pathlib.Path, *, sees_all: bool = False) -> None:
+        """Touches nothing.
+
+        Args:
+            folder: see the class.
+            sees_all: whether the workers see all that this process sees.
+        """
         self.folder = folder
+        self._sees_all = sees_all
 
     def prepare(self, job: jobs.TrainingJob) -> None:
         """Puts there what the workers need, in the place of what was there.
@@ -95,11 +101,15 @@ class Exchange:
         return TrainingResult.read(path) if path.exists() else None
 
     @property
-    def first_failure(self) -> WorkerFailure | None:
-        """What was reported first: those that come later mostly follow from it."""
-        paths = self.folder.glob(f"{_FAILURE_PREFIX}*.json")
-        found = (WorkerFailure.read(path) for path in paths)
-        return min(found, key=lambda failure: failure.seconds, default=None)
+    def failures(self) -> dict[int, WorkerFailure]:
+        """What workers have reported, by their indices."""
+        found = map(WorkerFailure.read, self.folder.glob(f"{_FAILURE_PREFIX}*.json"))
+        return {failure.worker: failure for failure in found}
+
+    def forget_results(self) -> None:
+        """Removes what workers have reported, so that others can begin."""
+        for path in (*self.folder.glob(f"{_FAILURE_PREFIX}*.json"), self.folder / _RESULT_FILE):
+            path.unlink(missing_ok=True)
 
     def collect(self, output_dict: _Artifacts) -> None:
         """Moves what the chief saved to where the artifacts are."""
@@ -137,7 +147,8 @@ class Exchange:
     def _shared(self, uri: str, draft: pathlib.Path, place: str) -> str:
         """Returns where workers find a file or folder, copied into the draft if need be."""
         path = pathlib.Path(uri)
-        if storage.is_remote(uri) or path.is_relative_to(self.folder.parent):
+        is_seen = self._sees_all or path.is_relative_to(self.folder.parent)
+        if is_seen or storage.is_remote(uri):
             return uri
         target = draft / place
         target.parent.mkdir(exist_ok=True)

@@ -13,6 +13,8 @@ class WorkerFailure(records.Record):
         seconds: when, since 1970.
         message: one line.
         is_users: whether the message is that of a `UserError`.
+        may_pass: whether it follows from another worker's end, or from a connection that was
+            lost, so that it need not come again.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"
@@ -21,3 +23,4 @@ class WorkerFailure(records.Record):
     seconds: float
     message: str
     is_users: bool
+    may_pass: bool

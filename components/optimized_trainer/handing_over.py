@@ -1,0 +1,206 @@
+"""OptimizedTrainer's side of a training on several workers: hands it over, takes the model."""
+
+import json
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Optional
+
+from tfx.dsl.components.base import base_executor
+from tfx.types import artifact, artifact_utils, standard_component_specs
+from tfx.utils import path_utils
+
+from tfx_perf import errors, fingerprint, storage
+from tfx_perf.components import artifacts
+from tfx_perf.components.optimized_trainer import checkpoints, training, worker
+from tfx_perf.components.optimized_trainer.cluster import manifests, names
+from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
+from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
+from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
+from tfx_perf.components.training_job import job as jobs
+from tfx_perf.report import origin as origins
+from tfx_perf.settings.distribution import ClusterJob
+from tfx_perf.training.recovery.termination import Termination
+
+_POLL_SECONDS = 0.2
+# NFS may show a folder as it was up to a minute ago.
+_VISIBLE_SECONDS = 90.0
+_DEFAULT_WORDS = ("optimized-trainer",)
+_CHECKPOINTS = "checkpoints-"
+
+_Artifacts = dict[str, list[artifact.Artifact]]
+_Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is untyped)
+
+
+def train(job: jobs.TrainingJob, output_dict: _Artifacts, *, context: _Context) -> None:
+    """Has the workers of `distribution` train, and publishes what the first one measured.
+
+    SIGTERM ends them before it takes effect.
+
+    Args:
+        job: the training.
+        output_dict: OptimizedTrainer's.
+        context: the executor's; it names the job and the report.
+
+    Raises:
+        UserError: the cluster refuses the job, or the training has found something wrong.
+        MeasurementError: a worker failed, the job was deleted, or the time is over.
+    """
+    target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
+    publishing = _Publishing(
+        output_dict, target=target, origin=artifacts.origin_of(context, job.input_dict)
+    )
+    with Termination() as termination, storage.local_folder(target.uri) as log_folder:
+        if job.settings.distribution.job is None:
+            _on_this_machine(
+                job,
+                publishing,
+                context=context,
+                log_folder=log_folder,
+                termination=termination,
+            )
+        else:
+            _in_a_cluster(
+                job,
+                publishing,
+                settings=job.settings.distribution.job,
+                context=context,
+                log_folder=log_folder,
+                termination=termination,
+            )
+
+
+class _Publishing:
+    """Takes what workers have made to where it belongs."""
+
+    def __init__(
+        self, output_dict: _Artifacts, *, target: artifact.Artifact, origin: origins.Origin
+    ) -> None:
+        self.output_dict = output_dict
+        self._target, self._origin = target, origin
+
+    def collect(self, job: jobs.TrainingJob, exchange: Exchange, notes: tuple[str, ...]) -> None:
+        """Publishes what the first worker has left; nothing is done if that is not there.
+
+        Args:
+            job: what was trained.
+            exchange: where it is.
+            notes: for the record, in sentences.
+        """
+        result = exchange.result
+        if result is None:
+            return
+        exchange.collect(self.output_dict)
+        (model,) = self.output_dict[standard_component_specs.MODEL_KEY]
+        training.publish(
+            job,
+            result.with_notes(notes).record,
+            model_folder=path_utils.serving_model_dir(model.uri),
+            target=self._target,
+            origin=self._origin,
+        )
+
+
+def _on_this_machine(
+    job: jobs.TrainingJob,
+    publishing: _Publishing,
+    *,
+    context: _Context,
+    log_folder: pathlib.Path,
+    termination: Termination,
+) -> None:
+    own = job.settings.training.checkpoint_folder
+    found = own or checkpoints.folder_for(context, job.input_dict, job.exec_properties)
+    with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
+        exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
+        run = LocalRun(
+            job.settings.distribution,
+            command=[sys.executable, *_worker_arguments(exchange)],
+            exchange=exchange,
+            log_folder=log_folder,
+            termination=termination,
+        )
+        run.run(
+            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found)),
+            collect=lambda notes: publishing.collect(job, exchange, notes),
+        )
+
+
+def _in_a_cluster(
+    job: jobs.TrainingJob,
+    publishing: _Publishing,
+    *,
+    settings: ClusterJob,
+    context: _Context,
+    log_folder: pathlib.Path,
+    termination: Termination,
+) -> None:
+    digest = _digest(job, publishing.output_dict)
+    name = names.job_name(*_words(context), digest=digest)
+    shared = pathlib.Path(settings.shared_folder)
+    exchange = Exchange(shared / name)
+    api = JobApi(KINDS[settings.kind], namespace=settings.namespace)
+    api.pause = _pause_of(termination)
+    own = job.settings.training.checkpoint_folder
+    among = shared / f"{_CHECKPOINTS}{checkpoints.name_for(job.input_dict, job.exec_properties)}"
+
+    def collect(notes: tuple[str, ...]) -> None:
+        deadline = time.monotonic() + _VISIBLE_SECONDS
+        while exchange.result is None:
+            if time.monotonic() > deadline:
+                raise errors.MeasurementError(
+                    f"Expected the first worker to leave its results in {exchange.folder}. "
+                    "Received: none. Is distribution.job.shared_folder the same volume in all "
+                    "containers?"
+                )
+            api.pause(_POLL_SECONDS)
+        publishing.collect(job, exchange, notes)
+
+    run = JobRun(
+        api,
+        settings,
+        restarts=job.settings.distribution.restarts,
+        manifest=manifests.manifest(
+            settings, name=name, digest=digest, command=["python", *_worker_arguments(exchange)]
+        ),
+        exchange=exchange,
+        log_folder=log_folder,
+    )
+    run.run(
+        prepare=lambda: exchange.prepare(job.with_checkpoints_in(own or str(among))),
+        collect=collect,
+    )
+
+
+def _worker_arguments(exchange: Exchange) -> list[str]:
+    return ["-m", worker.__name__, "--job", str(exchange.folder)]
+
+
+def _pause_of(termination: Termination) -> Callable[[float], None]:
+    def pause(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _POLL_SECONDS))
+            if termination.requested:
+                raise errors.MeasurementError("The training was ended by SIGTERM.")
+
+    return pause
+
+
+def _words(context: _Context) -> tuple[str, ...]:
+    """Returns the names of the pipeline and the node, where the orchestrator tells them."""
+    if context is None or context.pipeline_info is None or context.pipeline_node is None:
+        return _DEFAULT_WORDS
+    return context.pipeline_info.id, context.pipeline_node.node_info.id
+
+
+def _digest(job: jobs.TrainingJob, output_dict: _Artifacts) -> str:
+    """Returns what an execution that is tried again has in common with no other one."""
+    inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
+    outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}
+    given = [inputs, outputs, job.exec_properties, job.code]
+    return fingerprint.digest(json.dumps(given, sort_keys=True, default=str).encode())

@@ -1,0 +1,97 @@
+"""Workers on this machine, from their start to their end."""
+
+import collections
+import logging
+import pathlib
+from collections.abc import Callable, Sequence
+
+from tfx_perf.components.optimized_trainer.workers import restarting
+from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.processes import launching
+from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.training.recovery.termination import Termination
+
+_TITLE = "this machine"
+_KEPT_LINES = 1000  # of each worker's output, for an error
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class LocalRun:
+    """Runs the workers of one training.
+
+    Args:
+        settings: how many there are, and how often they are started again.
+        command: what each of them runs.
+        exchange: their folder.
+        log_folder: where their output goes.
+        termination: with SIGTERM, all are ended.
+    """
+
+    def __init__(
+        self,
+        settings: DistributionSettings,
+        *,
+        command: Sequence[str],
+        exchange: Exchange,
+        log_folder: pathlib.Path,
+        termination: Termination,
+    ) -> None:
+        self._settings, self._command, self._exchange = settings, command, exchange
+        self._log_folder, self._termination = log_folder, termination
+
+    def run(
+        self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
+    ) -> None:
+        """Has them train to their end.
+
+        Args:
+            prepare: fills the exchange.
+            collect: takes the results out of it, given what went wrong before, in sentences.
+
+        Raises:
+            UserError: a worker has found something wrong.
+            MeasurementError: a worker failed.
+        """
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        prepare()
+        try:
+            notes = restarting.until_done(
+                self._train,
+                restarts=self._settings.restarts,
+                begin_again=self._exchange.forget_results,
+            )
+            if not self._termination.requested:
+                collect(notes)
+        finally:
+            self._exchange.remove()
+
+    def _train(self) -> None:
+        count = self._settings.worker_count
+        kept = [collections.deque[str](maxlen=_KEPT_LINES) for _ in range(count)]
+        paths = [self._log_folder / f"worker-{index}.log" for index in range(count)]
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+        def show(index: int, line: str) -> None:
+            kept[index].append(line)
+            with paths[index].open("a", encoding="utf-8") as file:
+                file.write(line)
+
+        _LOGGER.info("%d workers train on this machine; see %s.", count, self._log_folder)
+        with launching.started(self._command, count=count, show=show) as processes:
+            first = launching.first_failure(
+                processes, is_over=lambda: self._termination.requested
+            )
+            codes = [process.poll() for process in processes]
+        if first is not None:
+            endings = {
+                index: launching.ending(code) for index, code in enumerate(codes) if code
+            }
+            raise restarting.failed(
+                _TITLE,
+                failures=self._exchange.failures,
+                endings=endings,
+                message="",
+                logs={index: "".join(lines) for index, lines in enumerate(kept)},
+            )

@@ -1,0 +1,98 @@
+"""Whose fault it is that workers ended, and whether they begin again."""
+
+import pytest
+
+from tfx_perf import errors
+from tfx_perf.components.optimized_trainer.workers import restarting
+from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
+
+
+def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=False):
+    return WorkerFailure(
+        worker=worker, seconds=seconds, message=message, is_users=is_users, may_pass=may_pass
+    )
+
+
+def failed(*failures, endings=(), message="it failed", logs=()):
+    return restarting.failed(
+        "the job",
+        failures={each.worker: each for each in failures},
+        endings=dict(endings),
+        message=message,
+        logs=dict(logs),
+    )
+
+
+LOST = "UnavailableError: connection reset"
+
+
+@pytest.mark.parametrize(
+    ("failures", "endings", "cause", "may_pass"),
+    [
+        ([failure(1, 2.0, "first"), failure(0, 3.0)], {0: "1", 1: "1"}, "worker 1: first", False),
+        # Who has lost another one may have said so before that one has.
+        (
+            [failure(0, 1.0, LOST, may_pass=True), failure(1, 2.0, "its own")],
+            {0: "exit code 1", 1: "exit code 1"},
+            "worker 1: its own",
+            False,
+        ),
+        (
+            [failure(0, 1.0, LOST, may_pass=True)],
+            {0: "exit code 1", 1: "was ended by SIGKILL"},
+            "worker 1: was ended by SIGKILL",
+            True,
+        ),
+        (
+            [failure(2, 2.0, "x", may_pass=True), failure(1, 1.0, LOST, may_pass=True)],
+            {1: "exit code 1", 2: "exit code 1"},
+            f"worker 1: {LOST}",
+            True,
+        ),
+        ([], {}, "worker 0: it failed", False),
+    ],
+)
+def test_the_worker_that_failed_first_of_itself_is_named(failures, endings, cause, may_pass):
+    error = failed(*failures, endings=endings)
+    assert (error.cause, error.may_pass) == (cause, may_pass)
+    assert str(error).startswith(f"Expected the workers of the job to succeed. Received: {cause}.")
+
+
+def test_an_error_of_the_user_is_said_as_it_is():
+    found = failed(failure(1, 2.0, "Expected a file.", is_users=True), endings={1: "2"})
+    assert type(found) is errors.UserError
+    assert str(found) == "Expected a file."
+
+
+def test_the_end_of_the_log_is_quoted():
+    log = "\n".join(str(number) for number in range(100))
+    assert str(failed(endings={1: "killed"}, logs={1: log})).endswith("its log:\n" + log[-59:])
+    assert str(failed(endings={1: "killed"})).endswith("It is not there.")
+
+
+def attempts(*outcomes, restarts):
+    """Returns notes, or the error, and how often the workers began again."""
+    left, begun = list(outcomes), []
+
+    def train():
+        outcome = left.pop(0)
+        if outcome is not None:
+            raise restarting.WorkersFailedError("all", cause="worker 1: x", may_pass=outcome)
+
+    try:
+        found = restarting.until_done(
+            train, restarts=restarts, begin_again=lambda: begun.append(len(left))
+        )
+    except errors.MeasurementError as error:
+        found = error
+    return found, len(begun)
+
+
+def test_they_begin_again_while_there_are_restarts():
+    note = "the workers were started again after worker 1: x"
+    assert attempts(None, restarts=3) == ((), 0)
+    assert attempts(True, True, None, restarts=2) == ((note, note), 2)
+    error, count = attempts(True, True, True, restarts=2)
+    assert (str(error), count) == ("all", 2)
+    error, count = attempts(False, None, restarts=2)
+    assert (str(error), count) == ("all", 0)

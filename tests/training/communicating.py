@@ -1,0 +1,77 @@
+"""A training in which one replica computes longer than the other; run as a script.
+
+Arguments: the Keras package, where to write, how many replicas this process has (1: it is a
+worker), how long the slow one sleeps in each step, in seconds.
+"""
+
+import importlib
+import json
+import pathlib
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+
+import tfx_perf
+from tfx_perf import workers
+from tfx_perf.tf_internals import autograph
+
+UNITS = 50
+
+
+def main(package, place, replicas, sleep_seconds):
+    if replicas > 1:
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(
+            cpu, [tf.config.LogicalDeviceConfiguration()] * replicas
+        )
+        strategy = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(replicas)])
+    else:
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras = importlib.import_module(package)
+    keras.utils.set_random_seed(3)
+
+    class Slow(keras.layers.Layer):
+        def call(self, x):
+            context = tf.distribute.get_replica_context()
+            if context is None:  # the model is built
+                return x
+            index = tf.cast(context.replica_id_in_sync_group, tf.int32)
+
+            def wait(values, index):
+                time.sleep(sleep_seconds if index == 1 else 0.0)
+                return values
+
+            found = tf.numpy_function(wait, [x, index], tf.float32)
+            found.set_shape(x.shape)
+            return x + 0 * tf.stop_gradient(found)
+
+    with strategy.scope():
+        layers = [keras.layers.Input((4,)), Slow(), keras.layers.Dense(UNITS, use_bias=False)]
+        model = keras.Sequential([*layers, keras.layers.Dense(1, use_bias=False)])
+        model.compile(keras.optimizers.SGD(0.01), "mse")
+    x = np.random.default_rng(0).normal(size=(800, 4)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
+    options = tf.data.Options()
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+    settings = {"training": {"trial_budget_seconds": 0 if replicas > 1 else 20}}
+    with (
+        tfx_perf.optimized(settings, folder=place / "perf") as run,
+        autograph.libraries_unconverted(),
+    ):
+        model.fit(data.with_options(options), epochs=1, verbose=0)
+    record = run.record
+    found = {
+        "communication": record.communication.model_dump(),
+        "figures": record.figures(),
+        "advice": {item.code: item.message for item in record.advice},
+        "plan": str(record.plan),
+    }
+    worker = workers.this().index
+    (place / f"{worker}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))

@@ -1,0 +1,84 @@
+"""What replicas wait for each other: real workers, and real replicas of one process."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tfx_perf.training.measuring import communication
+
+pytestmark = pytest.mark.each_choice
+
+_SCRIPT = pathlib.Path(__file__).with_name("communicating.py")
+_SLEEP_SECONDS = 0.03
+
+
+def trained(package, place, *, replicas, sleep_seconds):
+    """Returns what each worker has found, or the only process."""
+    arguments = [str(_SCRIPT), package, str(place), str(replicas), str(sleep_seconds)]
+    launch = ["-m", "tfx_perf", "launch", "--workers", "2"] if replicas == 1 else []
+    done = subprocess.run(
+        [sys.executable, *launch, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return [json.loads(path.read_text()) for path in sorted(place.glob("*.json"))]
+
+
+@pytest.mark.parametrize(
+    ("package", "replicas"),
+    [
+        ("keras", 1),
+        pytest.param("tf_keras", 1, marks=pytest.mark.slow),
+        pytest.param("keras", 2, marks=pytest.mark.slow),
+        pytest.param("tf_keras", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
+    found = trained(package, tmp_path, replicas=replicas, sleep_seconds=_SLEEP_SECONDS)
+    assert len(found) == (2 if replicas == 1 else 1)
+    assert all(each["communication"] == found[0]["communication"] for each in found)
+    account = communication.CommunicationAccount.model_validate(found[0]["communication"])
+    first, second = account.replicas
+    assert [first.worker, second.worker] == ([0, 1] if replicas == 1 else [0, 0])
+    assert account.slowest == 1
+    assert account.step_time_seconds > _SLEEP_SECONDS
+    assert _SLEEP_SECONDS / 2 < first.wait_time_seconds < account.step_time_seconds
+    assert second.wait_time_seconds < _SLEEP_SECONDS / 2
+    assert account.reduced_bytes_per_step == 4 * (4 * 50 + 50)
+    figures = found[0]["figures"]
+    assert figures["communication_share_ratio"] == pytest.approx(account.communication_share)
+    assert figures["load_imbalance_ratio"] > 0.1
+    who = "worker 1" if replicas == 1 else "replica 1"
+    assert who in found[0]["advice"]["load_imbalance"]
+
+
+def account(*waits, step_time=0.1):
+    replicas = tuple(
+        communication.ReplicaAccount(worker=worker, wait_time_seconds=wait)
+        for worker, wait in enumerate(waits)
+    )
+    return communication.CommunicationAccount(
+        step_time_seconds=step_time, reduced_bytes_per_step=8, replicas=replicas
+    )
+
+
+def test_the_shares():
+    found = account(0.03, 0.01, 0.05)
+    assert found.communication_share == pytest.approx(0.1)
+    assert found.load_imbalance == pytest.approx(0.2)
+    assert found.slowest == 1
+    # Waiting at the end of an epoch may be longer than a step.
+    assert account(0.3, 0.2).communication_share == 1.0
+
+
+def test_nothing_is_measured_of_what_was_not_metered():
+    meter = communication.CommunicationMeter()
+    meter.on_warm(20)
+    found = meter.account(None, step_count=40, mean_step_time_seconds=0.1, peak_memory_bytes=None)
+    assert found is None

@@ -1,0 +1,249 @@
+"""What replicas wait for each other: the part of a step between gradients and their sum.
+
+Two timestamps in the graph stand around each reduction: when all that a replica gives is there,
+and when all that it gets is there. Neither holds anything up, so that what TensorFlow overlaps
+with the backward pass does not count.
+"""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import interception, records
+from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.team import Team
+
+_COLUMNS = 2  # seconds, bytes
+_NANO = 1e9
+
+
+class ReplicaAccount(records.Record):
+    """One replica's share of a training's time.
+
+    Attributes:
+        worker: whose replica it is, from 0.
+        wait_time_seconds: of a step, from its own gradients to their sum: the transfer, and
+            waiting for the slowest.
+        peak_memory_bytes: of its worker; None if unknown.
+    """
+
+    worker: int
+    wait_time_seconds: float
+    peak_memory_bytes: int | None = None
+
+
+class CommunicationAccount(records.Record):
+    """What it costs that replicas train together.
+
+    Attributes:
+        step_time_seconds: mean, after warm-up.
+        reduced_bytes_per_step: what one replica gives to the reductions, the first one of the
+            worker that gives most.
+        replicas: all of them, in order.
+    """
+
+    step_time_seconds: float
+    reduced_bytes_per_step: int
+    replicas: tuple[ReplicaAccount, ...]
+
+    @property
+    def communication_share(self) -> float:
+        """Share of a step that the replica waits which waits least: it came last, for nobody."""
+        least = min(each.wait_time_seconds for each in self.replicas)
+        return min(1.0, least / self.step_time_seconds)
+
+    @property
+    def load_imbalance(self) -> float:
+        """Share of a step that the replicas wait for the slowest, on average."""
+        waits = [each.wait_time_seconds for each in self.replicas]
+        return min(1.0, (float(np.mean(waits)) - min(waits)) / self.step_time_seconds)
+
+    @property
+    def slowest(self) -> int:
+        """Index of the replica that computes longest, and so waits least."""
+        waits = [each.wait_time_seconds for each in self.replicas]
+        return waits.index(min(waits))
+
+
+class CommunicationMeter:
+    """Measures reductions in everything that is traced in `metered`.
+
+    One serves all trainings of a process, since what is traced for one may be used by another.
+    """
+
+    def __init__(self) -> None:
+        """Has measured nothing yet."""
+        self._totals: Any = None
+        self._replica = threading.local()  # each is traced in a thread of its own
+        self._replica_count = 1
+        self._before = np.zeros((1, _COLUMNS))
+        self._steps_before = 0
+
+    @contextlib.contextmanager
+    def metered(self, strategy: tf.distribute.Strategy, keras_api: KerasApi) -> Iterator[None]:
+        """Adds the timestamps to what is traced for a strategy while the context lasts.
+
+        Accelerators compute what the host has long gone past, so that they have none.
+
+        Args:
+            strategy: that the model was built under.
+            keras_api: the model's.
+        """
+        count = strategy.num_replicas_in_sync
+        if count == 1 or tf.config.list_physical_devices("GPU"):
+            yield
+            return
+        if self._totals is None:
+            self._replica_count = max(1, count // Team(strategy).count)
+            self._totals = _new_totals((self._replica_count, _COLUMNS))
+        with contextlib.ExitStack() as undo:
+            for owner, name, make in (
+                (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
+                (*keras_api.gradient_sum, self._gradient_sum),
+            ):
+                if owner is not None:
+                    undo.enter_context(interception.replacing(owner, name, make))
+            yield
+
+    def on_warm(self, step_count: int) -> None:
+        """Counts from here on.
+
+        Args:
+            step_count: steps of the training so far.
+        """
+        self._before, self._steps_before = self._read(), step_count
+
+    def account(
+        self,
+        strategy: tf.distribute.Strategy,
+        *,
+        step_count: int,
+        mean_step_time_seconds: float | None,
+        peak_memory_bytes: int | None,
+    ) -> CommunicationAccount | None:
+        """Returns what all replicas have measured; None if that is nothing.
+
+        Every worker has to call it.
+
+        Args:
+            strategy: see `metered`.
+            step_count: of the training.
+            mean_step_time_seconds: after warm-up; None if the training was too short.
+            peak_memory_bytes: of this process; None if unknown.
+        """
+        if self._totals is None:
+            return None
+        step_time, steps = mean_step_time_seconds or 0.0, step_count - self._steps_before
+        seconds, sizes = (self._read() - self._before).T / max(1, steps)
+        is_known = bool(self._steps_before and steps > 0 and step_time and sizes.all())
+        said = Team(strategy).gathered(
+            [
+                is_known,
+                int(step_time * _NANO),
+                peak_memory_bytes or 0,
+                *(int(size) for size in sizes),
+                *(int(wait * _NANO) for wait in seconds),
+            ]
+        )
+        if not said[:, 0].all():
+            return None
+        return CommunicationAccount(
+            step_time_seconds=said[:, 1].mean() / _NANO,
+            reduced_bytes_per_step=int(said[:, 3].max()),
+            replicas=tuple(
+                ReplicaAccount(
+                    worker=worker,
+                    wait_time_seconds=wait / _NANO,
+                    peak_memory_bytes=int(own[2]) or None,
+                )
+                for worker, own in enumerate(said)
+                for wait in own[-self._replica_count :]
+            ),
+        )
+
+    def _read(self) -> np.ndarray:
+        """Returns seconds and bytes of each replica of this process."""
+        if self._totals is None:
+            return np.zeros((1, _COLUMNS))
+        return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
+
+    def _all_reduce(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what stands in the place of the replica context's method."""
+
+        def all_reduce(context: Any, reduce_op: Any, value: Any, options: Any = None) -> Any:
+            return self._timed(value, lambda: own(context, reduce_op, value, options))
+
+        return all_reduce
+
+    def _gradient_sum(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what stands in the place of Keras' function of (gradient, variable) pairs."""
+
+        def gradient_sum(grads_and_vars: Any) -> Any:
+            pairs = list(grads_and_vars)
+            return self._timed(_gradients(pairs), lambda: own(pairs), of=_gradients)
+
+        return gradient_sum
+
+    def _timed(
+        self,
+        value: Any,
+        reduce: Callable[[], Any],
+        *,
+        of: Callable[[Any], Any] = lambda reduced: reduced,
+    ) -> Any:
+        """Reduces, between two timestamps; what this reduces in turn has none of its own.
+
+        Args:
+            value: of this replica.
+            reduce: makes something of the values of all.
+            of: returns the tensors of that.
+        """
+        context = tf.distribute.get_replica_context()
+        several = context is not None and context.num_replicas_in_sync > 1
+        if tf.executing_eagerly() or not several or getattr(self._replica, "is_timed", False):
+            return reduce()
+        began = _timestamp_after(value)
+        self._replica.is_timed = True
+        try:
+            reduced = reduce()
+        finally:
+            self._replica.is_timed = False
+        seconds = _timestamp_after(of(reduced)) - began
+        index = context.replica_id_in_sync_group % self._replica_count
+        with tf.device(self._totals.device):
+            tf.raw_ops.ResourceScatterAdd(
+                resource=self._totals,
+                indices=[index],
+                updates=[tf.stack([seconds, _byte_count(value)])],
+            )
+        return reduced
+
+
+def _gradients(pairs: Any) -> list[Any]:
+    return [gradient for gradient, _ in pairs if gradient is not None]
+
+
+def _new_totals(shape: tuple[int, int]) -> Any:
+    """Returns a handle of zeros: of a variable that is none to Keras, strategies and savers."""
+    with tf.init_scope(), tf.device("CPU:0"):
+        handle = tf.raw_ops.VarHandleOp(dtype=tf.float64, shape=shape, debug_name="communication")
+        tf.raw_ops.AssignVariableOp(resource=handle, value=tf.zeros(shape, tf.float64))
+    return handle
+
+
+def _timestamp_after(value: Any) -> tf.Tensor:
+    """Returns when all tensors of a structure are there, in seconds."""
+    tensors = tf.nest.flatten(value, expand_composites=True)
+    with tf.control_dependencies(tensors), tf.device("CPU:0"):
+        return tf.timestamp()
+
+
+def _byte_count(value: Any) -> tf.Tensor:
+    """Returns what the tensors of a structure hold, a scalar of float64."""
+    tensors = tf.nest.flatten(value, expand_composites=True)
+    sizes = [tf.cast(tf.size(each, tf.int64) * each.dtype.size, tf.float64) for each in tensors]
+    return tf.add_n(sizes)  # constants, where shapes are known
