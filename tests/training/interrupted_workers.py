@@ -17,7 +17,7 @@ import tfx_perf
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.recovery import decisions, save_clock
 
-EPOCHS, STEPS = 3, 10  # of an epoch
+EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
 
 
 def main(package, place, options):
@@ -32,8 +32,7 @@ def main(package, place, options):
             [
                 keras.layers.Input((4,)),
                 keras.layers.Dense(8, "relu"),
-                keras.layers.BatchNormalization(),
-                keras.layers.Dropout(0.3 if package == "keras" else 0.0),
+                *layers(keras, package, whole=not options.get("same_alone")),
                 keras.layers.Dense(1),
             ]
         )
@@ -57,7 +56,7 @@ def main(package, place, options):
     # A callback that needs every batch has plain `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch] if "step" in options else [AtEpoch()]
-    folder = None if options.get("signal") is None else str(place / "checkpoints")
+    folder = str(place / "checkpoints") if options.get("signal") else None
     training = {"checkpoint_folder": folder, "checkpoint_steps": 4}
     with (
         tfx_perf.optimized({"training": training}, folder=place / "perf") as run,
@@ -74,12 +73,20 @@ def main(package, place, options):
         "iterations": int(model.optimizer.iterations.numpy()),
     }
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
-    found["plan"] = str(run.record.plan)
+    found |= {"plan": str(run.record.plan), "notes": run.record.notes}
     (place / f"{worker}.json").write_text(json.dumps(found))
 
 
+def layers(keras, package, *, whole):
+    """Returns layers that compute something else in every replica."""
+    if not whole:
+        return []
+    dropout = keras.layers.Dropout(0.3 if package == "keras" else 0.0)
+    return [keras.layers.BatchNormalization(), dropout]
+
+
 def data(*, bad_row):
-    numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
+    numbers = np.random.default_rng(0).normal(size=(STEPS * ROWS, 5)).astype("float32")
     if bad_row is not None:
         numbers[bad_row, 1] = np.nan
     found = tf.data.Dataset.from_tensor_slices((numbers[:, :4], numbers[:, 4:]))
@@ -87,8 +94,8 @@ def data(*, bad_row):
     by_rows = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = by_rows
     if bad_row is None:
-        found = found.shuffle(STEPS * 8, seed=7)
-    return found.batch(8).with_options(options)
+        found = found.shuffle(STEPS * ROWS, seed=7)
+    return found.batch(ROWS).with_options(options)
 
 
 if __name__ == "__main__":

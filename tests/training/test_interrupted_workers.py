@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 pytestmark = pytest.mark.each_choice
@@ -13,7 +14,7 @@ _SCRIPT = pathlib.Path(__file__).with_name("interrupted_workers.py")
 
 
 def run(package, place, options, *, restarts=0, workers=2):
-    place.mkdir()
+    place.mkdir(exist_ok=True)
     return subprocess.run(
         [
             sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers), "--restarts",
@@ -65,12 +66,39 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
 
 
+@pytest.mark.parametrize(
+    ("package", "before", "after"),
+    [
+        ("keras", 2, 3),
+        pytest.param("tf_keras", 2, 1, marks=pytest.mark.slow),
+        pytest.param("keras", 3, 1, marks=pytest.mark.slow),
+        pytest.param("tf_keras", 1, 2, marks=pytest.mark.slow),
+    ],
+)
+def test_others_go_on_in_another_number(tmp_path, package, before, after):
+    options = {"same_alone": True, "worker": 0, "epoch": 2, "signal": "SIGKILL"}
+    whole = {"same_alone": True}
+    (expected, *_), _ = launched(package, tmp_path / "expected", whole, workers=before)
+    killed = run(package, tmp_path / "found", options, workers=before)
+    assert killed.returncode == 128 + 9, killed.stderr
+    (found, *_), _ = launched(package, tmp_path / "found", options, workers=after)
+    assert found["resumed_step"] >= 10
+    (note,) = [note for note in found["notes"] if "divided anew" in note]
+    assert note.startswith(f"{after} worker" if after > 1 else "one device")
+    own, was = found["outcome"], expected["outcome"]
+    assert own["iterations"] == was["iterations"] == 30
+    for name, values in was["weights"].items():
+        np.testing.assert_allclose(own["weights"][name], values, atol=1e-5, err_msg=name)
+    for name, values in was["history"].items():
+        np.testing.assert_allclose(own["history"][name], values, rtol=1e-4, err_msg=name)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("options", [{}, {"step": 1000}], ids=["calls", "plain"])
 def test_nan_on_one_worker_is_named_by_all(tmp_path, package, options):
-    done = run(package, tmp_path / "run", {**options, "bad_row": 51})
+    done = run(package, tmp_path / "run", {**options, "bad_row": 75})
     assert done.returncode != 0
     for worker in range(2):
         said = [line for line in done.stdout.splitlines() if line.startswith(f"{worker}: ")]
-        assert any("NaN or Inf in step 7, first in input, 1 of 32" in line for line in said), said
+        assert any("NaN or Inf in step 7, first in input, 1 of 48" in line for line in said), said

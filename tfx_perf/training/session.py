@@ -165,7 +165,7 @@ class TrainingSession:
         loop = self._loop_for(call)
         recovery, notes = self._recovery(call, loop)
         before = recovery.plan if recovery is not None else None
-        if self._fit_count == 1 and before is None:
+        if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
         if recovery is not None and before is not None:
             reason = f"it went on from step {recovery.step} of a training that was interrupted"

@@ -34,6 +34,16 @@ def is_lost(error: BaseException) -> bool:
     return isinstance(error, (TeamError, *_OF_CONNECTIONS))
 
 
+def folder_of(index: int, count: int) -> str:
+    """Returns the name of a worker's folder in one that all share; empty if it is alone.
+
+    Args:
+        index: of the worker.
+        count: of all.
+    """
+    return f"worker-{index}" if count > 1 else ""
+
+
 class Team:
     """The workers of a `MultiWorkerMirroredStrategy`; with any other strategy, this process alone.
 
@@ -66,13 +76,8 @@ class Team:
 
     @property
     def folder(self) -> str:
-        """Of this worker, among the others' in one that they share; empty if it is alone."""
-        return f"worker-{self.index}" if self.count > 1 else ""
-
-    @property
-    def chiefs_folder(self) -> str:
-        """Likewise of the chief."""
-        return "worker-0" if self.count > 1 else ""
+        """Of this worker; see `folder_of`."""
+        return folder_of(self.index, self.count)
 
     def gathered(self, own: Sequence[int]) -> np.ndarray:
         """Returns what all have to say, shape [workers or more, numbers], int64.

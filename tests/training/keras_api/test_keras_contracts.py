@@ -138,7 +138,7 @@ def test_keras_3_builds_and_reduces_logs_where_it_is_told_otherwise():
     seen = []
 
     def build(own):
-        return lambda iterator=None, data_batch=None: seen.append(type(iterator).__name__)
+        return lambda model, iterator=None, data_batch=None: seen.append(type(iterator).__name__)
 
     def reduce(own):
         return lambda values, strategy, reduction: (seen.append(reduction), values)[1]
@@ -146,7 +146,7 @@ def test_keras_3_builds_and_reduces_logs_where_it_is_told_otherwise():
     model = built(keras3, run_eagerly=True)
     trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
     with (
-        interception.replacing(model, "_maybe_symbolic_build", build),
+        interception.replacing(trainer.TensorFlowTrainer, "_maybe_symbolic_build", build),
         interception.replacing(trainer, "reduce_per_replica", reduce),
     ):
         model.fit(X, Y, verbose=0)

@@ -39,7 +39,9 @@ def as_one_device(model: Any) -> Iterator[None]:
         strategy = model.distribute_strategy
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
-            replace(model, "_maybe_symbolic_build", lambda own: _building_locally(own, strategy))
+            # Not the model's own: what it is made of tells whether a checkpoint is its.
+            trainer_class = trainer.TensorFlowTrainer
+            replace(trainer_class, "_maybe_symbolic_build", _building_locally(strategy))
             replace(trainer, "reduce_per_replica", _reducing_scalars)
         before, model.train_function = model.train_function, None
         try:
@@ -103,19 +105,22 @@ class _SummingFirst:
 
 
 def _building_locally(
-    own: Callable[..., Any], strategy: tf.distribute.Strategy
-) -> Callable[..., Any]:
+    strategy: tf.distribute.Strategy,
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Builds by what this worker has; Keras would reduce a batch outside of the replicas."""
 
-    def build(iterator: Any = None, data_batch: Any = None) -> Any:
-        if iterator is not None:
-            _, _, batches = next(iter(iterator))
-            data_batch = tf.nest.map_structure(
-                lambda value: strategy.experimental_local_results(value)[0], next(batches)
-            )
-        return own(data_batch=data_batch)
+    def building(own: Callable[..., Any]) -> Callable[..., Any]:
+        def build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+            if iterator is not None and model.distribute_strategy is strategy:
+                _, _, batches = next(iter(iterator))
+                iterator, data_batch = None, tf.nest.map_structure(
+                    lambda value: strategy.experimental_local_results(value)[0], next(batches)
+                )
+            return own(model, iterator=iterator, data_batch=data_batch)
 
-    return build
+        return build
+
+    return building
 
 
 def _reducing_scalars(own: Callable[..., Any]) -> Callable[..., Any]:

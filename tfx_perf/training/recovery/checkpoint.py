@@ -5,6 +5,7 @@ from typing import ClassVar
 from tfx_perf import records
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.data_position import Position
+from tfx_perf.training.recovery.writers import Writers
 
 
 class Checkpoint(records.Record):
@@ -17,10 +18,11 @@ class Checkpoint(records.Record):
         fingerprint: what the training was; see `training_fingerprint.of`.
         plan: how its steps were run.
         data: where it stood in its data.
+        writers: who has trained until then.
         files: SHA-256 digest of every file, by name.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/2"
+    SCHEMA: ClassVar[str] = "tfx_perf.checkpoint/3"
 
     step: int
     epoch: int
@@ -28,4 +30,5 @@ class Checkpoint(records.Record):
     fingerprint: dict[str, str]
     plan: TrainingPlan
     data: Position = Position()
+    writers: Writers = Writers()
     files: dict[str, str] = {}

@@ -20,6 +20,7 @@ from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.recovery.training_state import TrainingState
+from tfx_perf.training.recovery.writers import Writers
 from tfx_perf.training.step.step_runner import Logs, StepRunner
 
 
@@ -277,6 +278,7 @@ class Guard:
             step_in_epoch=self._step_in_epoch,
             fingerprint=self._task.fingerprint,
             plan=self._task.plan,
+            writers=Writers.of(self._task.model),
         )
 
 

@@ -22,12 +22,14 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import attempts, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
+from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.training_state import StateMismatchError
+from tfx_perf.training.recovery.writers import Writers
 from tfx_perf.training.team import Team
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
@@ -103,6 +105,7 @@ class Recovery:
         self._fingerprint = training_fingerprint.of(call, loop)
         name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
         self._team = Team(call.model.distribute_strategy)
+        self._writers = Writers.of(call.model)
         self._store = None if folder is None else CheckpointStore(folder / name, team=self._team)
         self._point: ResumePoint | None = self._find()
         module = loop.keras_api.callbacks
@@ -113,13 +116,18 @@ class Recovery:
         self._data: tf.data.Dataset | None = None  # in the place of the user's
         self._is_back = False  # in this process, where the weights are spoilt
         self._notes: list[str] = []
+        if self._point is not None and self._point.checkpoint.writers != self._writers:
+            before = self._point.checkpoint.writers
+            self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
         self._save_seconds = 0.0
         self.oom_count = 0
 
     @property
     def plan(self) -> TrainingPlan | None:
-        """The plan of the training to go on with; None if there is none."""
-        return self._point.checkpoint.plan if self._point else None
+        """The plan of the training to go on with; None if there is none, or others had it."""
+        if self._point is None or self._point.checkpoint.writers != self._writers:
+            return None
+        return self._point.checkpoint.plan
 
     @property
     def step(self) -> int | None:
@@ -274,8 +282,12 @@ class Recovery:
         """Returns the newest point of this training that can be gone back to."""
         found = self._store.latest() if self._store and guard.saver.count else None
         if found is not None:
-            return SavedPoint(found[1], found[0], self._team)
+            return self._saved_point(*found)
         return self._point or guard.start
+
+    def _saved_point(self, folder: pathlib.Path, checkpoint: Checkpoint) -> SavedPoint:
+        is_others = checkpoint.writers != self._writers
+        return SavedPoint(checkpoint, folder, self._team, is_others=is_others)
 
     def _go_back(self, guard: Guard) -> None:
         self._point, self._is_back = self._last_good(guard), True
@@ -327,7 +339,7 @@ class Recovery:
         if found is not None:
             folder, checkpoint = found
             _LOGGER.warning("Training goes on from step %d: %s", checkpoint.step, folder)
-            return SavedPoint(checkpoint, folder, self._team)
+            return self._saved_point(folder, checkpoint)
         if not self._team.is_chief:
             return None
         own = self._store.folder

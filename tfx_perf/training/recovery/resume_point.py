@@ -19,21 +19,26 @@ class SavedPoint:
     Attributes:
         checkpoint: its manifest.
         folder: its files.
-        team: who has written them.
+        team: who goes on from it.
+        is_others: whether others have written it, another number of replicas or workers.
     """
 
     checkpoint: Checkpoint
     folder: pathlib.Path
     team: Team
+    is_others: bool = False
 
     @property
     def _part(self) -> pathlib.Path:
-        return self.folder / self.team.folder
+        return self.checkpoint.writers.part(self.folder, self.team.index)
 
     @property
     def position(self) -> CapturedPosition:
-        """Where in the data it is."""
-        return CapturedPosition.read(self.checkpoint.data, self._part)
+        """Where in the data it is; others divide them otherwise, and read them again."""
+        position = self.checkpoint.data
+        if self.is_others:
+            position = position.model_copy(update={"is_saved": False})
+        return CapturedPosition.read(position, self._part)
 
     @property
     def logs(self) -> Any:
@@ -42,7 +47,7 @@ class SavedPoint:
 
     def put_back(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""
-        state.read(self.folder)
+        state.read(self.folder, self.checkpoint.writers)
 
     @property
     def callbacks(self) -> Captured:

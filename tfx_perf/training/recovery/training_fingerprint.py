@@ -23,7 +23,6 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
     """Returns what a checkpoint must agree in to be used for `call`."""
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
-    replicas = model.distribute_strategy.num_replicas_in_sync
     # tf_keras also lists the vocabularies of tables.
     shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
     return {
@@ -32,7 +31,6 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
         "optimizer": type(model.optimizer).__name__,
         **_code(model, arguments, loop),
         "batch": str(arguments["x"].element_spec),
-        **({"replicas": str(replicas)} if replicas > 1 else {}),
         "steps_per_epoch": str(loop.train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
     }

@@ -14,9 +14,11 @@ from tfx_perf.tf_internals import random_state
 from tfx_perf.training.keras_api import keras3_api, variables
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.recovery import generators
+from tfx_perf.training.recovery.writers import Writers, redistributed
 from tfx_perf.training.team import Team
 
 _VARIABLES, _GENERATORS = "variables", "generators.json"
+_REPLICA = "/replica/"  # between a variable's name and the index of one of several replicas
 _HOST = "CPU:0"
 _NAMED = 3  # of the variables that do not fit, in an error
 
@@ -103,24 +105,44 @@ class TrainingState:
             )
         (folder / _GENERATORS).write_text(json.dumps(generators.states()))
 
-    def read(self, folder: pathlib.Path) -> None:
+    def read(self, folder: pathlib.Path, writers: Writers) -> None:
         """Puts back what `write` wrote.
 
         Args:
             folder: of the checkpoint, in which each worker has its own.
+            writers: who has written it.
 
         Raises:
             StateMismatchError: the model has other variables; nothing was changed.
         """
-        own = folder / self._team.folder
-        values: dict[str, Callable[[], Any]] = {}
-        for part in dict.fromkeys((folder / self._team.chiefs_folder, own)):
-            if (part / f"{_VARIABLES}.index").exists():
-                reader = tf.train.load_checkpoint(str(part / _VARIABLES))
-                for name in reader.get_variable_to_shape_map():
-                    values[name] = functools.partial(reader.get_tensor, name)
+        is_others = writers != Writers.of(self._model)
+        index, saved = self._team.index, _Saved()
+        for worker in range(writers.workers) if is_others else sorted({0, index}):
+            saved.add(writers.part(folder, worker))
+        values = self._redistributed(saved) if is_others else saved.values
         self._assign(values, lambda name: values[name]())
-        generators.put_back(json.loads((own / _GENERATORS).read_text()))
+        if index < writers.workers:
+            own = writers.part(folder, index) / _GENERATORS
+            generators.put_back(json.loads(own.read_text()))
+
+    def _redistributed(self, saved: "_Saved") -> "dict[str, Callable[[], Any]]":
+        """Returns values for the replicas here of those that others had."""
+        containers, _ = self._containers()
+        first = self._team.index * max(
+            1, self._model.distribute_strategy.num_replicas_in_sync // self._team.count
+        )
+        values: dict[str, Callable[[], Any]] = {}
+        for name in self._variables():
+            base, number = _base_of(name)
+            if base in saved.copies:
+                values[name] = functools.partial(
+                    _value_here,
+                    saved.copies[base],
+                    getattr(containers[base], "aggregation", tf.VariableAggregation.NONE),
+                    first + number,
+                )
+        unknown = saved.copies.keys() - containers.keys()
+        return {**values, **{name: saved.copies[name][0] for name in unknown}}
 
     def bad_weights(self) -> set[int]:
         """Returns in which variables, trainable or the optimizer's, NaN or Inf stands: ids."""
@@ -161,6 +183,20 @@ class TrainingState:
         Args:
             only_own: whether to leave out what all workers have the same.
         """
+        named, same = self._containers()
+        found = {}
+        for name, variable in named.items():
+            if id(variable) not in same:
+                first, *rest = variables.components(variable) or (variable,)
+                found[name] = first
+                for index, part in enumerate(rest, start=1):
+                    found[f"{name}{_REPLICA}{index}"] = part
+            elif not only_own:
+                found[name] = variable
+        return found
+
+    def _containers(self) -> tuple[dict[str, tf.Variable], set[int]]:
+        """Returns the variables by name, and the ids of those that are the same for all workers."""
         named = self._keras_api.named_state(self._model)
         for index, state in enumerate(_global_states()):
             named[f"global/{index}"] = state
@@ -175,16 +211,41 @@ class TrainingState:
         model = self._model
         optimizer = self._keras_api.optimizer_variables(model)
         same = {id(variables.inner(each)) for each in (*model.trainable_variables, *optimizer)}
-        found = {}
-        for name, variable in named.items():
-            if id(variable) not in same:
-                first, *rest = variables.components(variable) or (variable,)
-                found[name] = first
-                for index, part in enumerate(rest, start=1):
-                    found[f"{name}/replica/{index}"] = part
-            elif not only_own:
-                found[name] = variable
-        return found
+        return named, same
+
+
+class _Saved:
+    """The variables in the parts of a checkpoint.
+
+    Attributes:
+        values: what reads each, by name; of several parts with it, the last one's.
+        copies: what reads each replica's, by the variable's name, in the order of the parts.
+    """
+
+    def __init__(self) -> None:
+        self.values: dict[str, Callable[[], Any]] = {}
+        self.copies: dict[str, list[Callable[[], Any]]] = collections.defaultdict(list)
+
+    def add(self, part: pathlib.Path) -> None:
+        """Adds what one worker has written; nothing if it had nothing of its own."""
+        if not (part / f"{_VARIABLES}.index").exists():
+            return
+        reader = tf.train.load_checkpoint(str(part / _VARIABLES))
+        for name in sorted(reader.get_variable_to_shape_map(), key=_base_of):
+            self.values[name] = functools.partial(reader.get_tensor, name)
+            self.copies[_base_of(name)[0]].append(self.values[name])
+
+
+def _base_of(name: str) -> tuple[str, int]:
+    """Returns the name of a variable and the index of a replica among those of its worker."""
+    base, _, number = name.partition(_REPLICA)
+    return base, int(number or 0)
+
+
+def _value_here(
+    copies: list[Callable[[], Any]], aggregation: tf.VariableAggregation, replica: int
+) -> Any:
+    return redistributed([read() for read in copies], aggregation, replica=replica)
 
 
 def _global_states() -> list[tf.Variable]:
