@@ -51,6 +51,12 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
     assert _SLEEP_SECONDS / 2 < first.wait_time_seconds < account.step_time_seconds
     assert second.wait_time_seconds < _SLEEP_SECONDS / 2
     assert account.reduced_bytes_per_step == 4 * (4 * 50 + 50)
+    assert account.reduced_tensors_per_step == 2
+    network = account.network
+    assert (network is None) == (replicas > 1)
+    if network is not None:
+        assert 0 < network.latency_seconds < 0.1
+        assert network.bytes_per_second > 1e5
     figures = found[0]["figures"]
     assert figures["communication_share_ratio"] == pytest.approx(account.communication_share)
     assert figures["load_imbalance_ratio"] > 0.1
@@ -64,7 +70,10 @@ def account(*waits, step_time=0.1):
         for worker, wait in enumerate(waits)
     )
     return communication.CommunicationAccount(
-        step_time_seconds=step_time, reduced_bytes_per_step=8, replicas=replicas
+        step_time_seconds=step_time,
+        reduced_bytes_per_step=8,
+        reduced_tensors_per_step=1,
+        replicas=replicas,
     )
 
 

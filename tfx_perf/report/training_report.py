@@ -7,12 +7,15 @@ from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
 from tfx_perf.training.measuring.communication import CommunicationAccount
 from tfx_perf.training.record import TrainingRecord, XlaAccount
+from tfx_perf.training.scaling import Scaling
 from tfx_perf.training.trials.choice import TrialRecord
 
 TITLE = "OptimizedTrainer: how the model was trained"
 
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
+_MOST_DOUBLINGS = 10  # of the workers
+_QUOTED_COUNTS = (2, 8, 64, 1024)
 # What lost to another plan may still be faster than plain fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
@@ -247,6 +250,31 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
         ],
         note="Of each step, on average. A replica waits from its own gradients to their sum over "
         "all: for the transfer, and for the slowest.",
+    )
+    scaling = Scaling.of(account)
+    if scaling is None:
+        return
+    counts = [2**power for power in range(_MOST_DOUBLINGS + 1)]
+    efficiencies = [scaling.efficiency(count) for count in counts]
+    report.add_figure(
+        "More workers",
+        svg=plots.lines(
+            {"": (counts, efficiencies)},
+            xlabel="workers, each with the batch that it has now",
+            ylabel="examples per second of each, over one alone",
+            doubling=True,
+            predicted="",
+        ),
+        note="A prediction by the ring algorithm: "
+        + "; ".join(
+            f"{count:,} workers {formatting.format_seconds(scaling.step_time_seconds(count))} a "
+            f"step, {efficiency:.0%}"
+            for count, efficiency in zip(counts, efficiencies, strict=True)
+            if count in _QUOTED_COUNTS
+        )
+        + f". Measured between these workers: "
+        f"{formatting.format_seconds(scaling.network.latency_seconds)} for a message, "
+        f"{formatting.format_bytes(scaling.network.bytes_per_second)} a second.",
     )
 
 

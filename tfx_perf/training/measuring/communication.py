@@ -15,9 +15,11 @@ import tensorflow as tf
 
 from tfx_perf import interception, records
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.measuring import network
+from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.team import Team
 
-_COLUMNS = 2  # seconds, bytes
+_COLUMNS = 3  # seconds, bytes, tensors
 _NANO = 1e9
 
 
@@ -43,12 +45,21 @@ class CommunicationAccount(records.Record):
         step_time_seconds: mean, after warm-up.
         reduced_bytes_per_step: what one replica gives to the reductions, the first one of the
             worker that gives most.
+        reduced_tensors_per_step: how many they are in.
         replicas: all of them, in order.
+        network: between the workers; None if there is one.
     """
 
     step_time_seconds: float
     reduced_bytes_per_step: int
+    reduced_tensors_per_step: float
     replicas: tuple[ReplicaAccount, ...]
+    network: Network | None = None
+
+    @property
+    def worker_count(self) -> int:
+        """How many processes they are in."""
+        return len({each.worker for each in self.replicas})
 
     @property
     def communication_share(self) -> float:
@@ -138,9 +149,10 @@ class CommunicationMeter:
         if self._totals is None:
             return None
         step_time, steps = mean_step_time_seconds or 0.0, step_count - self._steps_before
-        seconds, sizes = (self._read() - self._before).T / max(1, steps)
+        seconds, sizes, tensors = (self._read() - self._before).T / max(1, steps)
         is_known = bool(self._steps_before and steps > 0 and step_time and sizes.all())
-        said = Team(strategy).gathered(
+        team = Team(strategy)
+        said = team.gathered(
             [
                 is_known,
                 int(step_time * _NANO),
@@ -151,9 +163,17 @@ class CommunicationMeter:
         )
         if not said[:, 0].all():
             return None
+        size = int(said[:, 3].max())
+        several = team.count > 1
         return CommunicationAccount(
             step_time_seconds=said[:, 1].mean() / _NANO,
-            reduced_bytes_per_step=int(said[:, 3].max()),
+            reduced_bytes_per_step=size,
+            reduced_tensors_per_step=float(tensors[0]),
+            network=(
+                network.measured(strategy, workers=team.count, size_bytes=size)
+                if several
+                else None
+            ),
             replicas=tuple(
                 ReplicaAccount(
                     worker=worker,
@@ -218,7 +238,7 @@ class CommunicationMeter:
             tf.raw_ops.ResourceScatterAdd(
                 resource=self._totals,
                 indices=[index],
-                updates=[tf.stack([seconds, _byte_count(value)])],
+                updates=[tf.stack([seconds, _byte_count(value), _tensor_count(value)])],
             )
         return reduced
 
@@ -247,3 +267,7 @@ def _byte_count(value: Any) -> tf.Tensor:
     tensors = tf.nest.flatten(value, expand_composites=True)
     sizes = [tf.cast(tf.size(each, tf.int64) * each.dtype.size, tf.float64) for each in tensors]
     return tf.add_n(sizes)  # constants, where shapes are known
+
+
+def _tensor_count(value: Any) -> tf.Tensor:
+    return tf.constant(len(tf.nest.flatten(value)), tf.float64)

@@ -1,0 +1,82 @@
+"""Scaling: what a step would take with more workers, by what a few have measured."""
+
+import dataclasses
+
+from tfx_perf.training.measuring.communication import CommunicationAccount
+from tfx_perf.training.measuring.network import Network
+
+
+@dataclasses.dataclass(frozen=True)
+class Scaling:
+    """A step of workers that each compute on a batch of their own, and reduce in a ring.
+
+    The network's reductions are scaled to what the step really waited for them, so that what
+    TensorFlow reduces side by side, or while it still computes, counts as it did.
+
+    Attributes:
+        compute_seconds: of the slowest worker, without waiting.
+        reduced_bytes: of each worker in a step.
+        tensors: how many they are in.
+        network: between the workers.
+        exposed_ratio: of the time of the network's reductions, what the step waited.
+
+    Example:
+        >>> scaling = Scaling.of(record.communication)
+        >>> scaling.efficiency(64)
+    """
+
+    compute_seconds: float
+    reduced_bytes: float
+    tensors: float
+    network: Network
+    exposed_ratio: float
+
+    @classmethod
+    def of(cls, account: CommunicationAccount | None) -> "Scaling | None":
+        """Returns the model of a training; None if it had one worker, or nothing was measured.
+
+        Args:
+            account: of the training.
+        """
+        if account is None or account.network is None:
+            return None
+        wait_seconds = min(each.wait_time_seconds for each in account.replicas)
+        reduction_seconds = account.network.reduction_seconds(
+            account.reduced_bytes_per_step,
+            workers=account.worker_count,
+            tensors=account.reduced_tensors_per_step,
+        )
+        return cls(
+            compute_seconds=max(0.0, account.step_time_seconds - wait_seconds),
+            reduced_bytes=account.reduced_bytes_per_step,
+            tensors=account.reduced_tensors_per_step,
+            network=account.network,
+            exposed_ratio=wait_seconds / reduction_seconds,
+        )
+
+    def on(self, network: Network) -> "Scaling":
+        """Returns the same training on another network.
+
+        Args:
+            network: e.g. of another cluster.
+        """
+        return dataclasses.replace(self, network=network)
+
+    def step_time_seconds(self, workers: int) -> float:
+        """Returns what a step takes.
+
+        Args:
+            workers: how many, each with the batch that it has now.
+        """
+        reduction_seconds = self.network.reduction_seconds(
+            self.reduced_bytes, workers=workers, tensors=self.tensors
+        )
+        return self.compute_seconds + self.exposed_ratio * reduction_seconds
+
+    def efficiency(self, workers: int) -> float:
+        """Returns the examples per second of each worker over those of one alone.
+
+        Args:
+            workers: how many.
+        """
+        return self.step_time_seconds(1) / self.step_time_seconds(workers)
