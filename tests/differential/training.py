@@ -58,8 +58,7 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     import dataclasses
 
     from tfx_perf.config import PerfConfig
-    from tfx_perf.training import eligibility
-    from tfx_perf.training.measuring import meters
+    from tfx_perf.training import eligibility, model_flops
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession
@@ -67,7 +66,8 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training.trials import choice
 
     save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
-    meters.count_flops = lambda model, batch: meters.Flops(None, None, None)  # takes a second
+    flops = model_flops.Flops(None, None, None)
+    model_flops.count_flops = lambda model, batch: flops  # takes a second
 
     def choose(call: Any, loop: Any) -> Any:
         """Returns the case's plan where the trials would have tried it."""

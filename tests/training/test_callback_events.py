@@ -7,10 +7,10 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.training import model_flops
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
@@ -136,7 +136,8 @@ def test_a_callback_list_is_used_as_it_is(keras, add_history):
 
 
 def test_a_guarded_fit_uses_a_callback_list_as_it_is(keras, monkeypatch):
-    monkeypatch.setattr(meters, "count_flops", lambda model, batch: meters.Flops(None, None, None))
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)
     model = model_cases.dense(keras)
     callback, events = recorder_of(keras)
     given = keras.callbacks.CallbackList([callback])  # not told of the model, nor of parameters

@@ -29,10 +29,10 @@ from tests import sayings
 from tests.ports import free_port
 from tfx_perf import metrics
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import session
+from tfx_perf.training import model_flops, session
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import collector, meters
+from tfx_perf.training.measuring import collector
 from tfx_perf.training.monitoring import announcing
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -46,8 +46,8 @@ PLAN = TrainingPlan(steps_per_call=2)
 
 @pytest.fixture(autouse=True)
 def no_flops(monkeypatch):
-    flops = meters.Flops(None, None, None)
-    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 @pytest.fixture

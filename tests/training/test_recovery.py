@@ -16,7 +16,7 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 
 from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.measuring import meters
+from tfx_perf.training import model_flops
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import attempts, checkpoint_store, logs_file, save_clock
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -35,8 +35,8 @@ PLAN = TrainingPlan(steps_per_call=4)
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch):
     monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
-    flops = meters.Flops(None, None, None)
-    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 def session_with(plan=PLAN, **training):

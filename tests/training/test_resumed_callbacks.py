@@ -10,7 +10,7 @@ from model_cases import Snapshot, assert_same, assert_same_history
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.measuring import meters
+from tfx_perf.training import model_flops
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession
@@ -24,8 +24,8 @@ EPOCHS = 4
 @pytest.fixture(autouse=True)
 def short_trainings(monkeypatch):
     monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
-    flops = meters.Flops(None, None, None)
-    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 def model_of(keras, *, rate=0.01):

@@ -349,7 +349,7 @@ def test_of_several_fits_the_longest_counts(keras):
 @pytest.mark.slow
 def test_a_failing_measurement_does_not_lose_the_training(keras, monkeypatch):
     session = session_with(budget=0)
-    monkeypatch.setattr(recording.meters, "count_flops", lambda *_: 1 / 0)
+    monkeypatch.setattr(recording.model_flops, "count_flops", lambda *_: 1 / 0)
     history = session.fit(captured(model_cases.dense(keras), model_cases.regression()))
     assert len(history.history["loss"]) == 2
     assert session.record is None

@@ -13,9 +13,9 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same_history, captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.training import model_flops
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
@@ -71,8 +71,8 @@ def outcome(model, train):
 @pytest.mark.parametrize("case", combinations(), ids=str)
 def test_steps_and_history_are_those_of_plain_fit(keras, case, monkeypatch):
     length, steps, per_execution, epochs = case
-    flops = meters.Flops(None, None, None)
-    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse", steps_per_execution=per_execution)
     call = captured(model, data_of(length), steps_per_epoch=steps, epochs=epochs)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tfx_perf import interception
+from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -188,6 +189,6 @@ def test_the_peak_of_memory_is_of_the_time_since_the_reset():
 
 
 def test_flops_without_a_batch_have_a_reason(keras):
-    flops = meters.count_flops(model_cases.dense(keras), None)
+    flops = model_flops.count_flops(model_cases.dense(keras), None)
     assert flops.per_step is None
     assert "no batch" in flops.note

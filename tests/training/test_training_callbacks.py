@@ -14,7 +14,7 @@ from model_cases import assert_same_history
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.training.measuring import meters
+from tfx_perf.training import model_flops
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
@@ -30,8 +30,8 @@ PLANS = {
 
 @pytest.fixture(autouse=True)
 def no_flops(monkeypatch):
-    flops = meters.Flops(None, None, None)
-    monkeypatch.setattr(meters, "count_flops", lambda model, batch: flops)  # takes a second
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
 def session_with(plan):

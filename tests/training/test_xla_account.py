@@ -14,9 +14,8 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
-from tfx_perf.training import xla_reading
+from tfx_perf.training import model_flops, xla_reading
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
@@ -142,7 +141,7 @@ def test_what_is_computed_again_is_executed_again():
 
 @pytest.mark.parametrize(("share", "kept"), [(0.99, True), (1.01, False)])
 def test_more_than_the_peak_is_refused(share, kept):
-    flops = meters.Flops(1000, 1e6, "measured: here")
+    flops = model_flops.Flops(1000, 1e6, "measured: here")
     found = flops.held_against(2000, 2000 / (share * 1e6))
     assert (found.peak_per_second is not None) == kept
     assert kept == (found.note is None)

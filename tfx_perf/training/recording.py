@@ -12,7 +12,7 @@ from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
 from tfx_perf.tf_data import datasets
-from tfx_perf.training import advice, precision, xla_reading
+from tfx_perf.training import advice, model_flops, precision, xla_reading
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import alignment, meters, strategies, typical_batch
@@ -69,7 +69,7 @@ class EndedTraining:
         typical = typical_batch.of(call, known.pop("first_batch"))
         batch = typical.batch
         mean_seconds = times["mean_step_time_seconds"]
-        flops = meters.count_flops(call.model, batch if timer.step_count else None)
+        flops = model_flops.count_flops(call.model, batch if timer.step_count else None)
         xla = xla_reading.account_of(call.model, loop, result.plan, batch)
         again = (xla and xla.executed_flops) or 0
         executed = flops.per_step and max(flops.per_step, again)
@@ -259,7 +259,7 @@ def _losses(history: Any) -> dict[str, tuple[float, ...]]:
     }
 
 
-def _misalignments(flops: meters.Flops) -> tuple[Misalignment, ...]:
+def _misalignments(flops: model_flops.Flops) -> tuple[Misalignment, ...]:
     try:
         return alignment.misalignments(flops.products, make_timer=alignment.timer)
     except tf.errors.OpError:  # e.g. no memory for a few matrices more

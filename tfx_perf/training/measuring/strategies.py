@@ -52,3 +52,12 @@ def worker_count(strategy: tf.distribute.Strategy | None) -> int:
         return 1
     cluster = strategy.cluster_resolver.cluster_spec()
     return sum(cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")) or 1
+
+
+def host_count(strategy: tf.distribute.Strategy | None) -> int:
+    """Returns on how many machines processes train together, by their addresses."""
+    if strategy is None or worker_count(strategy) == 1:
+        return 1
+    cluster = strategy.cluster_resolver.cluster_spec().as_dict()
+    addresses = (*cluster.get("chief", ()), *cluster.get("worker", ()))
+    return len({address.rpartition(":")[0] for address in addresses})

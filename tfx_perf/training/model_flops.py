@@ -1,0 +1,104 @@
+"""FLOPs of a training's step, and the hardware's peak."""
+
+import dataclasses
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import formatting
+from tfx_perf.hardware import devices, peak
+from tfx_perf.tf_internals.messages import hlo_pb2
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.measuring import strategies
+from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.xla import hlo
+from tfx_perf.xla.products import Product, forward_products
+
+
+@dataclasses.dataclass(frozen=True)
+class Flops:
+    """FLOPs of a step and the peak to hold them against; None where unknown, with a note.
+
+    Attributes:
+        per_step: model FLOPs.
+        peak_per_second: of all devices.
+        peak_source: where the peak comes from.
+        note: why something is unknown.
+        products: of the forward pass, the most expensive ones first.
+    """
+
+    per_step: int | None
+    peak_per_second: float | None
+    peak_source: str | None
+    note: str | None = None
+    products: tuple[Product, ...] = ()
+
+    def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
+        """Returns these, without the peak if a step is faster than the peak allows.
+
+        Then one of the figures is wrong, and a utilisation above 1 would say nothing.
+
+        Args:
+            executed: FLOPs of a step, with what is computed again; None if unknown.
+            step_seconds: mean time of a step; None if unknown.
+        """
+        peak_per_second = self.peak_per_second
+        if not (executed and step_seconds and peak_per_second):
+            return self
+        share = executed / step_seconds / peak_per_second
+        if share <= 1:
+            return self
+        reason = (
+            f"MFU and HFU refused: {executed:,} FLOPs in {formatting.format_seconds(step_seconds)} "
+            f"are {share:.0%} of the peak ({self.peak_source}). Was the machine busy when the "
+            "peak was measured?"
+        )
+        return dataclasses.replace(self, peak_per_second=None, note=reason)
+
+
+def count_flops(model: Any, batch: Any) -> Flops:
+    """Counts the FLOPs of one training step and finds the hardware's peak.
+
+    Args:
+        model: a compiled Keras model.
+        batch: one element of the training data, None if there is no way to get one.
+    """
+    if batch is None:
+        return Flops(None, None, None, "FLOPs not counted: no batch can be read from x")
+    try:
+        module = _step_hlo(model, batch)
+        per_step = hlo.count_flops(module)
+        products = tuple(forward_products(module))
+    except hlo.NotCompilable as error:
+        return Flops(None, None, None, f"FLOPs not counted: {error}")
+    found = devices.accelerators()
+    roof = peak.peak_flops(found[0], tf.float32)
+    if roof.flops_per_second is None:
+        return Flops(per_step, None, roof.source, products=products)
+    hosts = strategies.host_count(model.distribute_strategy)
+    peak_per_second = roof.flops_per_second * len(found) * hosts
+    return Flops(per_step, peak_per_second, roof.source, products=products)
+
+
+def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:
+    """Returns the HLO of what has all the products of a step, and little else to trace.
+
+    Raises:
+        NotCompilable: XLA has no way to compile it.
+    """
+    keras_api = either_keras.api_of(model)
+    if keras_api.splitting_obstacle(model):
+        return hlo.model_step_hlo(model, batch, optimized=False)
+    if model.distribute_strategy.num_replicas_in_sync == 1:
+        gradients = SplitStep(model, keras_api, xla=False).gradients
+        return hlo.model_step_hlo(model, batch, optimized=False, step=gradients)
+
+    def backward(batch: Any) -> Any:
+        # Keras' own loss is of a replica, and this is of the batch of all of them.
+        x, _, _ = keras_api.unpack(batch)
+        with tf.GradientTape() as tape:
+            outputs = tf.nest.flatten(keras_api.forward(model, x))
+            loss = tf.add_n([tf.nn.l2_loss(tf.cast(each, tf.float32)) for each in outputs])
+        return tape.gradient(loss, model.trainable_variables)
+
+    return hlo.step_hlo(backward, batch, optimized=False)
