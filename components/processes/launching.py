@@ -2,13 +2,14 @@
 
 import contextlib
 import functools
+import math
 import os
 import signal
 import socket
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import IO
 
 from tfx_perf import workers
@@ -16,6 +17,7 @@ from tfx_perf.components.processes import child_guard
 
 _PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
 _POLL_SECONDS = 0.1
+_TOGETHER_SECONDS = 20.0  # between the ends of workers, where nothing is wrong
 _OUTPUT_SECONDS = 5.0  # for the last lines: what a worker has started may keep its output open
 
 Processes = Sequence["subprocess.Popen[str]"]
@@ -27,7 +29,7 @@ def started(
     *,
     count: int,
     show: Callable[[int, str], None],
-    environment: Mapping[str, str] | None = None,
+    say: Callable[[str], None],
 ) -> Iterator[Processes]:
     """Starts workers, each with `TF_CONFIG`, and ends them with the context.
 
@@ -37,12 +39,10 @@ def started(
         arguments: of the command that each of them runs.
         count: how many there are.
         show: is called, in a thread for each, with a worker's index and a line of its output.
-        environment: variables beside those of this process.
+        say: is called with what there is to say of them, a sentence.
     """
     hosts = _free_hosts(count)
-    given = {
-        "TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1", **(environment or {})
-    }  # fmt: skip
+    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"}
     processes: list[subprocess.Popen[str]] = []
     readers: list[threading.Thread] = []
     try:
@@ -51,7 +51,7 @@ def started(
             processes.append(
                 subprocess.Popen(
                     arguments,
-                    env={**given, workers.VARIABLE: configured},
+                    env={**environment, workers.VARIABLE: configured},
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.STDOUT,
@@ -73,18 +73,22 @@ def started(
             readers.append(reader)
         yield processes
     finally:
-        _end(processes)
+        _end(processes, say)
         for reader in readers:
             reader.join(_OUTPUT_SECONDS)
 
 
-def first_failure(processes: Processes, *, is_over: Callable[[], bool]) -> int | None:
+def first_failure(
+    processes: Processes, *, is_over: Callable[[], bool], say: Callable[[str], None]
+) -> int | None:
     """Waits for workers; returns the first one that has failed, None if all have ended well.
 
     Args:
         processes: the workers.
         is_over: asked now and then; once it says so, None is returned.
+        say: as for `started`.
     """
+    first_end = None
     while not is_over():
         codes = [process.poll() for process in processes]
         failed = [index for index, code in enumerate(codes) if code]
@@ -92,6 +96,15 @@ def first_failure(processes: Processes, *, is_over: Callable[[], bool]) -> int |
             return failed[0]
         if all(code == 0 for code in codes):
             return None
+        if 0 in codes and first_end is None:
+            first_end = time.monotonic()
+        if first_end is not None and time.monotonic() > first_end + _TOGETHER_SECONDS:
+            first_end = math.inf  # it is said once
+            ended = ", ".join(str(index) for index, code in enumerate(codes) if code == 0)
+            say(
+                f"Worker {ended} has ended, and others still run. If they wait for it, end this "
+                "command: all workers have to train."
+            )
         time.sleep(_POLL_SECONDS)
     return None
 
@@ -118,16 +131,17 @@ def _read(output: IO[str], index: int, show: Callable[[int, str], None]) -> None
         show(index, line)
 
 
-def _end(processes: Processes) -> None:
+def _end(processes: Processes, say: Callable[[str], None]) -> None:
     """Ends all, those that do not end by themselves the hard way."""
-    running = [process for process in processes if process.poll() is None]
-    for process in running:
+    running = {index: each for index, each in enumerate(processes) if each.poll() is None}
+    for process in running.values():
         process.send_signal(signal.SIGTERM)
     deadline = time.monotonic() + _PATIENCE_SECONDS
-    for process in running:
+    for index, process in running.items():
         try:
             process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            say(f"Worker {index} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")

@@ -11,6 +11,8 @@ import time
 import psutil
 import pytest
 
+from tfx_perf.components.processes import launching
+
 pytestmark = pytest.mark.each_choice
 
 _LIGHT = """
@@ -130,3 +132,43 @@ def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
     record = json.loads(pathlib.Path(tmp_path, "perf", "metrics.json").read_text())
     assert record["worker_count"] == 2
     assert os.listdir(tmp_path / "perf") and record["train_step_count"] == 40
+
+
+class Process:
+    """A worker that ends when it is told to."""
+
+    def __init__(self, code=None):
+        self.code = code
+
+    def poll(self):
+        return self.code
+
+
+def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
+    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", 0.0)
+    processes, said = [Process(), Process(0), Process(0)], []
+
+    def say(text):
+        said.append(text)
+        processes[0].code = 3
+
+    failed = launching.first_failure(processes, is_over=lambda: False, say=say)
+    assert failed == 0
+    (text,) = said
+    assert text.startswith("Worker 1, 2 has ended, and others still run.")
+
+
+def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):
+    monkeypatch.setattr(launching, "_PATIENCE_SECONDS", 0.5)
+    said, shown = [], []
+    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
+    command = [sys.executable, "-c", f"{code}; print('up', flush=True); time.sleep(60)"]
+
+    def show(index, line):
+        shown.append((index, line))
+
+    with launching.started(command, count=1, show=show, say=said.append):
+        while not shown:
+            time.sleep(0.05)
+    assert said == ["Worker 0 did not end within 0 s, and was killed."]
+    assert shown == [(0, "up\n")]

@@ -53,6 +53,10 @@ def main(package, place, options):
             if epoch == options.get("epoch"):
                 interrupt()
 
+        def on_epoch_end(self, epoch, logs=None):
+            if worker == options.get("stops"):
+                self.model.stop_training = True
+
     # A callback that needs every batch has plain `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch] if "step" in options else [AtEpoch()]

@@ -1,4 +1,7 @@
-"""Workers that are killed and started again train what they would have trained."""
+"""Workers that are killed and started again train what they would have trained.
+
+And they stop together (`agreed_stop`).
+"""
 
 import json
 import pathlib
@@ -64,6 +67,19 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
         assert own["plan"].startswith("plain fit" if kind else "10 steps per call")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
+
+
+@pytest.mark.parametrize(
+    ("package", "options"),
+    [
+        ("keras", {"stops": 1}),
+        pytest.param("tf_keras", {"stops": 0, "step": 1000}, marks=pytest.mark.slow),
+    ],
+)
+def test_all_stop_where_one_of_them_does(tmp_path, package, options):
+    found, done = launched(package, tmp_path / "run", options)
+    assert [len(each["outcome"]["history"]["loss"]) for each in found] == [1, 1]
+    assert f"Worker {options['stops']} stops the training after epoch 1." in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
+from tfx_perf import workers
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
 from tfx_perf.training import recording
@@ -124,6 +125,15 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
     assert record.compile_time_seconds > 0
     assert record.figures()["plan_speedup_ratio"] is None
     assert record.figures()["xla_enabled"] == int(bool(call.model.jit_compile))
+
+
+def test_a_worker_whose_model_is_its_own_is_told(keras, monkeypatch):
+    config = workers.config_of(workers.Worker(1, 2), hosts=["a:1", "b:1"])
+    monkeypatch.setenv(workers.VARIABLE, config)
+    session = session_with(budget=0)
+    session.fit(small(keras, steps_per_epoch=30))
+    (note,) = session.record.notes
+    assert note.startswith("TF_CONFIG names 2 workers, but the model was built under _Default")
 
 
 @pytest.mark.slow

@@ -1,11 +1,16 @@
 """What workers decide together; real ones are in `test_interrupted_workers`, `test_replicas`."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tfx_perf.training.recovery import decisions
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
-from tfx_perf.training.team import Team, TeamError
+from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.saver import Saver
+from tfx_perf.training.team import LostWorkerError, Team, TeamError, is_lost
 
 
 class TeamOfTwo(Team):
@@ -94,3 +99,25 @@ def test_they_ask_each_other_when_all_have_come_to_the_same_call(monkeypatch):
     assert team.asked == 2  # at the first call, and after five more
     ours.take(is_due=False, must=True)
     assert team.asked == 3
+
+
+def test_a_checkpoint_that_a_lost_worker_lacks_ends_the_training(tmp_path, monkeypatch):
+    team = TeamOfTwo()
+    monkeypatch.setattr(team, "gathered", lambda own: lose())
+    task = SimpleNamespace(
+        store=CheckpointStore(tmp_path, team=team), clock=SaveClock(), settings=None
+    )
+    with pytest.raises(LostWorkerError, match="does not answer"):
+        Saver(task).save(3, lambda folder: None)
+
+
+def lose():
+    raise LostWorkerError("another worker has ended, or does not answer")
+
+
+def test_errors_of_connections_are_told_from_others():
+    assert is_lost(LostWorkerError())
+    assert is_lost(tf.errors.UnavailableError(None, None, "reset"))
+    assert is_lost(ConnectionResetError())
+    assert not is_lost(tf.errors.InvalidArgumentError(None, None, "shape"))
+    assert not is_lost(OSError("no space left"))

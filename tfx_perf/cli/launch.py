@@ -50,10 +50,13 @@ def command(
                 [sys.executable, script, *arguments],
                 count=count,
                 show=functools.partial(_show, err=as_json),
+                say=terminal.show_progress,
             ) as processes,
         ):
             # SIGTERM takes effect when all have been ended.
-            failed = launching.first_failure(processes, is_over=lambda: termination.requested)
+            failed = launching.first_failure(
+                processes, is_over=lambda: termination.requested, say=terminal.show_progress
+            )
         if failed is None:
             break
         code = processes[failed].returncode

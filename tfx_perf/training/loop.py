@@ -11,6 +11,7 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
+from tfx_perf.training.fit import agreed_stop
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import (
@@ -31,6 +32,7 @@ from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner
+from tfx_perf.training.team import Team
 from tfx_perf.training.train_functions import TrainFunctions
 from tfx_perf.training.trials.turns import Schedule, Turn, Turns
 
@@ -360,6 +362,9 @@ class Loop:
 
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
         callbacks = [*callback_list(arguments["callbacks"]), callback]
+        team = Team(self._model.distribute_strategy)
+        if team.count > 1:
+            callbacks.append(agreed_stop.callback(self._model, self.keras_api, team))
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)

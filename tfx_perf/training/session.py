@@ -32,6 +32,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.team import LostWorkerError
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
@@ -164,6 +165,7 @@ class TrainingSession:
         self._began = None  # a second `fit` has none of its own
         loop = self._loop_for(call)
         recovery, notes = self._recovery(call, loop)
+        notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
@@ -219,9 +221,11 @@ class TrainingSession:
                 mean_step_time_seconds=result.timer.mean_seconds(),
                 peak_memory_bytes=meters.peak_memory_bytes(),
             )
-        except Exception:  # e.g. another worker has ended
+        except LostWorkerError as error:  # this one has trained to the end
+            _LOGGER.warning("What the replicas wait for is not known: %s.", error)
+        except Exception:
             _LOGGER.warning("What the replicas wait for could not be measured.", exc_info=True)
-            return None
+        return None
 
     def _train(
         self,
@@ -233,7 +237,8 @@ class TrainingSession:
     ) -> FitResult:
         promise = self._promise(choice)
         if recovery is not None:
-            return recovery.fit(choice.plan, promise=promise)
+            result = recovery.fit(choice.plan, promise=promise)
+            return dataclasses.replace(result, notes=(*notes, *result.notes))
         if choice.plan.is_plain_fit and not choice.trials:
             return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
         return FitResult(*loop.fit(choice.plan, promise=promise), plan=choice.plan, notes=notes)
@@ -342,3 +347,18 @@ class TrainingSession:
             return None  # plain steps may need more memory than there is
         margin = self._settings.training.margin
         return Promise(step_seconds=times[0].value, margin=margin)
+
+
+def _alone(call: FitCall) -> tuple[str, ...]:
+    """Says that a worker does not train with the others, though there are some; else nothing."""
+    strategy = call.model.distribute_strategy
+    count = workers.this().count
+    if count == 1 or strategies.worker_count(strategy) > 1:
+        return ()
+    note = (
+        f"TF_CONFIG names {count} workers, but the model was built under "
+        f"{strategies.name(strategy)}: each of them trains alone. Build and compile it in the "
+        "scope of tf.distribute.MultiWorkerMirroredStrategy()"
+    )
+    _LOGGER.warning("%s.", note)
+    return (note,)

@@ -20,6 +20,10 @@ class TeamError(RuntimeError):
     """Another worker could not do its part; its log says why."""
 
 
+class LostWorkerError(TeamError):
+    """Another worker has ended, or does not answer."""
+
+
 _OF_CONNECTIONS = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -84,6 +88,9 @@ class Team:
 
         Args:
             own: what this one has; of all as many numbers.
+
+        Raises:
+            LostWorkerError: there are not all of them any more.
         """
         if self.count == 1:
             return np.array([own], np.int64)
@@ -95,7 +102,10 @@ class Team:
                 return self._strategy.gather(everyone, axis=0)
 
             self._gather = gather
-        return self._gather(tf.constant([own], tf.int64)).numpy()
+        try:
+            return self._gather(tf.constant([own], tf.int64)).numpy()
+        except tf.errors.OpError as error:
+            raise LostWorkerError("another worker has ended, or does not answer") from error
 
     def agrees(self, what: str) -> bool:
         """Returns whether all say the same."""

@@ -79,9 +79,11 @@ class LocalRun:
                 file.write(line)
 
         _LOGGER.info("%d workers train on this machine; see %s.", count, self._log_folder)
-        with launching.started(self._command, count=count, show=show) as processes:
+        with launching.started(
+            self._command, count=count, show=show, say=_LOGGER.warning
+        ) as processes:
             first = launching.first_failure(
-                processes, is_over=lambda: self._termination.requested
+                processes, is_over=lambda: self._termination.requested, say=_LOGGER.warning
             )
             codes = [process.poll() for process in processes]
         if first is not None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tfx_perf.training.recovery.checkpoint import Checkpoint
 from tfx_perf.training.recovery.task import Task
+from tfx_perf.training.team import LostWorkerError
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -48,11 +49,16 @@ class Saver:
         Args:
             step: training steps that are done.
             fill: writes the files into a folder and returns their manifest.
+
+        Raises:
+            LostWorkerError: the training is over.
         """
         store, clock, began = self._task.store, self._task.clock, time.perf_counter()
         assert store is not None  # who saves outlives the process
         try:
             store.save(fill)
+        except LostWorkerError:
+            raise
         except Exception as error:  # a full disk, or what nobody has thought of
             if self.note is None:
                 # SaveV2's begin with the names of operations.
