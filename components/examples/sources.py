@@ -22,12 +22,15 @@ _TELEMETRY = ["InputTuner"]
 Examples = Sequence[artifact.Artifact]
 
 
-def plan_factory(examples: Examples, record: record_lib.TuningRecord) -> source.Factory:
+def plan_factory(
+    examples: Examples, record: record_lib.TuningRecord, *, default: source.Factory | None = None
+) -> source.Factory:
     """Returns the factory that carries out a plan, for the user's unmodified `_input_fn`.
 
     Args:
         examples: the artifacts that the user's code reads.
         record: InputTuner's choice.
+        default: what reads where the plan does not; None: TFX's own factory.
 
     Example:
         ```python
@@ -36,7 +39,7 @@ def plan_factory(examples: Examples, record: record_lib.TuningRecord) -> source.
         ```
     """
     return apply.tuned_factory(
-        default_factory(examples), record, parser_for=parsers.parser_for(examples)
+        default or default_factory(examples), record, parser_for=parsers.parser_for(examples)
     )
 
 

@@ -20,6 +20,12 @@ _POLL_SECONDS = 0.1
 _TOGETHER_SECONDS = 20.0  # between the ends of workers, where nothing is wrong
 _OUTPUT_SECONDS = 5.0  # for the last lines: what a worker has started may keep its output open
 
+# What says nothing of the training, once for each worker.
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
+}
+
 Processes = Sequence["subprocess.Popen[str]"]
 
 
@@ -42,7 +48,7 @@ def started(
         say: is called with what there is to say of them, a sentence.
     """
     hosts = _free_hosts(count)
-    environment = {"TF_CPP_MIN_LOG_LEVEL": "3", **os.environ, "PYTHONUNBUFFERED": "1"}
+    environment = {**_QUIET, **os.environ, "PYTHONUNBUFFERED": "1"}
     processes: list[subprocess.Popen[str]] = []
     readers: list[threading.Thread] = []
     try:

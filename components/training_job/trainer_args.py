@@ -22,7 +22,7 @@ from tfx.types import (
 from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
-from tfx_perf.components.examples import sources
+from tfx_perf.components.examples import auto_sharding, sources
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
@@ -60,7 +60,11 @@ def check_one_module(*, module_file: Any, run_fn: Any) -> None:
 
 
 def fn_args(
-    input_dict: _Artifacts, output_dict: _Artifacts, exec_properties: dict[str, Any]
+    input_dict: _Artifacts,
+    output_dict: _Artifacts,
+    exec_properties: dict[str, Any],
+    *,
+    worker_count: int = 1,
 ) -> fn_args_utils.FnArgs:
     """Returns what TFX's Trainer would give to `run_fn`, with the tuned input if there is one.
 
@@ -70,6 +74,7 @@ def fn_args(
         output_dict: `model` and `model_run`.
         exec_properties: as Trainer's; only `train_args`, `eval_args`, `custom_config` are read,
             and `input_plan_source`: where a plan should have come from, it is logged if none did.
+        worker_count: how many processes divide the examples.
 
     Raises:
         UserError: a split that does not exist, or one without examples.
@@ -79,12 +84,14 @@ def fn_args(
     # Private, but the only place that knows all arguments; the same in TFX 1.16 and 1.21.
     arguments = tfx_executor.GenericExecutor()._GetFnArgs(input_dict, output_dict, exec_properties)
     _check_examples(arguments.train_files, arguments.data_accessor)
+    factory = arguments.data_accessor.tf_dataset_factory
+    if worker_count > 1:  # also where a plan does not serve, or is the default
+        factory = auto_sharding.by_rows_if_few_files(factory, worker_count=worker_count)
     record = input_plan(input_dict)
     if record:
-        arguments.data_accessor = arguments.data_accessor._replace(
-            tf_dataset_factory=sources.plan_factory(examples, record)
-        )
-    elif (missing := missing_plan(input_dict, exec_properties)) is not None:
+        factory = sources.plan_factory(examples, record, default=factory)
+    arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
+    if not record and (missing := missing_plan(input_dict, exec_properties)) is not None:
         _LOGGER.warning("%s", missing)
     return arguments
 

@@ -184,6 +184,25 @@ def test_two_workers_on_this_machine(trainer, cluster, tmp_path):
     assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
 
 
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        "default",
+        pytest.param("columns", marks=pytest.mark.slow),
+        pytest.param("block_reader", marks=pytest.mark.slow),
+        pytest.param("default+deep_prefetch", marks=pytest.mark.slow),
+        pytest.param("serialized_cache", marks=pytest.mark.slow),
+        pytest.param("parallel_reader+own_threads", marks=pytest.mark.slow),
+    ],
+)
+def test_two_workers_divide_what_an_input_plan_reads(chosen, trainer, tmp_path):
+    inputs = {"input_plan": [trainer.plan(chosen)]}
+    trainer.run(
+        module={**MODULE, "line": "keras"}, inputs=inputs, distribution={"workers": 2}
+    )  # the examples are in one file
+    assert trainer.record.train_step_count == 120
+
+
 def test_an_error_of_a_worker_on_this_machine(trainer, tmp_path):
     module = {**MODULE, "line": "keras", "beginning": "import json, os", "train": RAISES}
     words = r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$"
@@ -210,7 +229,7 @@ RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
         ),
         (
             {"template": training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")},
-            "MultiWorkerMirroredStrategy.*Received: _DefaultDistributionStrategy, with",
+            "MultiWorkerMirroredStrategy.*Received: no strategy, with",
         ),
     ],
     ids=["raises", "mirrored", "none"],

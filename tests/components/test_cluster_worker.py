@@ -3,7 +3,6 @@
 import json
 import pathlib
 import re
-from typing import NamedTuple
 
 import pytest
 import tensorflow as tf
@@ -12,10 +11,10 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import errors
 from tfx_perf.components import types
+from tfx_perf.components.examples import auto_sharding
 from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.cluster import names, tf_config
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
-from tfx_perf.components.optimized_trainer.workers import auto_sharding
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
 from tfx_perf.components.training_job.job import TrainingJob
@@ -189,14 +188,11 @@ def test_rows_are_divided_where_there_are_too_few_files(worker_count, policy, tm
     for number in range(2):
         (tmp_path / f"part-{number}").touch()
 
-    class Accessor(NamedTuple):
-        tf_dataset_factory: object
-
-    def factory(files, options, schema=None):
+    def default(files, options, schema=None):
         return tf.data.Dataset.range(6).batch(2)
 
-    accessor = auto_sharding.by_rows_if_few_files(Accessor(factory), worker_count=worker_count)
+    factory = auto_sharding.by_rows_if_few_files(default, worker_count=worker_count)
     for pattern in (str(tmp_path / "part-*"), [str(tmp_path / "part-*")]):
-        data = accessor.tf_dataset_factory(pattern, None, schema=None)
+        data = factory(pattern, None, schema=None)
         assert data.options().experimental_distribute.auto_shard_policy.name == policy
         assert len(list(data)) == 3

@@ -133,7 +133,7 @@ def test_a_worker_whose_model_is_its_own_is_told(keras, monkeypatch):
     session = session_with(budget=0)
     session.fit(small(keras, steps_per_epoch=30))
     (note,) = session.record.notes
-    assert note.startswith("TF_CONFIG names 2 workers, but the model was built under _Default")
+    assert note.startswith("TF_CONFIG names 2 workers, but the model was built under no strategy")
 
 
 @pytest.mark.slow

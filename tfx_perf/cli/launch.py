@@ -8,6 +8,7 @@ import click
 
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.components.processes import launching
+from tfx_perf.hardware import host
 from tfx_perf.training.recovery.termination import Termination
 
 _SIGNALLED = 128  # what shells add to a signal's number
@@ -43,6 +44,9 @@ def command(
     settings name a training.checkpoint_folder. Ctrl-C and SIGTERM reach all of them as SIGTERM.
     """
     user_script.checked(script)
+    cores = host.cpu_count()
+    if count > cores:
+        terminal.show_progress(f"{count} workers share {cores} cores, and wait for one another.")
     for attempt in range(restarts + 1):
         with (
             Termination() as termination,

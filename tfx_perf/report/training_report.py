@@ -248,8 +248,10 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
             )
             for index, each in enumerate(account.replicas)
         ],
-        note="Of each step, on average. A replica waits from its own gradients to their sum over "
-        "all: for the transfer, and for the slowest.",
+        note=f"Of each step, on average ({formatting.format_seconds(step_time)}; the beginnings of "
+        "epochs count). A replica waits from its own gradients to their sum over all: for the "
+        f"transfer ({account.communication_share:.0%} of a step, that of the one that waits least) "
+        f"and for the slowest ({account.load_imbalance:.0%}). All else counts as computing.",
     )
     scaling = Scaling.of(account)
     if scaling is None:
@@ -261,14 +263,15 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
         svg=plots.lines(
             {"": (counts, efficiencies)},
             xlabel="workers, each with the batch that it has now",
-            ylabel="examples per second of each, over one alone",
+            ylabel="speed of each, over that of one alone",
             doubling=True,
             predicted="",
         ),
-        note="A prediction by the ring algorithm: "
+        note="A prediction by the ring algorithm, if each worker has a processor of its own, and "
+        "alone takes what it computes now: "
         + "; ".join(
             f"{count:,} workers {formatting.format_seconds(scaling.step_time_seconds(count))} a "
-            f"step, {efficiency:.0%}"
+            f"step, {efficiency:.0%} of the speed of one alone, each"
             for count, efficiency in zip(counts, efficiencies, strict=True)
             if count in _QUOTED_COUNTS
         )

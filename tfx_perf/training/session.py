@@ -357,7 +357,7 @@ def _alone(call: FitCall) -> tuple[str, ...]:
         return ()
     note = (
         f"TF_CONFIG names {count} workers, but the model was built under "
-        f"{strategies.name(strategy)}: each of them trains alone. Build and compile it in the "
+        f"{strategies.in_words(strategy)}: each of them trains alone. Build and compile it in the "
         "scope of tf.distribute.MultiWorkerMirroredStrategy()"
     )
     _LOGGER.warning("%s.", note)

@@ -47,7 +47,7 @@ def checked(fit: _Fit, worker_count: int) -> _Fit:
     def carry_out(call: FitCall) -> Any:
         strategy = call.model.distribute_strategy
         if strategies.worker_count(strategy) != worker_count:
-            raise errors.UserError(_expected(worker_count, strategies.name(strategy)))
+            raise errors.UserError(_expected(worker_count, strategies.in_words(strategy)))
         return fit(call)
 
     return carry_out

@@ -5,7 +5,7 @@ import shutil
 from tfx_perf import errors
 from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
-from tfx_perf.components.optimized_trainer.workers import auto_sharding, strategy_check
+from tfx_perf.components.optimized_trainer.workers import strategy_check
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.workers import Worker
@@ -37,11 +37,9 @@ def train(exchange: Exchange, worker: Worker) -> None:
     shutil.rmtree(folder, ignore_errors=True)  # of a container that was started again
     run_fn = trainer_args.load_run_fn(job.exec_properties)
     outputs = trainer_args.outputs_in(str(folder))
-    arguments = trainer_args.fn_args(job.input_dict, outputs, job.exec_properties)
-    if trainer_args.input_plan(job.input_dict) is None:
-        arguments.data_accessor = auto_sharding.by_rows_if_few_files(
-            arguments.data_accessor, worker_count=worker.count
-        )
+    arguments = trainer_args.fn_args(
+        job.input_dict, outputs, job.exec_properties, worker_count=worker.count
+    )
     with strategy_check.refusing_mirrored(worker.count):
         record = training.run(
             job,

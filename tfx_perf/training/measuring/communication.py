@@ -170,9 +170,7 @@ class CommunicationMeter:
             reduced_bytes_per_step=size,
             reduced_tensors_per_step=float(tensors[0]),
             network=(
-                network.measured(strategy, workers=team.count, size_bytes=size)
-                if several
-                else None
+                network.measured(strategy, size_bytes=size) if several else None
             ),
             replicas=tuple(
                 ReplicaAccount(

@@ -12,6 +12,12 @@ def name(strategy: tf.distribute.Strategy) -> str:
     return type(strategy).__name__
 
 
+def in_words(strategy: tf.distribute.Strategy) -> str:
+    """Returns its name for a sentence."""
+    found = name(strategy)
+    return "no strategy" if found == "_DefaultDistributionStrategy" else found
+
+
 def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
     """Returns what the replicas of this worker have come to, as one.
 

@@ -20,6 +20,12 @@ _LARGEST_BYTES = 2**30
 # that as long as its input has not ended.
 _SEEDS_KEY = b"epoch_num_random_samples"
 
+_ENDED = (
+    "Expected the data to be the same as before the training was interrupted. Received: they end "
+    "after {done} of {count} batches. Give fit data that can be read again from their beginning, "
+    "or set checkpoint_steps and checkpoint_seconds to 0."
+)
+
 _LOGGER = logging.getLogger(__name__)
 
 
@@ -197,11 +203,29 @@ class DataPosition:
                 self._skip(position.taken[number])
 
     def _skip(self, count: int) -> None:
+        if not iterators_lib.is_of_dataset(self._used) and count:
+            # Each call from Python would have all workers ask each other.
+            try:
+                _take(self._used, tf.constant(count))
+            except tf.errors.OutOfRangeError as error:
+                raise errors.UserError(_ENDED.format(done="fewer", count=count)) from error
+            return
         for done in range(count):
             if next(self._used, None) is None:
-                raise errors.UserError(
-                    "Expected the data to be the same as before the training was interrupted. "
-                    f"Received: they end after {done} of {count} batches. Give fit data that "
-                    "can be read again from their beginning, or set checkpoint_steps and "
-                    "checkpoint_seconds to 0."
-                )
+                raise errors.UserError(_ENDED.format(done=done, count=count))
+
+
+def _take(iterator: Any, count: tf.Tensor) -> None:
+    """Takes batches, and throws them away."""
+
+    @tf.function(autograph=False)
+    def take() -> None:
+        def body(done: tf.Tensor) -> tuple[tf.Tensor]:
+            batch = tf.nest.flatten(next(iterator), expand_composites=True)
+            parts = [part for each in batch for part in getattr(each, "values", (each,))]
+            with tf.control_dependencies([part for part in parts if tf.is_tensor(part)]):
+                return (done + 1,)
+
+        tf.while_loop(lambda done: done < count, body, [0], parallel_iterations=1)
+
+    take()
