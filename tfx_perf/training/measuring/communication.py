@@ -7,7 +7,7 @@ with the backward pass does not count.
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -108,9 +108,10 @@ class CommunicationMeter:
         if count == 1 or tf.config.list_physical_devices("GPU"):
             yield
             return
-        if self._totals is None:
-            self._replica_count = max(1, count // Team(strategy).count)
-            self._totals = _new_totals((self._replica_count, _COLUMNS))
+        own_count = max(1, count // Team(strategy).count)
+        if self._totals is None or own_count != self._replica_count:
+            self._replica_count = own_count
+            self._totals = _new_totals((own_count, _COLUMNS))
         with contextlib.ExitStack() as undo:
             for owner, name, make in (
                 (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
@@ -164,14 +165,11 @@ class CommunicationMeter:
         if not said[:, 0].all():
             return None
         size = int(said[:, 3].max())
-        several = team.count > 1
         return CommunicationAccount(
             step_time_seconds=said[:, 1].mean() / _NANO,
             reduced_bytes_per_step=size,
             reduced_tensors_per_step=float(tensors[0]),
-            network=(
-                network.measured(strategy, size_bytes=size) if several else None
-            ),
+            network=network.measured(strategy, size_bytes=size) if team.count > 1 else None,
             replicas=tuple(
                 ReplicaAccount(
                     worker=worker,
@@ -222,21 +220,23 @@ class CommunicationMeter:
         """
         context = tf.distribute.get_replica_context()
         several = context is not None and context.num_replicas_in_sync > 1
-        if tf.executing_eagerly() or not several or getattr(self._replica, "is_timed", False):
+        tensors = _tensors(value)  # a user may give numbers
+        is_timed = getattr(self._replica, "is_timed", False)
+        if tf.executing_eagerly() or not several or is_timed or not tensors:
             return reduce()
-        began = _timestamp_after(value)
+        began = _timestamp_after(tensors)
         self._replica.is_timed = True
         try:
             reduced = reduce()
         finally:
             self._replica.is_timed = False
-        seconds = _timestamp_after(of(reduced)) - began
+        seconds = _timestamp_after(_tensors(of(reduced))) - began
         index = context.replica_id_in_sync_group % self._replica_count
         with tf.device(self._totals.device):
             tf.raw_ops.ResourceScatterAdd(
                 resource=self._totals,
                 indices=[index],
-                updates=[tf.stack([seconds, _byte_count(value), _tensor_count(value)])],
+                updates=[tf.stack([seconds, _byte_count(tensors), _tensor_count(value)])],
             )
         return reduced
 
@@ -253,16 +253,19 @@ def _new_totals(shape: tuple[int, int]) -> Any:
     return handle
 
 
-def _timestamp_after(value: Any) -> tf.Tensor:
-    """Returns when all tensors of a structure are there, in seconds."""
-    tensors = tf.nest.flatten(value, expand_composites=True)
+def _tensors(value: Any) -> list[tf.Tensor]:
+    found = tf.nest.flatten(value, expand_composites=True)
+    return [each for each in found if tf.is_tensor(each)]
+
+
+def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns when all tensors are there, in seconds."""
     with tf.control_dependencies(tensors), tf.device("CPU:0"):
         return tf.timestamp()
 
 
-def _byte_count(value: Any) -> tf.Tensor:
-    """Returns what the tensors of a structure hold, a scalar of float64."""
-    tensors = tf.nest.flatten(value, expand_composites=True)
+def _byte_count(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
+    """Returns what tensors hold, a scalar of float64."""
     sizes = [tf.cast(tf.size(each, tf.int64) * each.dtype.size, tf.float64) for each in tensors]
     return tf.add_n(sizes)  # constants, where shapes are known
 
