@@ -12,7 +12,7 @@ from benchmarks import machine, options
 from benchmarks.distribution import scaling_job, shaped_network
 from tfx_perf import records, workers
 from tfx_perf.hardware import versions
-from tfx_perf.training.measuring.communication import CommunicationAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.scaling import Scaling
 
 _PACKAGES = ("tensorflow", "keras", "tf-keras")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tfx_perf.training.measuring import communication
+from tfx_perf.training.measuring import accounts, communication
 
 pytestmark = pytest.mark.each_choice
 
@@ -43,7 +43,7 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
     found = trained(package, tmp_path, replicas=replicas, sleep_seconds=_SLEEP_SECONDS)
     assert len(found) == (2 if replicas == 1 else 1)
     assert all(each["communication"] == found[0]["communication"] for each in found)
-    account = communication.CommunicationAccount.model_validate(found[0]["communication"])
+    account = accounts.CommunicationAccount.model_validate(found[0]["communication"])
     first, second = account.replicas
     assert [first.worker, second.worker] == ([0, 1] if replicas == 1 else [0, 0])
     assert account.slowest == 1
@@ -66,10 +66,10 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
 
 def account(*waits, step_time=0.1):
     replicas = tuple(
-        communication.ReplicaAccount(worker=worker, wait_time_seconds=wait)
+        accounts.ReplicaAccount(worker=worker, wait_time_seconds=wait)
         for worker, wait in enumerate(waits)
     )
-    return communication.CommunicationAccount(
+    return accounts.CommunicationAccount(
         step_time_seconds=step_time,
         reduced_bytes_per_step=8,
         reduced_tensors_per_step=1,

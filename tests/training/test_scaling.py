@@ -1,8 +1,11 @@
-"""What more workers would take: the ring's `network`, scaled to what was waited."""
+"""What more workers would take: the ring's `network`, scaled to what was waited.
+
+The `network_probe` of real workers is in `test_communication`.
+"""
 
 import pytest
 
-from tfx_perf.training.measuring.communication import CommunicationAccount, ReplicaAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.scaling import Scaling
 

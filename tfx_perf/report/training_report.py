@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
-from tfx_perf.training.measuring.communication import CommunicationAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.scaling import Scaling
 from tfx_perf.training.trials.choice import TrialRecord

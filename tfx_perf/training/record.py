@@ -7,7 +7,7 @@ import numpy as np
 from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
-from tfx_perf.training.measuring.communication import CommunicationAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from tfx_perf.training.measuring.communication import CommunicationAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.network import Network
 
 

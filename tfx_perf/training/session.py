@@ -18,10 +18,8 @@ from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector, memory_watch, meters, strategies
-from tfx_perf.training.measuring.communication import (
-    CommunicationAccount,
-    CommunicationMeter,
-)
+from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining

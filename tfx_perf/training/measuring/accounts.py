@@ -1,0 +1,63 @@
+"""What it costs that replicas train together; see `communication`, which measures it."""
+
+import numpy as np
+
+from tfx_perf import records
+from tfx_perf.training.measuring.network import Network
+
+
+class ReplicaAccount(records.Record):
+    """One replica's share of a training's time.
+
+    Attributes:
+        worker: whose replica it is, from 0.
+        wait_time_seconds: of a step, from its own gradients to their sum: the transfer, and
+            waiting for the slowest.
+        peak_memory_bytes: of its worker; None if unknown.
+    """
+
+    worker: int
+    wait_time_seconds: float
+    peak_memory_bytes: int | None = None
+
+
+class CommunicationAccount(records.Record):
+    """What it costs that replicas train together.
+
+    Attributes:
+        step_time_seconds: mean, after warm-up.
+        reduced_bytes_per_step: what one replica gives to the reductions, the first one of the
+            worker that gives most.
+        reduced_tensors_per_step: how many they are in.
+        replicas: all of them, in order.
+        network: between the workers; None if there is one.
+    """
+
+    step_time_seconds: float
+    reduced_bytes_per_step: int
+    reduced_tensors_per_step: float
+    replicas: tuple[ReplicaAccount, ...]
+    network: Network | None = None
+
+    @property
+    def worker_count(self) -> int:
+        """How many processes they are in."""
+        return len({each.worker for each in self.replicas})
+
+    @property
+    def communication_share(self) -> float:
+        """Share of a step that the replica waits which waits least: it came last, for nobody."""
+        least = min(each.wait_time_seconds for each in self.replicas)
+        return min(1.0, least / self.step_time_seconds)
+
+    @property
+    def load_imbalance(self) -> float:
+        """Share of a step that the replicas wait for the slowest, on average."""
+        waits = [each.wait_time_seconds for each in self.replicas]
+        return min(1.0, (float(np.mean(waits)) - min(waits)) / self.step_time_seconds)
+
+    @property
+    def slowest(self) -> int:
+        """Index of the replica that computes longest, and so waits least."""
+        waits = [each.wait_time_seconds for each in self.replicas]
+        return waits.index(min(waits))
