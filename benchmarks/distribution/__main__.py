@@ -1,17 +1,14 @@
 """`python -m benchmarks.distribution`: see `--help`."""
 
 import json
-import os
 import pathlib
 import socket
-import subprocess
-import sys
 from typing import ClassVar
 
 import click
 
 from benchmarks import machine, options
-from benchmarks.distribution import worker_job
+from benchmarks.distribution import worker_job, worker_processes
 from tfx_perf import records, statistics
 from tfx_perf.hardware import versions
 
@@ -98,25 +95,12 @@ def _trained(
     name: str, package: str, *, worker_count: int, rounds: int
 ) -> dict[str, list[float]]:
     """Returns what the first worker has measured."""
-    addresses = [f"localhost:{_free_port()}" for _ in range(worker_count)]
-    command = [sys.executable, "-m", worker_job.__name__, name, package, str(rounds)]
-    workers = []
-    for index in range(worker_count):
-        task = {"type": "worker", "index": index}
-        cluster = json.dumps({"cluster": {"worker": addresses}, "task": task})
-        workers.append(
-            subprocess.Popen(
-                command,
-                env={**os.environ, "TF_CONFIG": cluster},
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-        )
-    outputs = [worker.communicate()[0] for worker in workers]
-    if any(worker.returncode for worker in workers):
-        raise click.ClickException(f"A worker of {name} on {package} failed.")
-    found: dict[str, list[float]] = json.loads(outputs[0].splitlines()[-1])
+    said = worker_processes.last_line_of_first(
+        worker_job.__name__,
+        [name, package, str(rounds)],
+        hosts=[f"localhost:{_free_port()}" for _ in range(worker_count)],
+    )
+    found: dict[str, list[float]] = json.loads(said)
     return found
 
 

@@ -1,16 +1,13 @@
 """`python -m benchmarks.distribution.scaling`: see `--help`."""
 
-import os
 import pathlib
-import subprocess
-import sys
 from typing import ClassVar
 
 import click
 
 from benchmarks import machine, options
-from benchmarks.distribution import scaling_job, shaped_network
-from tfx_perf import records, workers
+from benchmarks.distribution import scaling_job, shaped_network, worker_processes
+from tfx_perf import records
 from tfx_perf.hardware import versions
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.scaling import Scaling
@@ -112,27 +109,13 @@ def _trained(
 ) -> CommunicationAccount:
     """Returns what the workers have measured."""
     with shaped_network.links(count, bits_per_second=bits_per_second) as places:
-        hosts = [f"{address}:{_PORT}" for _, address in places]
-        running = [
-            subprocess.Popen(
-                ["ip", "netns", "exec", name, sys.executable, "-m", scaling_job.__name__, package,
-                 str(steps)],
-                env={
-                    **os.environ,
-                    workers.VARIABLE: workers.config_of(
-                        workers.Worker(index, count), hosts=hosts
-                    ),
-                },
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            )
-            for index, (name, _) in enumerate(places)
-        ]  # fmt: skip
-        outputs = [each.communicate()[0] for each in running]
-    if any(each.returncode for each in running):
-        raise click.ClickException(f"One of {count} workers failed.")
-    return CommunicationAccount.model_validate_json(outputs[0].splitlines()[-1])
+        said = worker_processes.last_line_of_first(
+            scaling_job.__name__,
+            [package, str(steps)],
+            hosts=[f"{address}:{_PORT}" for _, address in places],
+            prefixes=[["ip", "netns", "exec", name] for name, _ in places],
+        )
+    return CommunicationAccount.model_validate_json(said)
 
 
 def _row(cell: CellResult) -> str:

@@ -84,16 +84,23 @@ class _Publishing:
         self._target, self._origin = target, origin
 
     def collect(self, job: jobs.TrainingJob, exchange: Exchange, notes: tuple[str, ...]) -> None:
-        """Publishes what the first worker has left; nothing is done if that is not there.
+        """Publishes what the first worker has left.
 
         Args:
             job: what was trained.
             exchange: where it is.
             notes: for the record, in sentences.
+
+        Raises:
+            MeasurementError: nothing is there.
         """
         result = exchange.result
         if result is None:
-            return
+            raise errors.MeasurementError(
+                f"Expected the first worker to leave its results in {exchange.folder}. "
+                "Received: none. Is distribution.job.shared_folder the same volume in all "
+                "containers?"
+            )
         exchange.collect(self.output_dict)
         (model,) = self.output_dict[standard_component_specs.MODEL_KEY]
         training.publish(
@@ -150,13 +157,7 @@ def _in_a_cluster(
 
     def collect(notes: tuple[str, ...]) -> None:
         deadline = time.monotonic() + _VISIBLE_SECONDS
-        while exchange.result is None:
-            if time.monotonic() > deadline:
-                raise errors.MeasurementError(
-                    f"Expected the first worker to leave its results in {exchange.folder}. "
-                    "Received: none. Is distribution.job.shared_folder the same volume in all "
-                    "containers?"
-                )
+        while exchange.result is None and time.monotonic() < deadline:
             api.pause(_POLL_SECONDS)
         publishing.collect(job, exchange, notes)
 

@@ -34,7 +34,7 @@ def started(
     arguments: Sequence[str],
     *,
     count: int,
-    show: Callable[[int, str], None],
+    show: Callable[[int, str], object],
     say: Callable[[str], None],
 ) -> Iterator[Processes]:
     """Starts workers, each with `TF_CONFIG`, and ends them with the context.
@@ -132,7 +132,7 @@ def _free_hosts(count: int) -> list[str]:
         return [f"localhost:{probe.getsockname()[1]}" for probe in probes]
 
 
-def _read(output: IO[str], index: int, show: Callable[[int, str], None]) -> None:
+def _read(output: IO[str], index: int, show: Callable[[int, str], object]) -> None:
     for line in output:
         show(index, line)
 

@@ -49,7 +49,7 @@ class JobRun:
         self._api, self._settings, self._manifest = api, settings, manifest
         self._exchange, self._log_folder = exchange, log_folder
         self._restarts = restarts
-        self._deadline = time.monotonic() + settings.timeout_seconds
+        self._deadline: float | None = None  # for all jobs together
         self._kind = KINDS[settings.kind]
         self._name = manifest["metadata"]["name"]
         self._title = f"{settings.kind} {self._name}"
@@ -149,6 +149,8 @@ class JobRun:
         return found["metadata"].get("labels", {}).get(manifests.DIGEST_LABEL) == own
 
     def _wait(self, uid: str) -> None:
+        if self._deadline is None:
+            self._deadline = time.monotonic() + self._settings.timeout_seconds
         shown = None
         while True:
             found = self._api.get(self._name)

@@ -1,6 +1,6 @@
 """Workers on this machine, from their start to their end."""
 
-import collections
+import contextlib
 import logging
 import pathlib
 from collections.abc import Callable, Sequence
@@ -12,7 +12,6 @@ from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
 _TITLE = "this machine"
-_KEPT_LINES = 1000  # of each worker's output, for an error
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -68,32 +67,34 @@ class LocalRun:
 
     def _train(self) -> None:
         count = self._settings.worker_count
-        kept = [collections.deque[str](maxlen=_KEPT_LINES) for _ in range(count)]
         paths = [self._log_folder / f"worker-{index}.log" for index in range(count)]
-        for path in paths:
-            path.unlink(missing_ok=True)
-
-        def show(index: int, line: str) -> None:
-            kept[index].append(line)
-            with paths[index].open("a", encoding="utf-8") as file:
-                file.write(line)
-
         _LOGGER.info("%d workers train on this machine; see %s.", count, self._log_folder)
-        with launching.started(
-            self._command, count=count, show=show, say=_LOGGER.warning
-        ) as processes:
+        with contextlib.ExitStack() as stack:
+            files = [
+                stack.enter_context(path.open("w", buffering=1, encoding="utf-8"))
+                for path in paths
+            ]
+            processes = stack.enter_context(
+                launching.started(
+                    self._command,
+                    count=count,
+                    show=lambda index, line: files[index].write(line),
+                    say=_LOGGER.warning,
+                )
+            )
             first = launching.first_failure(
                 processes, is_over=lambda: self._termination.requested, say=_LOGGER.warning
             )
             codes = [process.poll() for process in processes]
         if first is not None:
-            endings = {
-                index: launching.ending(code) for index, code in enumerate(codes) if code
-            }
             raise restarting.failed(
                 _TITLE,
                 failures=self._exchange.failures,
-                endings=endings,
+                endings={
+                    index: launching.ending(code) for index, code in enumerate(codes) if code
+                },
                 message="",
-                logs={index: "".join(lines) for index, lines in enumerate(kept)},
+                logs={
+                    index: path.read_text(encoding="utf-8") for index, path in enumerate(paths)
+                },
             )

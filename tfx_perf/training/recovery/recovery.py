@@ -116,7 +116,7 @@ class Recovery:
         self._data: tf.data.Dataset | None = None  # in the place of the user's
         self._is_back = False  # in this process, where the weights are spoilt
         self._notes: list[str] = []
-        if self._point is not None and self._point.checkpoint.writers != self._writers:
+        if self._point is not None and self._point.is_others:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
         self._save_seconds = 0.0
@@ -125,7 +125,7 @@ class Recovery:
     @property
     def plan(self) -> TrainingPlan | None:
         """The plan of the training to go on with; None if there is none, or others had it."""
-        if self._point is None or self._point.checkpoint.writers != self._writers:
+        if self._point is None or self._point.is_others:
             return None
         return self._point.checkpoint.plan
 

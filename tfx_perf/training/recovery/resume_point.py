@@ -2,7 +2,7 @@
 
 import dataclasses
 import pathlib
-from typing import Any
+from typing import Any, ClassVar
 
 from tfx_perf.training.recovery import logs_file
 from tfx_perf.training.recovery.callback_state import CallbackState, Captured
@@ -75,6 +75,7 @@ class CapturedPoint:
     position: CapturedPosition
     callbacks: Captured
     logs: Any
+    is_others: ClassVar[bool] = False
 
     def put_back(self, state: TrainingState) -> None:
         """Puts variables and generators back; raises StateMismatchError."""

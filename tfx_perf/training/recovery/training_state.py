@@ -127,14 +127,16 @@ class TrainingState:
 
     def _redistributed(self, saved: "_Saved") -> "dict[str, Callable[[], Any]]":
         """Returns values for the replicas here of those that others had."""
-        containers, _ = self._containers()
+        containers, same = self._containers()
         first = self._team.index * max(
             1, self._model.distribute_strategy.num_replicas_in_sync // self._team.count
         )
         values: dict[str, Callable[[], Any]] = {}
         for name in self._variables():
             base, number = _base_of(name)
-            if base in saved.copies:
+            if base in saved.copies and id(containers[base]) in same:
+                values[name] = saved.copies[base][0]
+            elif base in saved.copies:
                 values[name] = functools.partial(
                     _value_here,
                     saved.copies[base],

@@ -1,0 +1,49 @@
+"""Runs a job in several workers and takes what the first one prints."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import click
+
+from tfx_perf import workers
+
+
+def last_line_of_first(
+    module: str,
+    arguments: Sequence[str],
+    *,
+    hosts: Sequence[str],
+    prefixes: Sequence[Sequence[str]] | None = None,
+) -> str:
+    """Returns the last line of the first worker's output, when all have ended.
+
+    Args:
+        module: what each of them runs.
+        arguments: of the module.
+        hosts: `host:port` of each.
+        prefixes: what stands before each one's command; None: nothing.
+
+    Raises:
+        ClickException: one of them failed.
+    """
+    running = [
+        subprocess.Popen(
+            [*(prefixes[index] if prefixes else ()), sys.executable, "-m", module, *arguments],
+            env={
+                **os.environ,
+                workers.VARIABLE: workers.config_of(
+                    workers.Worker(index, len(hosts)), hosts=hosts
+                ),
+            },
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        for index in range(len(hosts))
+    ]
+    outputs = [each.communicate()[0] for each in running]
+    if any(each.returncode for each in running):
+        raise click.ClickException(f"A worker of {module} {' '.join(arguments)} failed.")
+    return outputs[0].splitlines()[-1]
