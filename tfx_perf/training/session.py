@@ -30,6 +30,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.step import row_shares
 from tfx_perf.training.team import LostWorkerError
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -150,6 +151,7 @@ class TrainingSession:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
             with (
                 keras_api.over_replicas(call.model),
+                row_shares.counting_rows(call.model, keras_api),
                 self._communication.metered(strategy, keras_api),
             ):
                 return self._carry_out(call)

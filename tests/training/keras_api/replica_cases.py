@@ -28,6 +28,13 @@ PLANS = {
     "fused": TrainingPlan(steps_per_call=4, fused_update=True),
     "xla": TrainingPlan(steps_per_call=4, xla=True),
 }
+LAST_BATCHES = {
+    "short_batch": 12,
+    "uneven_batch": 13,
+    "single_row": 1,
+    "normalized": 1,
+    "calls_keras_step": 13,
+}
 _OVERFLOWS = 2.0**110
 
 
@@ -47,6 +54,10 @@ def optimizers(keras):
         "regularized": lambda: made.SGD(0.05),
         "weighted": lambda: made.SGD(0.05),
         "short_batch": lambda: made.SGD(0.05),
+        "uneven_batch": lambda: made.Adam(0.05, global_clipnorm=0.1),
+        "single_row": lambda: made.SGD(0.05, momentum=0.9),
+        "normalized": lambda: made.SGD(0.05, momentum=0.9),
+        "calls_keras_step": lambda: made.SGD(0.05),
         "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
         "two_outputs": lambda: made.SGD(0.05, momentum=0.9),
         "own_apply_gradients": lambda: _own_apply_gradients(made)(0.05, clipnorm=0.1),
@@ -102,6 +113,16 @@ def _own_train_step(keras):
     return Own
 
 
+def _calls_keras_step(keras):
+    class Calling(keras.Model):
+        """Adds something to what Keras does."""
+
+        def train_step(self, data):
+            return super().train_step(data)
+
+    return Calling
+
+
 def data(case):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, 8)).astype("float32")
@@ -115,8 +136,8 @@ def data(case):
     if case == "two_outputs":
         parts = x, (y[:, :1], y[:, 1:])
     found = tf.data.Dataset.from_tensor_slices(parts)
-    if case == "short_batch":
-        found = found.take(ROWS - BATCH + 12)
+    if case in LAST_BATCHES:
+        found = found.take(ROWS - BATCH + LAST_BATCHES[case])
     return found.batch(BATCH).repeat()
 
 
@@ -128,9 +149,12 @@ def model_of(keras, case):
     if case == "sparse":
         hidden = keras.layers.Flatten()(keras.layers.Embedding(5, 4)(inputs))
     hidden = keras.layers.Dense(8, "relu", kernel_regularizer=regularizer)(hidden)
+    if case == "normalized":
+        hidden = keras.layers.BatchNormalization()(hidden)
     several = case == "two_outputs"
     outputs = [keras.layers.Dense(1)(hidden) for _ in range(2)] if several else None
-    own = _own_train_step(keras) if case == "own_train_step" else keras.Model
+    own = {"own_train_step": _own_train_step, "calls_keras_step": _calls_keras_step}
+    own = own[case](keras) if case in own else keras.Model
     model = own(inputs, outputs or keras.layers.Dense(2)(hidden))
     model.second = optimizers(keras)[case]()
     has_none = several or case == "own_train_step"
@@ -196,6 +220,12 @@ def main(package, replicas, names):
             ):
                 results[name] = trained(model, case)
         expected = trained(model_of(keras, case), case) if results else None
+        if case == "normalized":  # by each replica's own rows
+            expected = [np.zeros(())] * len(expected)
+            results = {
+                name: [np.where(np.isfinite(each).all(), 0, np.inf) for each in result]
+                for name, result in results.items()
+            }
         found[case] = {name: difference(result, expected) for name, result in results.items()}
     print(json.dumps(found))
 

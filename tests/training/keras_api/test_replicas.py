@@ -1,4 +1,4 @@
-"""Several replicas train as one device does (`replicas`), plain and with plans."""
+"""Several replicas train as one device does (`replicas`, `row_shares`), plain and with plans."""
 
 import json
 import os
@@ -17,10 +17,12 @@ _ROOT = str(pathlib.Path(__file__).parents[3])
 _CASES = {
     "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
     "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
-    "around_another", "own_train_step",
+    "around_another", "own_train_step", "uneven_batch", "single_row", "normalized",
+    "calls_keras_step",
 }  # fmt: skip
 _FUSED = {
-    "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs"
+    "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs",
+    "uneven_batch", "single_row", "normalized",
 }  # fmt: skip
 
 
@@ -53,7 +55,7 @@ def check(found, plans):
     assert set(found) == _CASES
     for case, by_plan in found.items():
         expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
-        if case == "own_train_step":
+        if case in ("own_train_step", "calls_keras_step"):
             expected -= {"xla"}
         assert set(by_plan) == expected, case
         assert max(by_plan.values(), default=0) < 1e-5, f"{case}: {by_plan}"

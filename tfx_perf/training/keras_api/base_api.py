@@ -120,6 +120,16 @@ class KerasApi(abc.ABC):
         """
         if self.overrides_train_step(model):
             return "the model has its own train_step, which cannot be split"
+        return self.parts_obstacle(model)
+
+    def parts_obstacle(self, model: Any) -> str | None:
+        """Returns why Keras' own `train_step` is more than the parts in `splitting_obstacle`.
+
+        None if it is not. The user's own may call it.
+
+        Args:
+            model: compiled and built.
+        """
         if not model.trainable_variables:
             return "the model has nothing to train"
         return None

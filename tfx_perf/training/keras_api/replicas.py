@@ -36,6 +36,8 @@ def as_one_device(model: Any) -> Iterator[None]:
         replace(optimizers.Optimizer, "apply", summing.applied)
         replace(optimizers.LossScaleOptimizer, "apply", summing.applied)
         replace(optimizers.Optimizer, "_all_reduce_sum_gradients", summing.summed)
+        normalization = importlib.import_module("keras").layers.BatchNormalization
+        replace(normalization, "_moments", _moments_of_rows)
         strategy = model.distribute_strategy
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
@@ -102,6 +104,21 @@ class _SummingFirst:
         if getattr(self._replica, "has_summed", False):
             return True
         return any(optimizer is inner for inner in self._inner)
+
+
+def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:
+    """A replica without rows, as a short last batch leaves one, keeps the moving averages."""
+
+    def moments(layer: Any, inputs: Any, mask: Any) -> Any:
+        kept = tf.convert_to_tensor(layer.moving_mean), tf.convert_to_tensor(layer.moving_variance)
+        has_rows = tf.size(inputs) > 0
+        found = own(layer, inputs, mask)
+        return tuple(
+            tf.where(has_rows, new, tf.cast(old, new.dtype))
+            for new, old in zip(found, kept, strict=True)
+        )
+
+    return moments
 
 
 def _building_locally(

@@ -52,8 +52,8 @@ class TfKeras(KerasApi):
         return model(x, training=True)
 
     @override
-    def splitting_obstacle(self, model: Any) -> str | None:
-        found = super().splitting_obstacle(model)
+    def parts_obstacle(self, model: Any) -> str | None:
+        found = super().parts_obstacle(model)
         for optimizer in optimizers(model):
             if not all(is_of_package(optimizer, name, "tf_keras") for name in _GRADIENT_METHODS):
                 name = type(optimizer).__name__

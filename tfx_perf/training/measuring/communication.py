@@ -163,7 +163,7 @@ class CommunicationMeter:
         """
         context = tf.distribute.get_replica_context()
         several = context is not None and context.num_replicas_in_sync > 1
-        tensors = _tensors(value)  # a user may give numbers
+        tensors = _tensors(value)
         is_timed = getattr(self._replica, "is_timed", False)
         if tf.executing_eagerly() or not several or is_timed or not tensors:
             return reduce()
@@ -197,8 +197,9 @@ def _new_totals(shape: tuple[int, int]) -> Any:
 
 
 def _tensors(value: Any) -> list[tf.Tensor]:
+    """Returns those that gradients are made of: a user may reduce numbers, and rows are counted."""
     found = tf.nest.flatten(value, expand_composites=True)
-    return [each for each in found if tf.is_tensor(each)]
+    return [each for each in found if tf.is_tensor(each) and each.dtype.is_floating]
 
 
 def _timestamp_after(tensors: Sequence[tf.Tensor]) -> tf.Tensor:

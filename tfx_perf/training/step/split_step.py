@@ -89,7 +89,8 @@ class SplitStep:
         if self._journal is not None:
             batch = self._journal.begin(batch)
         if micro_batches is None:
-            gradients, metrics = self._gradients(batch, share=None, counts_as=None)
+            share = self._row_share(batch)
+            gradients, metrics = self._gradients(batch, share=share, counts_as=None)
         else:
             gradients, logs = self._of_slices(batch, micro_batches)
         computed = gradients if micro_batches is None else (gradients, logs)
@@ -130,6 +131,19 @@ class SplitStep:
             fused = fused_update_lib.fused(model.optimizer, keras_api)
         with fused:
             keras_api.apply(model, gradients)
+
+    def _row_share(self, batch: Tensors) -> tf.Tensor | None:
+        """Returns what this replica's loss counts of the others', by its rows.
+
+        None if all have the same number of rows, or the losses are no means over them.
+        """
+        context = tf.distribute.get_replica_context()
+        count = context.num_replicas_in_sync
+        if count == 1 or _static_row_count(batch) or not self._keras_api.averages_loss(self._model):
+            return None
+        rows = datasets.row_count(batch)
+        of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
+        return tf.cast(count * rows, tf.float64) / tf.cast(of_all, tf.float64)
 
     def _forward_backward(
         self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
