@@ -33,7 +33,7 @@ class Executor(base_executor.BaseExecutor):
         It is trained in a child process. The plan is that of a run before, or is found there by
         trials: whatever happens in them costs the speed-up, not the training, which goes on with
         plain `fit`.
-        With several workers in the settings, nothing is tried here, and they train.
+        With several workers in the settings, they try plans, and train.
 
         Args:
             input_dict: as Trainer's, and optionally `input_plan` and `previous_metrics`.

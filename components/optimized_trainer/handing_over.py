@@ -14,12 +14,13 @@ from tfx.utils import path_utils
 
 from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import checkpoints, training, worker
+from tfx_perf.components.optimized_trainer import checkpoints, plans, training, worker
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.components.optimized_trainer.cluster.job_run import JobRun
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.report import origin as origins
@@ -132,7 +133,7 @@ def _on_this_machine(
             termination=termination,
         )
         run.run(
-            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found)),
+            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), _known(job)),
             collect=lambda notes: publishing.collect(job, exchange, notes),
         )
 
@@ -172,8 +173,25 @@ def _in_a_cluster(
         log_folder=log_folder,
     )
     run.run(
-        prepare=lambda: exchange.prepare(job.with_checkpoints_in(own or str(among))),
+        prepare=lambda: exchange.prepare(
+            job.with_checkpoints_in(own or str(among)), _known(job)
+        ),
         collect=collect,
+    )
+
+
+def _known(job: jobs.TrainingJob) -> KnownPlan:
+    if not job.settings.training.trial_budget_seconds:
+        return KnownPlan()
+    key = plans.key_of(job)
+    previous_plan = plans.previous_plan(job)
+    choice = plans.known_choice(job, key, previous_plan=previous_plan, checkpoint_folder=None)
+    is_too_short = choice is not None and choice.reused_from is None
+    return KnownPlan(
+        key=key,
+        choice=None if is_too_short else choice,
+        previous_plan=previous_plan,
+        is_too_short=is_too_short,
     )
 
 

@@ -1,9 +1,7 @@
 """Trials in a process that may crash or hang, and another one that knows how far they came."""
 
 import contextlib
-import faulthandler
 import pathlib
-import signal
 import time
 import types
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +9,7 @@ from typing import ClassVar
 
 from tfx_perf import quiet, records
 from tfx_perf.components.optimized_trainer.onednn_turns import OneDnnTurns
+from tfx_perf.components.processes import time_limit
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
@@ -73,7 +72,16 @@ class TrialOrder(records.Record):
     @property
     def limit_seconds(self) -> float:
         """How long trials may take before they count as hung."""
-        return _LIMIT_BUDGETS * self.budget_seconds + _LIMIT_SECONDS
+        return limit_seconds(self.budget_seconds)
+
+
+def limit_seconds(budget_seconds: float) -> float:
+    """Returns how long trials may take before they count as hung.
+
+    Args:
+        budget_seconds: theirs.
+    """
+    return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
 
 
 def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:
@@ -124,14 +132,14 @@ def by_trials(
         return is_put_off
 
     with (
-        _ended_after(order.limit_seconds, log_path=order.log_path),
+        time_limit.ended_after(order.limit_seconds, log_path=order.log_path),
         quiet.all_into(order.log_path),
         _removed(order),
     ):
         choice = choosing.by_trials(
             call,
             loop,
-            settings=_settings(job, budget_seconds=order.budget_seconds),
+            settings=settings_of(job, budget_seconds=order.budget_seconds),
             others=others,
             watch=lambda progress: progress.replace(order.progress_file),
             known=(*order.known, *known),
@@ -150,7 +158,8 @@ def by_trials(
     return choice.model_copy(update={"double_batch_time_ratio": ratio})
 
 
-def _settings(job: TrainingJob, *, budget_seconds: float) -> PerfConfig:
+def settings_of(job: TrainingJob, *, budget_seconds: float) -> PerfConfig:
+    """Returns a job's settings with a budget, and with the number of runs that are planned."""
     settings = job.settings
     training = settings.training.model_copy(update={"trial_budget_seconds": budget_seconds})
     schedule = ScheduleSettings(planned_runs=job.planned_runs)
@@ -169,29 +178,3 @@ def _removed(order: TrialOrder) -> Iterator[None]:
     finally:
         for file in (order.progress_file, order.choice_file):
             file.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
-    """Ends this process if the context takes longer, wherever it is, with its stacks in the log.
-
-    A timer of the user's goes on afterwards.
-    """
-    before = None
-    began = time.monotonic()
-    with contextlib.suppress(ValueError):  # not the main thread: then the user's action holds
-        # With the default action the kernel ends the process; no Python code is needed for it.
-        before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    with open(log_path, "ab", buffering=0) as log:  # the user may have replaced sys.stderr
-        faulthandler.dump_traceback_later(seconds, file=log)
-        left_seconds, interval_seconds = signal.setitimer(signal.ITIMER_REAL, seconds + 1.0)
-        try:
-            yield
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            faulthandler.cancel_dump_traceback_later()
-            if before is not None:
-                signal.signal(signal.SIGALRM, before)
-            if left_seconds:
-                left_seconds = max(1e-3, left_seconds - (time.monotonic() - began))
-                signal.setitimer(signal.ITIMER_REAL, left_seconds, interval_seconds)

@@ -1,8 +1,8 @@
 """OptimizedTrainer hands its training to workers (`handing_over`): real executor, real processes.
 
 On this machine they are run by `local_run`. A worker's part is `worker_training`, over a
-`worker_server`. What is told of a worker that fails is the state of its `pod` and its output
-(`worker_logs`).
+`worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
+What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`).
 """
 
 import functools
@@ -27,6 +27,7 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
 
 from tfx_perf import errors  # noqa: E402
+from tfx_perf.components import types  # noqa: E402
 from tfx_perf.components.optimized_trainer import handing_over  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
@@ -34,7 +35,7 @@ from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     job_run,
     manifests,
 )
-from tfx_perf.training.plan import TrainingPlan  # noqa: E402
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
 MODULE = {
@@ -97,15 +98,15 @@ def variables(trainer):
 )
 def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
     module = {**MODULE, "line": line}
-    trainer.run(module=module, seed=5, distribution=job_settings(tmp_path, kind))
+    trainer.run(module=module, seed=5, planned_runs=1, distribution=job_settings(tmp_path, kind))
     record = trainer.record
     assert record.environment["strategy"] == "MultiWorkerMirroredStrategy"
     assert record.environment["worker_count"] == "2"
     assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
     assert record.figures()["examples_per_second"] == 10 / record.mean_step_time_seconds
     assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    assert record.plan_reason == "2 workers train together, without trials"
-    assert not record.trials
+    reason = "2 workers train together, without trials: the training is too short for trials"
+    assert record.plan_reason == f"{reason} of what may be faster"
     assert trainer.perf_metrics.get_float_custom_property("worker_count") == 2
     plan = trainer.perf_metrics.get_string_custom_property("plan")
     assert plan == "10 steps per call, fused update"
@@ -123,6 +124,49 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
     assert together.keys() == alone.keys() != set()
     for name, value in alone.items():
         tf.debugging.assert_near(together[name], value, atol=1e-5, message=name)
+
+
+def test_workers_try_plans_together_and_the_next_run_knows_the_best(trainer, cluster, tmp_path):
+    module = {**MODULE, "line": "keras"}
+    distribution = job_settings(tmp_path)
+    trainer.run(module=module, seed=5, trial_budget_seconds=120, distribution=distribution)
+    first = trainer.record
+    reference, *others = first.trials
+    assert (reference.status, reference.plan) == ("reference", PLAIN_FIT)
+    assert {each.plan.fused_update for each in others if each.step_time} >= {True}
+    found = variables(trainer)
+    previous = {"previous_metrics": [trainer.perf_metrics]}
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "next_metrics")
+    trainer.run(
+        module=module, seed=5, trial_budget_seconds=120, distribution=distribution, inputs=previous
+    )
+    assert trainer.record.reused_from
+    assert trainer.record.plan == first.plan
+    for name, value in variables(trainer).items():
+        np.testing.assert_array_equal(found[name], value, err_msg=name)
+
+
+ENDS_IN_TRIALS = """
+    import os, signal
+    from tfx_perf.training.trials import trials
+    def ending(*_, **__):
+        if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        import time
+        time.sleep(600)
+    trials.Trials._checked = ending
+
+    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0)"""
+
+
+def test_trials_that_end_the_workers_are_not_made_again(trainer, cluster, tmp_path):
+    module = {**MODULE, "line": "keras", "beginning": "import json"}
+    trainer.run(
+        module={**module, "train": ENDS_IN_TRIALS.strip()}, distribution=job_settings(tmp_path)
+    )
+    assert len(cluster.made) == 2
+    assert trainer.record.plan_reason == "trials of it have ended the workers"
+    assert trainer.record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
 
 
 # Once, when there have been checkpoints.
@@ -172,7 +216,8 @@ def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
 
 
 def test_two_workers_on_this_machine(trainer, cluster, tmp_path):
-    trainer.run(module={**MODULE, "line": "keras"}, seed=5, distribution={"workers": 2})
+    module = {**MODULE, "line": "keras"}
+    trainer.run(module=module, seed=5, distribution={"workers": 2})  # no folder: no trials
     assert not cluster.made
     record = trainer.record
     assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)

@@ -16,6 +16,7 @@ from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.cluster import names, tf_config
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.unmeasured import Unmeasured
@@ -120,8 +121,8 @@ def test_what_is_not_shared_is_copied(trainer, exchange, tmp_path):
     before = types.PerfMetrics()
     inputs |= {"schema": [shared], "base_model": [remote], "previous_metrics": [before]}
     (tmp_path / "shared" / ".job-left").mkdir()  # of an attempt that was killed
-    exchange.prepare(TrainingJob.of(inputs, properties))
-    exchange.prepare(TrainingJob.of(inputs, properties))
+    exchange.prepare(TrainingJob.of(inputs, properties), KnownPlan())
+    exchange.prepare(TrainingJob.of(inputs, properties), KnownPlan())
     found = exchange.job.input_dict
     assert found.keys() == {"examples", "schema", "base_model"}
     assert found["schema"][0].uri == shared.uri
@@ -143,7 +144,7 @@ def test_a_packaged_module_keeps_its_name(trainer, exchange, tmp_path):
     wheel.touch()
     inputs, _, properties = trainer.given("")
     properties = {**properties, "module_file": None, "module_path": f"module@{wheel}"}
-    exchange.prepare(TrainingJob.of(inputs, properties))
+    exchange.prepare(TrainingJob.of(inputs, properties), KnownPlan())
     name, _, path = exchange.job.exec_properties["module_path"].partition("@")
     assert name == "module"
     assert pathlib.Path(path) == exchange.folder / "code" / wheel.name

@@ -59,7 +59,7 @@ class Trainer:
 
     def __init__(self, folder):
         self.folder = folder
-        self.examples = self._artifact(standard_artifacts.Examples, "examples")
+        self.examples = self.artifact(standard_artifacts.Examples, "examples")
         self.examples.split_names = artifact_utils.encode_split_names(["train", "eval"])
         for split, count in (("train", 60), ("eval", 20)):
             path = pathlib.Path(self.examples.uri) / f"Split-{split}"
@@ -67,11 +67,11 @@ class Trainer:
             with tf.io.TFRecordWriter(str(path / "part-00000-of-00001.gz"), "GZIP") as writer:
                 for number in range(count):
                     writer.write(self._example(number).SerializeToString())
-        self.schema = self._artifact(standard_artifacts.Schema, "schema")
+        self.schema = self.artifact(standard_artifacts.Schema, "schema")
         (pathlib.Path(self.schema.uri) / "schema.pbtxt").write_text(SCHEMA)
-        self.model = self._artifact(standard_artifacts.Model, "model")
-        self.model_run = self._artifact(standard_artifacts.ModelRun, "model_run")
-        self.perf_metrics = self._artifact(types.PerfMetrics, "perf_metrics")
+        self.model = self.artifact(standard_artifacts.Model, "model")
+        self.model_run = self.artifact(standard_artifacts.ModelRun, "model_run")
+        self.perf_metrics = self.artifact(types.PerfMetrics, "perf_metrics")
 
     def write_module(
         self,
@@ -139,7 +139,7 @@ class Trainer:
 
     def plan(self, chosen):
         """Returns InputTuner's artifact with that choice."""
-        plan = self._artifact(types.InputPlan, "input_plan")
+        plan = self.artifact(types.InputPlan, "input_plan")
         TuningRecord(
             chosen=chosen,
             reason="for the test",
@@ -161,7 +161,8 @@ class Trainer:
         ).write(pathlib.Path(plan.uri) / "plan.json")
         return plan
 
-    def _artifact(self, kind, name):
+    def artifact(self, kind, name):
+        """Returns an artifact of a type, in a folder of that name."""
         item = kind()
         item.uri = str(self.folder / name)
         pathlib.Path(item.uri).mkdir(exist_ok=True)

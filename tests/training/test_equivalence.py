@@ -16,6 +16,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials import choosing, turns
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
@@ -50,6 +51,7 @@ def checking(model, data):
         start=start,
         limit=lambda: time.perf_counter() + 600,
         loss_tolerance=0.01,
+        team=Team(),
     )
     check.reference(check.first_look())
     check._hopeless_seconds = 1e9  # how fast a plan is, is not asked here

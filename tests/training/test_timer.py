@@ -15,6 +15,7 @@ from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials import turns
 
 pytestmark = pytest.mark.each_choice
@@ -166,7 +167,7 @@ def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
 
     model = model_cases.dense(keras)
     model.fit(model_cases.regression(), verbose=0)  # else Keras 3 has no metrics to report
-    callback = turns.Turns(model, schedule()).callback(either_keras.api_of(model))
+    callback = turns.Turns(model, schedule(), team=Team()).callback(either_keras.api_of(model))
     data = model_cases.regression().repeat()
     model.fit(data, steps_per_epoch=10**9, verbose=0, callbacks=[callback])
     changes = [name for name, after in zip(calls, [*calls[1:], None], strict=True) if name != after]

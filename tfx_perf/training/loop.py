@@ -230,7 +230,8 @@ class Loop:
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
         with self._functions.replaced():
-            callback = Turns(self._model, schedule).callback(self.keras_api)
+            team = Team(self._model.distribute_strategy)
+            callback = Turns(self._model, schedule, team=team).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
             self._call.proceed(**{**overrides, "callbacks": [callback]})
 

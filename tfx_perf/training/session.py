@@ -31,7 +31,7 @@ from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.step import row_shares
-from tfx_perf.training.team import LostWorkerError
+from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
@@ -65,8 +65,9 @@ class TrainingSession:
             settings: the sections `training`, `compilation` and `monitoring`.
             choice: made in another process, or in a run before, for the `fit` that it names; for
                 every one if it names none.
-            choose: chooses for any other, in this process, by trials that leave all as it was.
-                None: as `trials_here` does, where a crash is the training's end.
+            choose: chooses for any other, in this process, by trials that leave all as it was;
+                all workers call it. None: as `trials_here` does, where a crash is the training's
+                end; workers then have no trials.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
 
         What the process holds by now is none of the training's memory.
@@ -74,7 +75,7 @@ class TrainingSession:
         self._settings = settings
         self._given = choice
         self._found = [] if choice is None else [choice]
-        self._try = choose or functools.partial(trials_here.choose_and_restore, settings=settings)
+        self._try = choose or self._try_here
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
         self._custom: TrainingRecord | None = None
@@ -188,7 +189,9 @@ class TrainingSession:
                 memory_watch.watching() as memory,
                 announcing(live, step_count=loop.total_length),
             ):
-                result = self._train(loop, choice, recovery=recovery, notes=notes)
+                result = self._train(
+                    call, loop, choice=choice, recovery=recovery, notes=notes
+                )
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
         left = loop.speed_watch and loop.speed_watch.note
@@ -229,13 +232,16 @@ class TrainingSession:
 
     def _train(
         self,
+        call: FitCall,
         loop: Loop,
-        choice: PlanChoice,
         *,
+        choice: PlanChoice,
         recovery: Recovery | None,
         notes: tuple[str, ...],
     ) -> FitResult:
-        promise = self._promise(choice)
+        is_one_of_several = strategies.worker_count(call.model.distribute_strategy) > 1
+        # One worker cannot leave the plan without the others.
+        promise = None if is_one_of_several else self._promise(choice)
         if recovery is not None:
             result = recovery.fit(choice.plan, promise=promise)
             return dataclasses.replace(result, notes=(*notes, *result.notes))
@@ -314,10 +320,10 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
-        if strategies.worker_count(call.model.distribute_strategy) > 1:
-            return choosing.for_workers(call, loop, settings=self._settings)
         choice = self._known(call, loop)
-        if choice is None:
+        team = Team(call.model.distribute_strategy)
+        all_know = team.agrees("" if choice is None else str(choice.plan))
+        if choice is None or not all_know:
             choice = self._try(call, loop)
             unspent = sum(found.trial_time_seconds for found in self._found)
             seconds = choice.trial_time_seconds + unspent
@@ -328,6 +334,11 @@ class TrainingSession:
         spent = {"trial_time_seconds": 0.0}
         self._found = [found.model_copy(update=spent) for found in self._found]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
+
+    def _try_here(self, call: FitCall, loop: Loop) -> PlanChoice:
+        if strategies.worker_count(call.model.distribute_strategy) > 1:
+            return choosing.for_workers(call, loop, settings=self._settings)
+        return trials_here.choose_and_restore(call, loop, settings=self._settings)
 
     def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
         """Returns what was given, or found for an earlier `fit` like this one; None if nothing."""

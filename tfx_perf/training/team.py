@@ -4,6 +4,7 @@ What one worker does without the others never ends: every step has them wait for
 a worker knows alone (the time, a signal, a full disk) is asked of all of them first.
 """
 
+import weakref
 import zlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
@@ -14,6 +15,11 @@ import tensorflow as tf
 from tfx_perf.training.measuring import strategies
 
 _T = TypeVar("_T")
+
+
+_GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
+    weakref.WeakKeyDictionary()  # of a strategy, so that it is traced once
+)
 
 
 class TeamError(RuntimeError):
@@ -48,6 +54,17 @@ def folder_of(index: int, count: int) -> str:
     return f"worker-{index}" if count > 1 else ""
 
 
+def _gathering(strategy: Any) -> Callable[[tf.Tensor], tf.Tensor]:
+    """Returns what gathers numbers, shape [1, any], of all replicas."""
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def gather(numbers: tf.Tensor) -> tf.Tensor:
+        everyone = strategy.run(lambda: tf.identity(numbers))
+        return strategy.gather(everyone, axis=0)
+
+    return gather
+
+
 class Team:
     """The workers of a `MultiWorkerMirroredStrategy`; with any other strategy, this process alone.
 
@@ -66,7 +83,6 @@ class Team:
         """
         self._strategy = cast("Any", strategy)
         self.index, self.count = 0, strategies.worker_count(strategy)
-        self._gather: Any = None
         if self.count > 1:
             resolver = self._strategy.cluster_resolver
             chiefs = len(resolver.cluster_spec().as_dict().get("chief", ()))
@@ -94,18 +110,25 @@ class Team:
         """
         if self.count == 1:
             return np.array([own], np.int64)
-        if self._gather is None:
-
-            @tf.function(autograph=False, reduce_retracing=True)
-            def gather(numbers: tf.Tensor) -> tf.Tensor:
-                everyone = self._strategy.run(lambda: tf.identity(numbers))
-                return self._strategy.gather(everyone, axis=0)
-
-            self._gather = gather
+        if self._strategy not in _GATHERING:
+            _GATHERING[self._strategy] = _gathering(weakref.proxy(self._strategy))
         try:
-            return self._gather(tf.constant([own], tf.int64)).numpy()
+            return _GATHERING[self._strategy](tf.constant([own], tf.int64)).numpy()
         except tf.errors.OpError as error:
             raise LostWorkerError("another worker has ended, or does not answer") from error
+
+    def decides(self, verdict: bool) -> bool:
+        """Returns the chief's verdict, so that all do the same; the others' is not asked for."""
+        return bool(self.gathered([verdict])[0, 0])
+
+    def of_chief(self, number: float) -> float:
+        """Returns what the chief has measured, to the last bit, in the place of one's own."""
+        bits = int(np.float64(number).view(np.int64))
+        return float(self.gathered([bits])[0, 0].view(np.float64))
+
+    def all(self, verdict: bool) -> bool:
+        """Returns whether it holds for every worker."""
+        return bool(np.all(self.gathered([verdict])))
 
     def agrees(self, what: str) -> bool:
         """Returns whether all say the same."""

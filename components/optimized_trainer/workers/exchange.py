@@ -10,6 +10,8 @@ from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
+from tfx_perf.components.optimized_trainer.workers import known_plan
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.workers import Worker
@@ -17,7 +19,7 @@ from tfx_perf.workers import Worker
 _RESULT_FILE = "result.json"
 _FAILURE_PREFIX = "failure-"
 _OUTPUTS = "outputs"
-# Says what trials would find; there are none.
+# What they say of the plan is in `KnownPlan`.
 _UNUSED_INPUTS = {"previous_metrics"}
 _CODE_KEYS = ("module_file", "module_path")
 
@@ -41,11 +43,15 @@ class Exchange:
         self.folder = folder
         self._sees_all = sees_all
 
-    def prepare(self, job: jobs.TrainingJob) -> None:
+    def prepare(self, job: jobs.TrainingJob, known: KnownPlan) -> None:
         """Puts there what the workers need, in the place of what was there.
 
         Inputs and code that are not in the shared folder are copied, but for remote ones, which
         the workers read themselves.
+
+        Args:
+            job: the training.
+            known: of its plan.
 
         Raises:
             UserError: the shared folder is not there, or cannot be written to.
@@ -63,6 +69,7 @@ class Exchange:
             ) from error
         try:
             self._fill(draft, job)
+            known.write(draft / known_plan.FILE_NAME)
             self.remove()
             draft.rename(self.folder)
         finally:
@@ -81,6 +88,15 @@ class Exchange:
             UserError: it is not there.
         """
         return jobs.TrainingJob.read(self.folder / jobs.FILE_NAME)
+
+    @property
+    def known_plan(self) -> KnownPlan:
+        """What is known of the plan.
+
+        Raises:
+            UserError: it is not there.
+        """
+        return KnownPlan.read(self.folder / known_plan.FILE_NAME)
 
     def outputs_folder(self, worker: Worker) -> pathlib.Path:
         """Returns where a worker saves; the chief's outlives the job."""

@@ -7,6 +7,7 @@ from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import strategy_check
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.trials_together import TrialsTogether
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.workers import Worker
 
@@ -40,12 +41,14 @@ def train(exchange: Exchange, worker: Worker) -> None:
     arguments = trainer_args.fn_args(
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
+    trials = TrialsTogether(job, exchange.known_plan)
     with strategy_check.refusing_mirrored(worker.count):
         record = training.run(
             job,
             run_fn=run_fn,
             arguments=arguments,
-            choice=None,
+            choice=trials.given,
+            choose=trials.choose,
             checkpoint_folder=job.settings.training.checkpoint_folder,
             around=lambda fit: strategy_check.checked(fit, worker.count),
         )

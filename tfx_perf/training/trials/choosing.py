@@ -88,9 +88,9 @@ def by_trials(
 def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
     """Returns the plan where several workers train; each of them comes to the same.
 
-    There are no trials: every worker would decide for itself, and what one of them does without
-    the others never ends. So the plan has only what computes the same, no slower, and the fewest
-    steps a call of those that would be tried.
+    There are no trials, in which a worker that failed alone would have the others wait for ever. So
+    the plan has only what computes the same, no slower, and the fewest steps a call of those that
+    would be tried.
 
     Args:
         call: the user's `fit`.

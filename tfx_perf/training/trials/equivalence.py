@@ -10,6 +10,7 @@ import tensorflow as tf
 from tfx_perf import errors
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials.choice import TrialRecord
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.short_trainings import Logs, ShortTraining, ShortTrainings
@@ -46,6 +47,7 @@ class EquivalenceCheck:
         start: StartingPoint,
         limit: Callable[[], float],
         loss_tolerance: float,
+        team: Team,
     ) -> None:
         """Reads the batches: few if they are large or slow to come.
 
@@ -57,8 +59,9 @@ class EquivalenceCheck:
             limit: returns when a check that begins now must end, on `time.perf_counter`'s clock.
             loss_tolerance: relative difference of the loss that is allowed where it alone can be
                 compared.
+            team: see `ShortTrainings`.
         """
-        self._variants = variants
+        self._variants, self._team = variants, team
         self._reference_curve: np.ndarray | None = None
         self._reference = reference
         self.ran_out_of_time = False
@@ -70,7 +73,7 @@ class EquivalenceCheck:
         self._expected: TrainedState  # the reference's; from `first_look` on
         self._rounding: Yardstick  # from `reference` on
         self._chance: Yardstick | None = None
-        self._trainings = ShortTrainings(variants, data, start=start, limit=limit)
+        self._trainings = ShortTrainings(variants, data, start=start, limit=limit, team=team)
 
     @property
     def one_batch(self) -> tf.data.Dataset:
@@ -98,9 +101,9 @@ class EquivalenceCheck:
         reference = rounded.contender
         self._start.take_rounding_away()
         self._rounding.allow(self._seen(rounded.logs))
-        if self._rounding.is_large:
+        if self._team.decides(self._rounding.is_large):
             again = self._seen(self._train_reference(self._start.restore).logs)
-            if not self._rounding.repeats(again):
+            if not self._team.decides(self._rounding.repeats(again)):
                 self._rounding.allow(again, by_chance=True)
         reference.compile_seconds = first.compile_seconds
         if first.loss is not None and reference.loss is not None:
@@ -112,10 +115,14 @@ class EquivalenceCheck:
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         """Returns the plan if it is worth timing, else the record of why it is not."""
+        found: Contender | TrialRecord
         try:
-            return self._check(plan)
+            found = self._check(plan)
         except Exception as error:  # whatever a plan raises, fit goes on
-            return TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
+            found = TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
+        if not self._team.all(isinstance(found, Contender)) and isinstance(found, Contender):
+            found = TrialRecord(plan=plan, status="failed", reason="another worker objects")
+        return found
 
     def _check(self, plan: TrainingPlan) -> Contender | TrialRecord:
         # Step by step, so that it can be stopped.
@@ -192,7 +199,8 @@ class EquivalenceCheck:
         found = yardstick.exceeded(seen, loss_tolerance=tolerance)
         # XLA makes other numbers of the same seeds, so that masks cannot agree.
         other_masks = plan.uses_xla != bool(self._variants[None].call.model.jit_compile)
-        if found and other_masks and self._start.has_generators and not yardstick.is_random:
+        may_be_masks = other_masks and self._start.has_generators and not yardstick.is_random
+        if may_be_masks and self._team.decides(bool(found)):
             seen = seen.kept()
             yardstick = self._by_chance()
             found = yardstick.exceeded(seen, loss_tolerance=tolerance)

@@ -12,6 +12,7 @@ from tfx_perf.memory import breakdown
 from tfx_perf.tf_data import datasets
 from tfx_perf.training.fit.timer import StepTimer, TimedFit, percentile
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.variant import BuiltUnder, Variant
@@ -54,6 +55,7 @@ class ShortTrainings:
         *,
         start: StartingPoint,
         limit: Callable[[], float],
+        team: Team,
     ) -> None:
         """Reads the batches: few if they are large or slow to come.
 
@@ -62,8 +64,9 @@ class ShortTrainings:
             data: endless.
             start: where all trainings begin.
             limit: returns when what begins now must end, on `time.perf_counter`'s clock.
+            team: which train together; all of them do what the chief decides.
         """
-        self._variants = variants
+        self._variants, self._team = variants, team
         self._start = start
         self._limit = limit
         self.fewest = _MIN_CALLS * variants[None].loop.users_steps_per_call
@@ -86,15 +89,16 @@ class ShortTrainings:
         Args:
             plan: how to run them.
             restore: puts the variables to where to begin; by default to where all begin.
-            stop_when: asked after every call; by default true when the time is up.
+            stop_when: the chief is asked after every call; by default true when the time is up.
         """
         history, timer = self._run(plan, restore=restore, stop_when=stop_when)
-        step_seconds = percentile(timer.steady_seconds(), 50) or 0.0
+        own_seconds = percentile(timer.steady_seconds(), 50) or 0.0
+        step_seconds = self._team.of_chief(own_seconds)
         logs = {name: _as_array(values[-1]) for name, values in history.history.items()}
         contender = Contender(
             plan=plan,
             loss=float(np.mean(logs["loss"])) if "loss" in logs else None,
-            compile_seconds=max(0.0, timer.first_call_seconds - step_seconds),
+            compile_seconds=self._team.of_chief(max(0.0, timer.first_call_seconds - own_seconds)),
             step_seconds=step_seconds,
         )
         return ShortTraining(contender, timer.step_count, logs)
@@ -116,13 +120,14 @@ class ShortTrainings:
     ) -> TimedFit:
         """Trains for several passes over the batches, from the same weights."""
         limit = self._limit()
+        is_over = stop_when or (lambda timer: time.perf_counter() > limit)
         (restore or self._start.restore)()
         return self._variants[plan.precision].loop.try_out(
             plan,
             self._data.repeat(passes),
             step_count=self.step_count,
             epochs=passes,
-            stop_when=stop_when or (lambda timer: time.perf_counter() > limit),
+            stop_when=lambda timer: self._team.decides(is_over(timer)),
         )
 
     def _read_ahead(self, data: tf.data.Dataset) -> list[Any]:
@@ -133,7 +138,7 @@ class ShortTrainings:
         for batch in data.take(wanted):
             batches.append(batch)
             held_bytes += breakdown.tensor_bytes(batch)
-            enough = held_bytes > _MAX_BYTES or time.perf_counter() > limit
+            enough = self._team.decides(held_bytes > _MAX_BYTES or time.perf_counter() > limit)
             if enough and len(batches) >= self.fewest and len(batches) % per_call == 0:
                 break
         return batches

@@ -5,6 +5,9 @@ reach plain `fit`'s weights, slots, metrics and logs. Then all that did are time
 interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
 lies above 1 + margin. Where that takes longer than it can save, and no plan is left that could be
 slower by its nature, the check decides. The variables are put back afterwards.
+
+Workers that train together try the same plan at the same time: what the chief measures, and what
+it decides by its clock, holds for all of them.
 """
 
 import dataclasses
@@ -19,6 +22,7 @@ from tfx_perf import activity, statistics
 from tfx_perf.config import PerfConfig
 from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
@@ -81,6 +85,7 @@ class Trials:
         self._variants = variants
         call, loop = variants[None].call, variants[None].loop
         self._model = call.model
+        self._team = Team(call.model.distribute_strategy)
         self._loop = loop
         self._settings = settings
         self._reference = families.reference(call.model, loop, settings=settings)
@@ -124,13 +129,14 @@ class Trials:
             start=start,
             limit=self._check_limit,
             loss_tolerance=self._settings.training.loss_tolerance,
+            team=self._team,
         )
         with self._leftovers.of([self._reference]):
             first = equivalence.first_look()
         contenders = [first] if first else []
         if first and not self._stop_when(first.step_seconds):
             for plans in self._to_try(first):
-                if time.perf_counter() > self._deadline:  # a check takes what its compiler takes
+                if self._is_late():  # a check takes what its compiler takes
                     self._ran_out_of_time = True
                     break
                 prospect = self._prospect(plans[0], contenders)
@@ -232,6 +238,9 @@ class Trials:
         turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
         return turn if plan.precision is None else in_own_thread(turn)
 
+    def _is_late(self) -> bool:
+        return self._team.decides(time.perf_counter() > self._deadline)
+
     def _check_limit(self) -> float:
         now = time.perf_counter()
         return now + max(0.0, self._deadline - now) * _CHECK_SHARE
@@ -251,18 +260,21 @@ class Trials:
         began = time.perf_counter()
         for round_index in range(_MOST_ROUNDS):
             spent_seconds = time.perf_counter() - began
-            if round_index >= _MAX_ROUNDS and not self._may_pay(contenders, spent_seconds):
+            if round_index >= _MAX_ROUNDS and not self._team.decides(
+                self._may_pay(contenders, spent_seconds)
+            ):
                 break
             round_began = time.perf_counter()
             for contender, turn in zip(contenders, turns, strict=True):
                 self._try([contender.plan])
                 contender.blocks.append((yield turn))
-            if time.perf_counter() > self._deadline:
+            if self._is_late():
                 if self._fastest(contenders) is None:
                     self._ran_out_of_time = True
                     return
                 break
-            if self._is_decided(contenders, round_seconds=time.perf_counter() - round_began):
+            round_seconds = time.perf_counter() - round_began
+            if self._team.decides(self._is_decided(contenders, round_seconds=round_seconds)):
                 break
         # Not in turns with the real data: their buffers would fill up in the meantime. But at about
         # the same time, since a host is now faster and now slower.

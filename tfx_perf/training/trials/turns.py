@@ -10,6 +10,7 @@ import numpy as np
 
 from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.team import Team
 
 BLOCK_SECONDS = 0.12
 # Calls in a block at the least, the first (not counted) included.
@@ -58,14 +59,15 @@ class Turns:
     where an iterator is torn down.
     """
 
-    def __init__(self, model: Any, schedule: Schedule) -> None:
+    def __init__(self, model: Any, schedule: Schedule, *, team: Team) -> None:
         """Takes the first turn; `fit` must follow.
 
         Args:
             model: its train function is replaced, turn by turn.
             schedule: yields at least one turn.
+            team: which train together; the chief times the blocks of all.
         """
-        self._model = model
+        self._model, self._team = model, team
         self._schedule = schedule
         self._begin(next(schedule))
 
@@ -75,17 +77,23 @@ class Turns:
 
     def _begin(self, turn: Turn) -> None:
         self._turn = turn
-        self._ends: list[float] = []
+        self._call_seconds: list[float] = []
+        self._began: float | None = None  # the first call is not counted
         self._model.train_function = turn.function
 
     def _on_batch_end(self, batch: int, logs: Any = None) -> None:
         wait_for(logs)
-        self._ends.append(time.perf_counter())
-        block_seconds = self._ends[-1] - self._ends[0]
-        if len(self._ends) < BLOCK_CALLS or block_seconds < BLOCK_SECONDS:
+        if self._began is not None:
+            self._call_seconds.append(time.perf_counter() - self._began)
+        if self._team.decides(self._is_over()):
+            call_seconds = self._team.of_chief(float(np.median(self._call_seconds)))
+            try:
+                self._begin(self._schedule.send(call_seconds / self._turn.steps_per_call))
+            except StopIteration:
+                self._model.stop_training = True
             return
-        call_seconds = float(np.median(np.diff(self._ends)))
-        try:
-            self._begin(self._schedule.send(call_seconds / self._turn.steps_per_call))
-        except StopIteration:
-            self._model.stop_training = True
+        self._began = time.perf_counter()  # what the team talks about is no time of a call
+
+    def _is_over(self) -> bool:
+        has_enough = len(self._call_seconds) >= BLOCK_CALLS - 1
+        return has_enough and sum(self._call_seconds) >= BLOCK_SECONDS

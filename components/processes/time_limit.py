@@ -1,0 +1,37 @@
+"""A process that ends itself where something takes too long."""
+
+import contextlib
+import faulthandler
+import signal
+import time
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
+    """Ends this process if the context takes longer, wherever it is, with its stacks in the log.
+
+    A timer of the user's goes on afterwards.
+
+    Args:
+        seconds: from the context's beginning.
+        log_path: of the file to which the stacks are added.
+    """
+    before = None
+    began = time.monotonic()
+    with contextlib.suppress(ValueError):  # not the main thread: then the user's action holds
+        # With the default action the kernel ends the process; no Python code is needed for it.
+        before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    with open(log_path, "ab", buffering=0) as log:  # the user may have replaced sys.stderr
+        faulthandler.dump_traceback_later(seconds, file=log)
+        left_seconds, interval_seconds = signal.setitimer(signal.ITIMER_REAL, seconds + 1.0)
+        try:
+            yield
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            faulthandler.cancel_dump_traceback_later()
+            if before is not None:
+                signal.signal(signal.SIGALRM, before)
+            if left_seconds:
+                left_seconds = max(1e-3, left_seconds - (time.monotonic() - began))
+                signal.setitimer(signal.ITIMER_REAL, left_seconds, interval_seconds)
