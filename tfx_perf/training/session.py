@@ -14,6 +14,7 @@ from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import recording
 from tfx_perf.training.eligibility import recovery_obstacle
+from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -146,7 +147,7 @@ class TrainingSession:
         """Carries out `call` and measures it; returns Keras' History.
 
         Raises:
-            UserError: see `reserve`; also what `Recovery.fit` raises.
+            UserError: see `reserve`; also what `same_start.check` and `Recovery.fit` raise.
         """
         try:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
@@ -165,6 +166,8 @@ class TrainingSession:
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
         loop = self._loop_for(call)
+        team = Team(call.model.distribute_strategy)
+        same_start.check(call, train_length=loop.train_length, team=team)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None

@@ -1,0 +1,39 @@
+"""A worker of two; the second one differs. Prints what `fit` raises.
+
+Run as a script with the Keras package, the worker's index and in what it differs, under
+`TF_CONFIG`.
+"""
+
+import importlib
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import errors, interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.session import TrainingSession
+
+
+def main(package, index, what):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras = importlib.import_module(package)
+    with strategy.scope():
+        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, name="last")])
+        model.compile("sgd", "mse")
+    is_other = index == "1"
+    if is_other and what == "weights":
+        model.layers[-1].kernel.assign(np.ones((4, 1)))
+    x = np.ones((80, 4), "float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8).repeat()
+    steps = 30 if is_other and what == "steps" else 20
+    with interception.intercepting_fit(TrainingSession(PerfConfig()).fit):
+        try:
+            model.fit(data, steps_per_epoch=steps, verbose=0)
+            print("trained")
+        except errors.UserError as error:
+            print(error)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,71 @@
+"""Workers that would not train the same are told so before their first step."""
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.interception import FitCall
+from tfx_perf.training.team import Team
+
+
+def check(call: FitCall, *, train_length: int | None, team: Team) -> None:
+    """Compares what the workers are about to train; what differs, they would never notice.
+
+    With other weights each computes gradients of another model, and with other numbers of steps
+    some wait for ever.
+
+    Args:
+        call: the user's `fit`.
+        train_length: steps of an epoch; None if unknown.
+        team: who trains.
+
+    Raises:
+        UserError: a worker differs from the first one.
+    """
+    if team.count == 1:
+        return
+    arguments = call.arguments
+    remedy = "Have every worker build, compile and fit the same"
+    _compare(
+        {
+            "epochs": arguments["epochs"] - arguments["initial_epoch"],
+            "steps_per_epoch": train_length,
+            "validation data": arguments["validation_data"] is not None,
+            "batches": getattr(arguments["x"], "element_spec", type(arguments["x"])),
+            "an optimizer": type(call.model.optimizer).__name__,
+            "variables": [(each.shape, each.dtype) for each in call.model.trainable_variables],
+        },
+        team=team,
+        remedy=f"{remedy}.",
+    )
+    _compare(
+        {
+            f"weights in {getattr(variable, 'path', variable.name)}": _value(variable)
+            for variable in call.model.trainable_variables
+        },
+        team=team,
+        remedy=f"{remedy}; set weights on all of them, from the same file or seed.",
+    )
+
+
+def _compare(own: Mapping[str, Any], *, team: Team, remedy: str) -> None:
+    said = team.gathered([zlib.crc32(_bytes(value)) for value in own.values()])
+    for name, of_all in zip(own, said.T, strict=True):
+        others = np.flatnonzero(of_all != of_all[0])
+        if len(others):
+            raise errors.UserError(
+                f"Expected all {team.count} workers to train the same. Received: worker "
+                f"{others[0]} has other {name} than worker 0. {remedy}"
+            )
+
+
+def _bytes(value: Any) -> Any:
+    return np.ascontiguousarray(value) if isinstance(value, np.ndarray) else str(value).encode()
+
+
+def _value(variable: Any) -> np.ndarray:
+    return tf.convert_to_tensor(variable).numpy()
