@@ -74,6 +74,22 @@ def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
     check(differences(started(package, replicas, plans)), plans)
 
 
+@pytest.mark.parametrize(
+    "package", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
+)
+def test_each_replica_drops_its_own_units(package):
+    script = str(pathlib.Path(__file__).with_name("dropping_replicas.py"))
+    ended = subprocess.run(
+        [sys.executable, script, package],
+        env={**os.environ, "PYTHONPATH": _ROOT},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=True,
+    )
+    assert 400 < int(ended.stdout.splitlines()[-1]) < 600  # half of a thousand, by chance
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):

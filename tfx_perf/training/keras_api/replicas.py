@@ -2,7 +2,8 @@
 
 Its `fit` clips and unscales the gradients of each replica before it sums them, so that clipping
 by a norm gives other updates than on one device, and an overflow on one replica is not seen by
-the others; and it cannot train on several workers at all. tf_keras does both right.
+the others; all replicas drop the same units; and it cannot train on several workers at all.
+tf_keras does all that right.
 """
 
 import contextlib
@@ -15,6 +16,8 @@ import tensorflow as tf
 
 from tfx_perf import interception
 
+_SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
+
 
 @contextlib.contextmanager
 def as_one_device(model: Any) -> Iterator[None]:
@@ -25,7 +28,8 @@ def as_one_device(model: Any) -> Iterator[None]:
     Args:
         model: built under a `tf.distribute` strategy.
     """
-    optimizers = importlib.import_module("keras").optimizers
+    keras = importlib.import_module("keras")
+    optimizers = keras.optimizers
     summing = _SummingFirst(optimizers.LossScaleOptimizer)
     with contextlib.ExitStack() as undo:
 
@@ -36,8 +40,8 @@ def as_one_device(model: Any) -> Iterator[None]:
         replace(optimizers.Optimizer, "apply", summing.applied)
         replace(optimizers.LossScaleOptimizer, "apply", summing.applied)
         replace(optimizers.Optimizer, "_all_reduce_sum_gradients", summing.summed)
-        normalization = importlib.import_module("keras").layers.BatchNormalization
-        replace(normalization, "_moments", _moments_of_rows)
+        replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
+        replace(keras.random.SeedGenerator, "next", _own_seeds)
         strategy = model.distribute_strategy
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
             trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
@@ -119,6 +123,20 @@ def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return moments
+
+
+def _own_seeds(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Has each replica draw other numbers; Keras drops the same units in all of them."""
+
+    def next_seed(generator: Any, *arguments: Any, **named: Any) -> tf.Tensor:
+        seed = own(generator, *arguments, **named)
+        context = tf.distribute.get_replica_context()
+        if context is None or context.num_replicas_in_sync == 1:
+            return seed
+        replica = tf.cast(context.replica_id_in_sync_group, seed.dtype)
+        return seed + tf.stack([_SEEDS_APART * replica, tf.zeros_like(replica)])
+
+    return next_seed
 
 
 def _building_locally(
