@@ -51,8 +51,9 @@ class OptimizedTrainer(base_component.BaseComponent):
     out; if none can be made, plain `fit` trains. What cannot be taken over (a custom loop, NumPy
     input, eager mode) trains as it would have, and the record says why.
 
-    With the setting `distribution.job`, workers on Kubernetes train in its place, and make the
-    trials together.
+    With the setting `distribution.strategy`, `run_fn` is run in the scope of that `tf.distribute`
+    strategy. With `distribution.workers` or `distribution.job`, workers on this machine or on
+    Kubernetes train in its place, and make the trials together.
 
     With `previous_metrics`, trials that would find the same as those of a run before are not
     repeated, and training starts at once.

@@ -12,7 +12,6 @@ from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, Status, TrialRecord
 from tfx_perf.training.trials.contender import speed_reason
-from tfx_perf.training.trials.equivalence import relative_difference
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -76,7 +75,7 @@ def take(job: TrainingJob, *, log_folder: pathlib.Path) -> OneDnnTurns:
             start_seconds=_START_SECONDS,
             setting="training.trial_budget_seconds",
             log_folder=log_folder,
-            decided=lambda blocks: _is_decided(blocks, settings.margin),
+            decided=in_turns.settled_at(settings.margin),
             compare_losses=True,
         )
     except (errors.MeasurementError, errors.UserError, OSError) as error:
@@ -93,23 +92,15 @@ def take(job: TrainingJob, *, log_folder: pathlib.Path) -> OneDnnTurns:
     )
 
 
-def _is_decided(blocks: list[list[float]], margin: float) -> bool:
-    ratio = statistics.ratio_interval(*blocks)
-    return not ratio.low <= 1 + margin <= ratio.high
-
-
 def _judged(
     *, off: in_turns.Trained, on: in_turns.Trained, settings: TrainingSettings
 ) -> tuple[TrialRecord, TrialRecord]:
     ratio = statistics.ratio_interval(off.step_seconds, on.step_seconds)
-    first, again = off.losses
-    difference, spread = (relative_difference(loss, first) for loss in (*on.losses, again))
-    allowed = settings.loss_tolerance + 2 * spread
+    difference = in_turns.loss_difference(off, on, tolerance=settings.loss_tolerance)
     status: Status = "slower"
     reason = speed_reason(ratio, PLAIN_FIT)
-    if not difference <= allowed:  # also if it is NaN
-        status = "different"
-        reason = f"loss differs by {difference:.1%} from {PLAIN_FIT}'s, allowed {allowed:.1%}"
+    if difference is not None:
+        status, reason = "different", difference
     elif ratio.surely_above(1 + settings.margin):
         status = "chosen"
     without = TrialRecord(

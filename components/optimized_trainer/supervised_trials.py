@@ -20,7 +20,12 @@ from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choosing, doubling
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord
+from tfx_perf.training.trials.choice import (
+    PlanChoice,
+    StrategyChoice,
+    TrialProgress,
+    TrialRecord,
+)
 
 # Trials are ended after so many budgets and seconds. They keep to the budget but for the call
 # that they are in, which may compile, or hang.
@@ -42,6 +47,7 @@ class TrialOrder(records.Record):
         spent_seconds: since then, until this one was asked for.
         known: the records of trials that were cut off; they stand.
         previous_plan: see `Trials`.
+        strategy: what the training is distributed by, where that was to be found out.
         onednn: what came of turns with it; None if there were none.
         may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
     """
@@ -56,6 +62,7 @@ class TrialOrder(records.Record):
     spent_seconds: float
     known: tuple[TrialRecord, ...]
     previous_plan: TrainingPlan | None
+    strategy: StrategyChoice | None
     onednn: OneDnnTurns | None
     may_ask_for_onednn: bool
 
@@ -151,7 +158,13 @@ def by_trials(
         if order.onednn is not None:
             choice = order.onednn.held_against(choice)
         seconds = choice.trial_time_seconds + order.spent_seconds
-        choice = choice.model_copy(update={"key": order.key, "trial_time_seconds": seconds})
+        choice = choice.model_copy(
+            update={
+                "key": order.key,
+                "strategy": order.strategy,
+                "trial_time_seconds": seconds,
+            }
+        )
         # It stands, even if what comes now takes more memory than there is.
         choice.replace(order.choice_file)
         ratio = doubling.double_batch_time_ratio(call, choice)

@@ -16,14 +16,26 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import activity, errors
-from tfx_perf.components.optimized_trainer import checkpoints, onednn_turns, training, trials_apart
+from tfx_perf.components.optimized_trainer import (
+    checkpoints,
+    onednn_turns,
+    strategy_turns,
+    training,
+    trials_apart,
+)
 from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed
+from tfx_perf.training.trials.choice import (
+    PlanChoice,
+    StrategyChoice,
+    TrialProgress,
+    TrialRecord,
+    failed,
+)
 from tfx_perf.unmeasured import Unmeasured
 
 # A crash costs the plan that crashed; XLA has two to crash with.
@@ -68,6 +80,7 @@ def train(
         trials = _SupervisedTrials(
             job, key=key, previous_plan=previous_plan, folder=folder, log_folder=log_folder
         )
+        trials.choose_strategy(known=choice)
         if choice is None and job.settings.training.precision == "auto":
             choice = trials.choose_apart()
         while True:
@@ -79,7 +92,7 @@ def train(
                 answer = _in_child(
                     f"{training.__name__}:{training.carry_out.__name__}",
                     {
-                        "job": job.with_plan(plan).model_dump(mode="json"),
+                        "job": trials.job.with_plan(plan).model_dump(mode="json"),
                         "outputs": json_utils.dumps(outputs),
                         "choice": choice and choice.model_dump(mode="json"),
                         "order": order and order.model_dump(mode="json"),
@@ -95,7 +108,7 @@ def train(
                 choice = choice or found
                 continue
             if not isinstance(answer, str):
-                return TrainingResult.model_validate(answer).record
+                return trials.told_of(TrainingResult.model_validate(answer).record)
             if answer == "conversion":
                 _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
                 converts_libraries = True
@@ -109,6 +122,7 @@ class _SupervisedTrials:
     """What is known of the trials, whichever processes have made them.
 
     Attributes:
+        job: the training, with plain `fit`.
         are_open: whether another process may make some.
     """
 
@@ -121,13 +135,14 @@ class _SupervisedTrials:
         folder: str,
         log_folder: pathlib.Path,
     ) -> None:
-        self._job, self._key, self._previous_plan = job, key, previous_plan
+        self.job, self._key, self._previous_plan = job, key, previous_plan
         self._folder, self._log_folder = folder, log_folder
         self._budget_seconds = job.settings.training.trial_budget_seconds
         self.are_open = True
         self._asked: float | None = None
         self._attempt = 0
         self._known: tuple[TrialRecord, ...] = ()
+        self._strategy: StrategyChoice | None = None
         self._onednn: onednn_turns.OneDnnTurns | None = None
         self._order: TrialOrder | None = None
 
@@ -156,14 +171,40 @@ class _SupervisedTrials:
             spent_seconds=now - self._asked,
             known=self._known,
             previous_plan=self._previous_plan,
+            strategy=self._strategy,
             onednn=self._onednn,
-            may_ask_for_onednn=self._onednn is None and onednn_turns.are_open(self._job),
+            may_ask_for_onednn=self._onednn is None and onednn_turns.are_open(self.job),
         )
         return self._order
 
+    def choose_strategy(self, *, known: PlanChoice | None) -> None:
+        """Finds out what `distribution.strategy: auto` is, for all processes that come.
+
+        Args:
+            known: see `strategy_turns.choose`.
+
+        Raises:
+            UserError: there is no such module.
+        """
+        if self.job.settings.distribution.strategy != "auto":
+            return
+        self._asked = time.time()
+        self._log_folder.mkdir(parents=True, exist_ok=True)
+        self._strategy = strategy_turns.choose(
+            self.job, known=known, log_folder=self._log_folder
+        )
+        self._budget_seconds -= self._strategy.turns_seconds
+        self.job = self.job.with_strategy(self._strategy.name)
+
+    def told_of(self, found: TrainingRecord | Unmeasured) -> TrainingRecord | Unmeasured:
+        """Returns what was measured, with what the training was distributed by."""
+        if isinstance(found, Unmeasured):
+            return found
+        return found.model_copy(update={"strategy": self._strategy})
+
     def take_turns(self) -> None:
         """Finds out whether oneDNN is worth its processes."""
-        self._onednn = onednn_turns.take(self._job, log_folder=self._log_folder)
+        self._onednn = onednn_turns.take(self.job, log_folder=self._log_folder)
         self._budget_seconds -= self._onednn.seconds
 
     def after_loss(self, error: errors.ChildError) -> PlanChoice | None:
@@ -209,7 +250,7 @@ class _SupervisedTrials:
                 found = _in_child(
                     f"{trials_apart.__name__}:{trials_apart.carry_out.__name__}",
                     {
-                        "job": self._job.with_plan(self.plan).model_dump(mode="json"),
+                        "job": self.job.with_plan(self.plan).model_dump(mode="json"),
                         "order": order.model_dump(mode="json"),
                     },
                     environment=self.plan.environment,
@@ -234,7 +275,12 @@ class _SupervisedTrials:
         known = self._known if self._onednn is None else (*self._known, self._onednn.tried)
         spent_seconds = time.time() - (self._asked or time.time())
         return choice.model_copy(
-            update={"key": self._key, "trials": known, "trial_time_seconds": spent_seconds}
+            update={
+                "key": self._key,
+                "strategy": self._strategy,
+                "trials": known,
+                "trial_time_seconds": spent_seconds,
+            }
         )
 
 

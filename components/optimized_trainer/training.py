@@ -25,6 +25,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials import trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.xla import aot_export
@@ -170,6 +171,7 @@ def run(
         around: makes of the measured `fit` what is called in the place of Keras'.
 
     Raises:
+        UserError: this machine has not what the strategy of the settings takes.
         RuntimeError: `run_fn` ended without having saved a model.
     """
     settings = job.settings
@@ -184,7 +186,8 @@ def run(
     training.reserve()
     with (
         precision.policy(job.precision),
-        interception.intercepting_fit(around(training.fit)),
+        StrategyScope(settings.distribution.made_strategy) as scope,
+        interception.intercepting_fit(scope.outside(around(training.fit))),
         script.inside(training),
     ):
         run_fn(model_run.begin())
@@ -196,7 +199,8 @@ def run(
     model_run.publish()
     training.close()
     checkpoints.forget_choice(checkpoint_folder)
-    return training.record or unmeasured.Unmeasured(reason=training.gap)
+    found = training.record or unmeasured.Unmeasured(reason=training.gap)
+    return TrainingResult(record=found).with_notes(scope.notes).record
 
 
 def publish(
@@ -238,6 +242,8 @@ def publish(
         origin=origin,
         remark=found.remark,
     )
+    if found.strategy is not None:
+        job = job.with_strategy(found.strategy.name)
     job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
 
 

@@ -21,6 +21,7 @@ from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 
 
@@ -44,6 +45,7 @@ def carry_out(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     artifacts, properties = asked.input_dict, asked.exec_properties
     run_fn = trainer_args.load_run_fn(properties)
     training = asked.settings.training
+    strategy = asked.settings.distribution.made_strategy
 
     def run(name: str) -> None:
         outputs = trainer_args.outputs_in(tempfile.mkdtemp(prefix=f"{name}-", dir=told.folder))
@@ -57,7 +59,7 @@ def carry_out(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
     for name in precision.candidates() if training.precision == "auto" else ():
         # One after the other and before the user's own: their scopes must not be within it.
         try:
-            with precision.policy(name):
+            with precision.policy(name), StrategyScope(strategy):
                 others[name] = interception.capture_fit(functools.partial(run, name))
         except Exception as error:  # the code may not be made for it
             plan = TrainingPlan(steps_per_call=1, precision=name)
@@ -77,8 +79,8 @@ def carry_out(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
         )
 
     try:
-        with precision.policy(asked.precision):
-            choice = interception.capture_fit(functools.partial(run, "own"), choose)
+        with precision.policy(asked.precision), StrategyScope(strategy) as scope:
+            choice = interception.capture_fit(functools.partial(run, "own"), scope.outside(choose))
     except errors.UserError as error:  # it did not call `fit`, so that there is nothing to plan
         choice = plain(str(error))
     return choice and choice.model_dump(mode="json")

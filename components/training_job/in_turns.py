@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import IO
 
-from tfx_perf import activity, errors
+from tfx_perf import activity, errors, statistics
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import turns_job
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training.trials.equivalence import relative_difference
 
 _TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
 MIN_ROUNDS = 8
@@ -28,6 +29,8 @@ MAX_ROUNDS = 60
 """More hardly narrow it on a quiet host."""
 
 _ENDING_SECONDS = 30.0
+# The trainings share the GPUs, of which TensorFlow's processes take all memory otherwise.
+_ENVIRONMENT = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +104,7 @@ def train(
                 },
                 timeout_seconds=_left(deadline) + _ENDING_SECONDS,
                 log_path=log_folder / f"{name}.log",
-                environment=job.plan.environment,
+                environment={**_ENVIRONMENT, **job.plan.environment},
             )
             for index, (name, job) in enumerate(trainings.items())
         ]
@@ -124,6 +127,36 @@ def train(
         Trained(steps, seconds, losses[name])
         for name, (steps, seconds) in zip(trainings, blocks, strict=True)
     ]
+
+
+def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
+    """Returns whether further blocks would hardly change if the second training gains enough.
+
+    Args:
+        margin: by how much it has to be faster than the first.
+    """
+
+    def decided(blocks: list[list[float]]) -> bool:
+        ratio = statistics.ratio_interval(*blocks)
+        return not ratio.low <= 1 + margin <= ratio.high
+
+    return decided
+
+
+def loss_difference(first: Trained, other: Trained, *, tolerance: float) -> str | None:
+    """Returns how the losses differ, in words; None if that is no more than is allowed.
+
+    Args:
+        first: whose losses were compared, too.
+        other: of another training in these turns.
+        tolerance: relative, beside what the first differs from itself by.
+    """
+    start, again = first.losses
+    difference, spread = (relative_difference(loss, start) for loss in (*other.losses, again))
+    allowed = tolerance + 2 * spread
+    if difference <= allowed:  # not if it is NaN
+        return None
+    return f"loss differs by {difference:.1%}, allowed {allowed:.1%}"
 
 
 def _accepted(

@@ -8,6 +8,7 @@ from tfx.utils import json_utils
 from tfx_perf import records
 from tfx_perf.components import code_digest
 from tfx_perf.config import PerfConfig
+from tfx_perf.settings.section import Section
 from tfx_perf.training import precision
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
@@ -59,12 +60,13 @@ class TrainingJob(records.Record):
 
     def with_checkpoints_in(self, folder: str | None) -> "TrainingJob":
         """Returns the same training with another `training.checkpoint_folder`."""
-        settings = self.settings
-        training = settings.training.model_copy(update={"checkpoint_folder": folder})
-        config = settings.model_copy(update={"training": training}).to_json()
-        return self.model_copy(
-            update={"exec_properties": {**self.exec_properties, "config": config}}
-        )
+        training = self.settings.training.model_copy(update={"checkpoint_folder": folder})
+        return self._with_settings(training=training)
+
+    def with_strategy(self, name: str) -> "TrainingJob":
+        """Returns the same training with another `distribution.strategy`."""
+        distribution = self.settings.distribution.model_copy(update={"strategy": name})
+        return self._with_settings(distribution=distribution)
 
     @property
     def input_dict(self) -> dict[str, list[artifact.Artifact]]:
@@ -91,3 +93,9 @@ class TrainingJob(records.Record):
     def is_unchanged(self) -> bool:
         """Whether the code is still what it was."""
         return code_digest.training_digest(self.exec_properties) == self.code
+
+    def _with_settings(self, **sections: Section) -> "TrainingJob":
+        config = self.settings.model_copy(update=sections).to_json()
+        return self.model_copy(
+            update={"exec_properties": {**self.exec_properties, "config": config}}
+        )

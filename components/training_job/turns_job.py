@@ -21,6 +21,7 @@ from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials.turns import Turn
 
 GO = "go\n"
@@ -80,13 +81,14 @@ def train_in_turns(
         tempfile.TemporaryDirectory() as folder,
         socket.socket(socket.AF_UNIX) as connection,
         precision.policy(training.precision),
+        StrategyScope(training.settings.distribution.made_strategy) as scope,
     ):
         arguments = trainer_args.fn_args(
             training.input_dict,
             trainer_args.outputs_in(str(pathlib.Path(folder, "outputs"))),
             training.exec_properties,
         )
-        interception.capture_fit(functools.partial(run_fn, arguments), answer)
+        interception.capture_fit(functools.partial(run_fn, arguments), scope.outside(answer))
 
 
 class _Start:

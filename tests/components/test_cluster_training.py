@@ -80,14 +80,6 @@ def job_settings(tmp_path, kind="TFJob", **settings):
     }  # fmt: skip
 
 
-def variables(trainer):
-    """Returns those of the saved model that are floating, by name."""
-    place = str(pathlib.Path(trainer.model.uri, "Format-Serving", "variables", "variables"))
-    reader = tf.train.load_checkpoint(place)
-    found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
-    return {name: value for name, value in found.items() if np.asarray(value).dtype.kind == "f"}
-
-
 @pytest.mark.parametrize(
     ("kind", "line"),
     [
@@ -117,10 +109,10 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
     }  # fmt: skip
     assert not cluster.jobs
     assert not list((tmp_path / "shared").iterdir())
-    together = variables(trainer)
+    together = trainer.variables()
     trainer.run(module=module, seed=5, trial_budget_seconds=0)
     assert trainer.record.worker_count == 1
-    alone = variables(trainer)
+    alone = trainer.variables()
     assert together.keys() == alone.keys() != set()
     for name, value in alone.items():
         tf.debugging.assert_near(together[name], value, atol=1e-5, message=name)
@@ -201,7 +193,7 @@ def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
     }  # fmt: skip
     killed, whole = killing(tmp_path)
     trainer.run(module=killed, **settings)
-    record, found = trainer.record, variables(trainer)
+    record, found = trainer.record, trainer.variables()
     assert (tmp_path / "flag").exists()
     assert record.resumed_step >= 40
     (note,) = [each for each in record.notes if "started again" in each]
@@ -209,7 +201,7 @@ def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
     assert place == "here" or len(cluster.made) == 2
     assert not list((tmp_path / "shared").iterdir())
     trainer.run(module=whole, **settings)
-    expected = variables(trainer)
+    expected = trainer.variables()
     assert trainer.record.resumed_step is None
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
@@ -270,14 +262,18 @@ RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
         ),
         (
             {"template": training_cases.MODULE},
-            "scope of tf.distribute.MultiWorkerMirroredStrategy.*Received: MirroredStrategy, with",
+            "under tf.distribute.MultiWorkerMirroredStrategy.*Received: MirroredStrategy, with",
         ),
         (
-            {"template": training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")},
-            "MultiWorkerMirroredStrategy.*Received: no strategy, with",
+            {
+                "template": training_cases.MODULE.replace(
+                    "MirroredStrategy()", 'OneDeviceStrategy("CPU:0")'
+                )
+            },
+            "MultiWorkerMirroredStrategy.*Received: OneDeviceStrategy, with",
         ),
     ],
-    ids=["raises", "mirrored", "none"],
+    ids=["raises", "mirrored", "one device"],
 )
 def test_what_goes_wrong_in_a_worker(module, expected, trainer, cluster, tmp_path):
     kind = errors.MeasurementError if "planned" in expected else errors.UserError

@@ -112,9 +112,10 @@ def test_what_is_found_with_it_is_held_against_plain_fit_without(is_plain):
 
 def test_turns_end_when_no_further_one_would_change_the_outcome():
     uneven = [1.0, 1.5, 0.7] * 3
-    assert onednn_turns._is_decided([[1.2] * 9, [1.0] * 9], 0.02)
-    assert onednn_turns._is_decided([[1.0] * 9, [1.2] * 9], 0.02)
-    assert not onednn_turns._is_decided([uneven, [1.0] * 9], 0.02)
+    is_settled = in_turns.settled_at(0.02)
+    assert is_settled([[1.2] * 9, [1.0] * 9])
+    assert is_settled([[1.0] * 9, [1.2] * 9])
+    assert not is_settled([uneven, [1.0] * 9])
 
 
 def test_a_training_must_be_long_enough_for_it():

@@ -3,6 +3,7 @@
 import json
 import pathlib
 
+import numpy as np
 import tensorflow as tf
 from tfx.types import artifact_utils, standard_artifacts
 
@@ -136,6 +137,15 @@ class Trainer:
     @property
     def record(self):
         return TrainingRecord.read(pathlib.Path(self.perf_metrics.uri) / "metrics.json")
+
+    def variables(self):
+        """Returns those of the saved model that are floating, by name."""
+        place = str(pathlib.Path(self.model.uri, "Format-Serving", "variables", "variables"))
+        reader = tf.train.load_checkpoint(place)
+        found = {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+        return {
+            name: value for name, value in found.items() if np.asarray(value).dtype.kind == "f"
+        }
 
     def plan(self, chosen):
         """Returns InputTuner's artifact with that choice."""

@@ -29,6 +29,23 @@ def test_workers_on_this_machine():
 
 
 @pytest.mark.parametrize(
+    ("settings", "made"),
+    [
+        ({}, None),
+        ({"strategy": "auto"}, None),
+        ({"strategy": "one_device"}, "one_device"),
+        ({"strategy": "mirrored"}, "mirrored"),
+        ({"strategy": "tpu"}, "tpu"),
+        ({"workers": 2}, "multi_worker"),
+        ({"workers": 2, "strategy": "auto"}, "multi_worker"),
+        ({"strategy": "multi_worker", **_job()["distribution"]}, "multi_worker"),
+    ],
+)
+def test_the_strategy_that_is_made(settings, made):
+    assert PerfConfig.from_dict({"distribution": settings}).distribution.made_strategy == made
+
+
+@pytest.mark.parametrize(
     ("values", "words"),
     [
         ({"distribution": {"workers": 1}}, ["at least 2", "distribution.workers=1"]),
@@ -36,6 +53,16 @@ def test_workers_on_this_machine():
         (
             {"distribution": {"workers": 2, **_job()["distribution"]}},
             ["workers on this machine or a job, not both"],
+        ),
+        ({"distribution": {"strategy": "all"}}, ["one_device", "distribution.strategy='all'"]),
+        ({"distribution": {"strategy": "multi_worker"}}, ["workers or a job"]),
+        (
+            {"distribution": {"strategy": "mirrored", "workers": 2}},
+            ["strategy multi_worker with several workers, not mirrored"],
+        ),
+        (
+            {"distribution": {"strategy": "tpu", **_job()["distribution"]}},
+            ["strategy multi_worker with several workers, not tpu"],
         ),
         (_job(worker_count=1), ["a number of at least 2", "job.worker_count=1"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),

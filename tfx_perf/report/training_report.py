@@ -41,6 +41,8 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
             "trials shown are its.",
         )
+    if record.strategy:
+        report.add_text("Strategy", note=f"{record.strategy.name}: {record.strategy.reason}.")
     _add_losses(report, record)
     timed = [trial for trial in record.trials if trial.step_time]
     if any(trial.speedup for trial in timed):  # not by the few steps of a check

@@ -1,4 +1,4 @@
-"""Settings of a training with several workers."""
+"""Settings of a training over several devices or workers."""
 
 import pathlib
 from typing import Annotated, Any, Literal
@@ -98,9 +98,11 @@ class ClusterJob(Section):
 
 
 class DistributionSettings(Section):
-    """Several workers for OptimizedTrainer.
+    """Several devices or workers for OptimizedTrainer.
 
     Attributes:
+        strategy: what the user's code is run under if it makes no strategy; `auto`: one device,
+            or all of this machine's if that is surely faster; None: its own, if it makes one.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`;
             None: OptimizedTrainer trains itself.
         restarts: how often all workers are started again after one was killed or lost its
@@ -108,6 +110,7 @@ class DistributionSettings(Section):
         job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 
+    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu", "auto"] | None = None
     workers: Annotated[int, pydantic.Field(ge=2)] | None = None
     restarts: Count = 3
     job: ClusterJob | None = None
@@ -116,7 +119,19 @@ class DistributionSettings(Section):
     def _one_place(self) -> "DistributionSettings":
         if self.workers is not None and self.job is not None:
             raise ValueError("workers on this machine or a job, not both")
+        several = self.worker_count > 1
+        if several and self.strategy not in ("multi_worker", "auto", None):
+            raise ValueError(f"strategy multi_worker with several workers, not {self.strategy}")
+        if self.strategy == "multi_worker" and not several:
+            raise ValueError("workers or a job with the strategy multi_worker")
         return self
+
+    @property
+    def made_strategy(self) -> str | None:
+        """What is made for the user's code; None if nothing is, or `auto` has to be decided."""
+        if self.worker_count > 1:
+            return "multi_worker"
+        return None if self.strategy == "auto" else self.strategy
 
     @property
     def worker_count(self) -> int:

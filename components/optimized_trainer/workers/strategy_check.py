@@ -55,7 +55,7 @@ def checked(fit: _Fit, worker_count: int) -> _Fit:
 
 def _expected(worker_count: int, received: str) -> str:
     return (
-        "Expected run_fn to build its model in the scope of "
-        f"tf.distribute.MultiWorkerMirroredStrategy(), for {worker_count} workers. Received: "
-        f"{received}, with which each would train alone."
+        "Expected run_fn to build its model under tf.distribute.MultiWorkerMirroredStrategy, for "
+        f"{worker_count} workers. Received: {received}, with which each would train alone. Leave "
+        "out the strategy: run_fn is run in the scope of the right one."
     )

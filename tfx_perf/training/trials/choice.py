@@ -54,6 +54,22 @@ class TrialProgress(records.Record):
     finished: tuple[TrialRecord, ...]
 
 
+class StrategyChoice(records.Record):
+    """What `distribution.strategy: auto` came to.
+
+    Attributes:
+        name: `one_device` or `mirrored`.
+        reason: one sentence.
+        speedup: one device's step time over that of all together; None if it was not measured.
+        turns_seconds: of the trials' budget that measuring it took, in this run.
+    """
+
+    name: str
+    reason: str
+    speedup: statistics.Interval | None = None
+    turns_seconds: float = 0.0
+
+
 class PlanChoice(records.Record):
     """What the trials found, here, in a process of their own, or in a run before.
 
@@ -75,6 +91,8 @@ class PlanChoice(records.Record):
         fit_step_count: training steps of the `fit` that was tried; None if none was.
         fit: the `fit` that was tried; see `fit_key`. Empty if none was.
         key: what the choice depends on beside that; see `plan_key`. Empty if nobody asked.
+        strategy: what the plan was found under, where that was to be found out; None if it was
+            not.
         trials_failed: whether something went wrong with the trials as a whole; `plan_reason` says
             what.
         is_settled: whether trials with the same key would find the same: they came to an end.
@@ -96,6 +114,7 @@ class PlanChoice(records.Record):
     fit_step_count: int | None = None
     fit: dict[str, str] = {}
     key: dict[str, str] = {}
+    strategy: StrategyChoice | None = None
     trials_failed: bool = False
     is_settled: bool = False
     enough_runs: int | None = None

@@ -29,12 +29,13 @@ def plan_key(
     `fit_key`.
 
     Args:
-        settings: the sections `training` and `compilation` count.
+        settings: the sections `training` and `compilation` count, and `distribution.strategy`.
         code: digest of the training code and its arguments.
         hyperparameters: digest of those that a Tuner found; empty if there are none.
         data: digest of the data's schema; what the data contain does not count.
         input_candidate: name of the tuned input; empty if it is not tuned.
     """
+    strategy = settings.distribution.strategy
     users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
     return {
         "code": code,
@@ -43,6 +44,7 @@ def plan_key(
         "input": input_candidate,
         **identity.identity("keras", "tf-keras"),
         **{name: each for name, each in users_choices if each is not None},
+        **({} if strategy is None else {"strategy": strategy}),
         "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),

@@ -1,0 +1,194 @@
+"""`distribution.strategy`: a module that makes no strategy trains under the one that is set.
+
+What `auto` comes to is found out by `strategy_turns`.
+"""
+
+import pathlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import training_cases
+
+from tfx_perf import errors
+from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import strategy_turns
+from tfx_perf.components.training_job.job import TrainingJob
+
+pytestmark = pytest.mark.each_choice
+
+# Without the conversion of tf_keras itself, which takes half a minute.
+_BEGINNING = "from tfx_perf.tf_internals import autograph"
+_TWO_DEVICES = f"""{_BEGINNING}
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
+_MAKES_NONE = training_cases.MODULE.replace(
+    "with tf.distribute.MirroredStrategy().scope():", "if True:"
+).replace("batch_size=10,", "batch_size=10, shuffle=False,")
+_FIT = f"with autograph.libraries_unconverted():\n        {training_cases.FIT}"
+_SAVE = """@tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, name="number")])
+    def serve(number):
+        return {"predicted": model({"number": number}, training=False)}
+
+    signatures = {"serving_default": serve}
+    tf.saved_model.save(model, fn_args.serving_model_dir, signatures=signatures)"""
+
+# Data that take their time where the condition holds.
+_WAITS = """
+import time
+
+def wait(y):
+    time.sleep(0.03)
+    return y
+
+def slowly(x, y):
+    if {condition}:
+        y = tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
+    return x, y
+"""
+_REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    return training_cases.Trainer(tmp_path)
+
+
+def module(line, *, beginning=_TWO_DEVICES):
+    return {
+        "line": line,
+        "beginning": beginning,
+        "template": _MAKES_NONE,
+        "train": _FIT,
+        "save": _SAVE,
+    }
+
+
+def predictions(trainer):
+    """Returns what the saved model serves, in a process with one device."""
+    place = next(pathlib.Path(trainer.model.uri).rglob("saved_model.pb")).parent
+    loaded = tf.saved_model.load(str(place))
+    numbers = tf.reshape(tf.range(10, dtype=tf.float32), [10, 1])
+    return loaded.signatures["serving_default"](number=numbers)["predicted"].numpy()
+
+
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    ("distribution", "strategy", "beginning"),
+    [
+        ({"strategy": "mirrored"}, "MirroredStrategy", _TWO_DEVICES),
+        ({"workers": 2}, "MultiWorkerMirroredStrategy", _BEGINNING),
+    ],
+    ids=["mirrored", "multi_worker"],
+)
+def test_a_module_without_a_strategy_trains_as_on_one_device(
+    distribution, strategy, beginning, line, trainer
+):
+    given = module(line, beginning=beginning)
+    trainer.run(module=given, seed=5, distribution={"strategy": "one_device"})
+    alone, alone_served = trainer.variables(), predictions(trainer)
+    assert trainer.record.environment["strategy"] == "_DefaultDistributionStrategy"
+    trainer.run(module=given, seed=5, distribution=distribution)
+    record = trainer.record
+    assert record.environment["strategy"] == strategy
+    assert (record.global_batch_size, record.train_step_count) == (10, 120)
+    assert not [note for note in record.notes if "has its own" in note]
+    found = trainer.variables()
+    assert found.keys() == alone.keys() != set()
+    for variable, value in alone.items():
+        np.testing.assert_allclose(found[variable], value, atol=1e-5, err_msg=variable)
+    np.testing.assert_allclose(predictions(trainer), alone_served, atol=1e-5)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("name", ["mirrored", "one_device"])
+def test_a_module_with_a_strategy_keeps_it_and_the_record_says_so(name, trainer):
+    trainer.run(distribution={"strategy": name}, trial_budget_seconds=0)
+    (note,) = [each for each in trainer.record.notes if "has its own" in each]
+    assert "MirroredStrategy and keeps it" in note
+    assert name in note
+    assert trainer.record.environment["strategy"] == "MirroredStrategy"
+    html = (pathlib.Path(trainer.perf_metrics.uri) / "report.html").read_text()
+    assert "MirroredStrategy and keeps it" in html
+
+
+def test_without_a_tpu_run_fn_is_not_run(trainer, monkeypatch):
+    monkeypatch.delenv("TPU_NAME", raising=False)
+    with pytest.raises(errors.UserError, match=r"Expected a TPU.* TPU_NAME"):
+        trainer.run(module={"train": "raise ValueError"}, distribution={"strategy": "tpu"})
+
+
+def test_with_one_device_auto_tries_nothing(trainer):
+    trainer.run(module=module("keras", beginning=_BEGINNING), distribution={"strategy": "auto"})
+    found = trainer.record.strategy
+    assert (found.name, found.reason) == ("one_device", "this machine has one device")
+    assert trainer.record.environment["strategy"] == "_DefaultDistributionStrategy"
+    folder = pathlib.Path(trainer.perf_metrics.uri)
+    assert not list(folder.glob("*mirrored*"))
+    assert "one_device: this machine has one device." in (folder / "report.html").read_text()
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    ("condition", "name", "strategy"),
+    [
+        (f"{_REPLICAS} == 1", "mirrored", "MirroredStrategy"),
+        (f"{_REPLICAS} == 2", "one_device", "_DefaultDistributionStrategy"),
+    ],
+    ids=["faster", "slower"],
+)
+def test_auto_trains_on_all_devices_if_they_are_faster(
+    condition, name, strategy, line, trainer
+):
+    given = module(line, beginning=_TWO_DEVICES + _WAITS.format(condition=condition))
+    given["template"] = _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")
+    settings = {"distribution": {"strategy": "auto"}, "trial_budget_seconds": 30}
+    trainer.run(module=given, **settings)
+    record = trainer.record
+    assert record.strategy.name == name
+    assert record.environment["strategy"] == strategy
+    assert (record.strategy.speedup.value > 1) == (name == "mirrored")
+    assert "times as fast as on one (95 % interval" in record.strategy.reason
+    folder = pathlib.Path(trainer.perf_metrics.uri)
+    assert record.strategy.reason in (folder / "report.html").read_text()
+    job = TrainingJob.read(folder / "job.json")
+    assert job.settings.distribution.strategy == name
+    assert job.is_unchanged
+
+
+@pytest.mark.slow
+def test_one_device_trains_where_all_together_fail(trainer):
+    given = module("keras")
+    given["train"] = f"assert {_REPLICAS} == 1, 'not for me'\n    {_FIT}"
+    trainer.run(module=given, distribution={"strategy": "auto"})
+    found = trainer.record.strategy
+    assert found.name == "one_device"
+    assert found.reason.startswith("2 devices could not be tried: its process")
+    assert "not for me" in found.reason
+    assert found.speedup is None
+    assert trainer.record.train_step_count == 120
+
+
+def test_without_trials_auto_is_one_device(trainer):
+    settings = {"distribution": {"strategy": "auto"}, "trial_budget_seconds": 0}
+    trainer.run(module=module("keras"), **settings)
+    found = trainer.record.strategy
+    assert (found.name, found.reason) == ("one_device", "trials are off")
+
+
+@pytest.mark.slow
+def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
+    given = module("keras", beginning=_TWO_DEVICES + _WAITS.format(condition=f"{_REPLICAS} == 1"))
+    given["template"] = _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")
+    settings = {"distribution": {"strategy": "auto"}, "trial_budget_seconds": 30}
+    trainer.run(module=given, **settings)
+    first, before = trainer.record, trainer.perf_metrics
+    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    inputs = {"previous_metrics": [before]}
+    trainer.perf_metrics = trainer._artifact(types.PerfMetrics, "second_metrics")
+    trainer.run(module=given, inputs=inputs, **settings)
+    assert trainer.record.reused_from
+    assert trainer.record.strategy.name == first.strategy.name == "mirrored"
+    assert trainer.record.environment["strategy"] == "MirroredStrategy"
