@@ -3,6 +3,7 @@
 What `auto` comes to is found out by `strategy_turns`.
 """
 
+import functools
 import pathlib
 
 import numpy as np
@@ -14,6 +15,7 @@ from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import strategy_turns
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training.trials.choice import StrategyChoice, plain
 
 pytestmark = pytest.mark.each_choice
 
@@ -47,6 +49,7 @@ def slowly(x, y):
         y = tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
     return x, y
 """
+_AUTO = {"strategy": "auto"}
 _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
 
 
@@ -120,7 +123,7 @@ def test_without_a_tpu_run_fn_is_not_run(trainer, monkeypatch):
 
 
 def test_with_one_device_auto_tries_nothing(trainer):
-    trainer.run(module=module("keras", beginning=_BEGINNING), distribution={"strategy": "auto"})
+    trainer.run(module=module("keras", beginning=_BEGINNING), distribution=_AUTO)
     found = trainer.record.strategy
     assert (found.name, found.reason) == ("one_device", "this machine has one device")
     assert trainer.record.environment["strategy"] == "_DefaultDistributionStrategy"
@@ -144,7 +147,7 @@ def test_auto_trains_on_all_devices_if_they_are_faster(
 ):
     given = module(line, beginning=_TWO_DEVICES + _WAITS.format(condition=condition))
     given["template"] = _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")
-    settings = {"distribution": {"strategy": "auto"}, "trial_budget_seconds": 30}
+    settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
     trainer.run(module=given, **settings)
     record = trainer.record
     assert record.strategy.name == name
@@ -162,7 +165,7 @@ def test_auto_trains_on_all_devices_if_they_are_faster(
 def test_one_device_trains_where_all_together_fail(trainer):
     given = module("keras")
     given["train"] = f"assert {_REPLICAS} == 1, 'not for me'\n    {_FIT}"
-    trainer.run(module=given, distribution={"strategy": "auto"})
+    trainer.run(module=given, distribution=_AUTO)
     found = trainer.record.strategy
     assert found.name == "one_device"
     assert found.reason.startswith("2 devices could not be tried: its process")
@@ -172,17 +175,28 @@ def test_one_device_trains_where_all_together_fail(trainer):
 
 
 def test_without_trials_auto_is_one_device(trainer):
-    settings = {"distribution": {"strategy": "auto"}, "trial_budget_seconds": 0}
+    settings = {"distribution": _AUTO, "trial_budget_seconds": 0}
     trainer.run(module=module("keras"), **settings)
     found = trainer.record.strategy
     assert (found.name, found.reason) == ("one_device", "trials are off")
+
+
+def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
+    inputs, _, properties = trainer.given(trainer.write_module(), distribution=_AUTO)
+    job = TrainingJob.of(inputs, properties)
+    own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
+    known = plain("nothing was faster")
+    choose = functools.partial(strategy_turns.choose, job, log_folder=tmp_path)
+    found = choose(known=known.model_copy(update={"strategy": own}))
+    assert found == own.model_copy(update={"turns_seconds": 0.0})
+    assert choose(known=known) == StrategyChoice(name="one_device", reason="nothing was faster")
 
 
 @pytest.mark.slow
 def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
     given = module("keras", beginning=_TWO_DEVICES + _WAITS.format(condition=f"{_REPLICAS} == 1"))
     given["template"] = _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")
-    settings = {"distribution": {"strategy": "auto"}, "trial_budget_seconds": 30}
+    settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
     trainer.run(module=given, **settings)
     first, before = trainer.record, trainer.perf_metrics
     monkeypatch.setattr(strategy_turns, "_by_turns", None)
