@@ -68,6 +68,12 @@ def module(line, *, beginning=_TWO_DEVICES):
     }
 
 
+def waiting_module(line, *, condition):
+    """Returns one with two devices, whose data are slow where the condition holds."""
+    given = module(line, beginning=_TWO_DEVICES + _WAITS.format(condition=condition))
+    return {**given, "template": _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")}
+
+
 def predictions(trainer):
     """Returns what the saved model serves, in a process with one device."""
     place = next(pathlib.Path(trainer.model.uri).rglob("saved_model.pb")).parent
@@ -145,8 +151,7 @@ def test_with_one_device_auto_tries_nothing(trainer):
 def test_auto_trains_on_all_devices_if_they_are_faster(
     condition, name, strategy, line, trainer
 ):
-    given = module(line, beginning=_TWO_DEVICES + _WAITS.format(condition=condition))
-    given["template"] = _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")
+    given = waiting_module(line, condition=condition)
     settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
     trainer.run(module=given, **settings)
     record = trainer.record
@@ -192,10 +197,38 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     assert choose(known=known) == StrategyChoice(name="one_device", reason="nothing was faster")
 
 
+_KILLED = """
+    import os, signal
+
+    class Fuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3 and not os.path.exists({flag!r}):
+                open({flag!r}, "w").close()
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
+
+
+@pytest.mark.slow
+def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
+    given = waiting_module("keras", condition=f"{_REPLICAS} == 1")
+    given["train"] = _KILLED.format(flag=str(tmp_path / "flag"))
+    settings = {
+        "distribution": _AUTO, "trial_budget_seconds": 30, "checkpoint_steps": 10,
+        "checkpoint_folder": str(tmp_path / "checkpoints"),
+    }  # fmt: skip
+    with pytest.raises(errors.TrainingError, match="killed"):
+        trainer.run(module=given, **settings)
+    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    trainer.run(module=given, **settings)
+    assert trainer.record.strategy.name == "mirrored"
+    assert trainer.record.environment["strategy"] == "MirroredStrategy"
+    assert trainer.record.train_step_count == 120
+
+
 @pytest.mark.slow
 def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
-    given = module("keras", beginning=_TWO_DEVICES + _WAITS.format(condition=f"{_REPLICAS} == 1"))
-    given["template"] = _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")
+    given = waiting_module("keras", condition=f"{_REPLICAS} == 1")
     settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
     trainer.run(module=given, **settings)
     first, before = trainer.record, trainer.perf_metrics
