@@ -110,6 +110,18 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
     np.testing.assert_allclose(predictions(trainer), alone_served, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_trials_in_a_process_of_their_own_are_of_the_same_strategy(line, trainer):
+    settings = {"distribution": {"strategy": "mirrored"}, "trial_budget_seconds": 60}
+    trainer.run(module=module(line), precision="auto", **settings)
+    record = trainer.record
+    assert record.environment["strategy"] == "MirroredStrategy"
+    assert record.fit["strategy"] == "MirroredStrategy, 2 replicas"
+    compared = [trial for trial in record.trials if trial.status in ("chosen", "slower")]
+    assert "mixed_bfloat16" in {trial.plan.precision for trial in compared}
+
+
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["mirrored", "one_device"])
 def test_a_module_with_a_strategy_keeps_it_and_the_record_says_so(name, trainer):
