@@ -130,7 +130,7 @@ def train(
 
 
 def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
-    """Returns whether further blocks would hardly change if the second training gains enough.
+    """Returns what tells whether further blocks would change if the second training gains enough.
 
     Args:
         margin: by how much it has to be faster than the first.

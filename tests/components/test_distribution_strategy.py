@@ -150,7 +150,7 @@ def test_with_one_device_auto_tries_nothing(trainer):
     assert "one_device: this machine has one device." in (folder / "report.html").read_text()
 
 
-@pytest.mark.one_case
+@pytest.mark.slow
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
     ("condition", "name", "strategy"),
@@ -178,7 +178,6 @@ def test_auto_trains_on_all_devices_if_they_are_faster(
     assert job.is_unchanged
 
 
-@pytest.mark.slow
 def test_one_device_trains_where_all_together_fail(trainer):
     given = module("keras")
     given["train"] = f"assert {_REPLICAS} == 1, 'not for me'\n    {_FIT}"
