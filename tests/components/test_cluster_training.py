@@ -126,7 +126,7 @@ def test_workers_try_plans_together_and_the_next_run_knows_the_best(trainer, clu
     reference, *others = first.trials
     assert (reference.status, reference.plan) == ("reference", PLAIN_FIT)
     assert {each.plan.fused_update for each in others if each.step_time} >= {True}
-    found = variables(trainer)
+    found = trainer.variables()
     previous = {"previous_metrics": [trainer.perf_metrics]}
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "next_metrics")
     trainer.run(
@@ -134,7 +134,7 @@ def test_workers_try_plans_together_and_the_next_run_knows_the_best(trainer, clu
     )
     assert trainer.record.reused_from
     assert trainer.record.plan == first.plan
-    for name, value in variables(trainer).items():
+    for name, value in trainer.variables().items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 

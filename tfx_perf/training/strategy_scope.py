@@ -82,10 +82,11 @@ class StrategyScope:
         def scope(strategy: tf.distribute.Strategy) -> Any:
             if self._is_open and strategy is not self._strategy:
                 self._leave()
-                self.notes = (
-                    f"run_fn has its own {strategies.in_words(strategy)} and keeps it: the "
-                    f"strategy {self._name} of the settings is not used",
-                )
+                if type(strategy) is not type(self._strategy):
+                    self.notes = (
+                        f"run_fn has its own {strategies.in_words(strategy)} and keeps it: the "
+                        f"strategy {self._name} of the settings is not used",
+                    )
             return own(strategy)
 
         return scope
