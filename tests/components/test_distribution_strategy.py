@@ -122,13 +122,11 @@ def test_trials_in_a_process_of_their_own_are_of_the_same_strategy(line, trainer
     assert "mixed_bfloat16" in {trial.plan.precision for trial in compared}
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", ["mirrored", "one_device"])
-def test_a_module_with_a_strategy_keeps_it_and_the_record_says_so(name, trainer):
-    trainer.run(distribution={"strategy": name}, trial_budget_seconds=0)
+def test_a_module_with_a_strategy_keeps_it_and_the_record_says_so(trainer):
+    trainer.run(distribution={"strategy": "one_device"}, trial_budget_seconds=0)
     (note,) = [each for each in trainer.record.notes if "has its own" in each]
     assert "MirroredStrategy and keeps it" in note
-    assert name in note
+    assert "one_device" in note
     assert trainer.record.environment["strategy"] == "MirroredStrategy"
     html = (pathlib.Path(trainer.perf_metrics.uri) / "report.html").read_text()
     assert "MirroredStrategy and keeps it" in html

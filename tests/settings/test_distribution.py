@@ -28,6 +28,15 @@ def test_workers_on_this_machine():
     assert PerfConfig().distribution.worker_count == 1
 
 
+def test_how_replicas_reduce():
+    assert PerfConfig().distribution.reduction_dtype is None
+    own = {"implementation": "ring", "bytes_per_pack": 1024, "timeout_seconds": 20}
+    values = {"distribution": {"reduction_dtype": "float16", "collective": own}}
+    settings = PerfConfig.from_dict(values)
+    assert settings.distribution.collective.timeout_seconds == 20.0
+    assert PerfConfig.from_json(settings.to_json("distribution")) == settings
+
+
 @pytest.mark.parametrize(
     ("settings", "made"),
     [
@@ -49,6 +58,15 @@ def test_the_strategy_that_is_made(settings, made):
     ("values", "words"),
     [
         ({"distribution": {"workers": 1}}, ["at least 2", "distribution.workers=1"]),
+        ({"distribution": {"reduction_dtype": "int8"}}, ["bfloat16", "reduction_dtype='int8'"]),
+        (
+            {"distribution": {"collective": {"implementation": "gloo"}}},
+            ["ring", "collective.implementation='gloo'"],
+        ),
+        (
+            {"distribution": {"collective": {"timeout_seconds": 0}}},
+            ["above 0", "collective.timeout_seconds=0"],
+        ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
         (
             {"distribution": {"workers": 2, **_job()["distribution"]}},

@@ -47,6 +47,7 @@ EVERYTHING = {
     "precision": "mixed_bfloat16",
     "xla_call": False,
     "onednn": True,
+    "reduction_dtype": "bfloat16",
 }
 
 
@@ -57,9 +58,9 @@ def test_plans_are_written_as_ever():
     assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
     assert str(plan) == (
         "50 steps per call, XLA, 2 micro-batches, fused update, recompute (auto), "
-        "mixed_bfloat16, oneDNN"
+        "mixed_bfloat16, oneDNN, gradients summed in bfloat16"
     )
-    assert str(plan.plain) == "plain fit, mixed_bfloat16, oneDNN"
+    assert str(plan.plain) == "plain fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
     in_one = TrainingPlan(steps_per_call=1, xla_call=True, precision="mixed_float16")
     assert str(in_one) == "1 step per call in one XLA computation, mixed_float16"
 
@@ -73,7 +74,7 @@ def test_each_is_off_in_plain_fit_and_its_fields_are_those_of_the_plan(name):
 def test_after_a_blow_up_what_may_be_to_blame_goes_first_and_alone():
     plan = TrainingPlan(**EVERYTHING)
     assert plan.safer == TrainingPlan(**{**EVERYTHING, "xla": False})
-    assert plan.safer.safer == TrainingPlan(precision="mixed_bfloat16", onednn=True)
+    assert plan.safer.safer == plan.plain
     assert plan.safer.safer.safer is None
 
 

@@ -1,4 +1,4 @@
-"""Settings of a training over several devices or workers."""
+"""Settings of a training over several replicas or workers."""
 
 import pathlib
 from typing import Annotated, Any, Literal
@@ -17,6 +17,8 @@ from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
 _OF_THE_RUNTIME = ("volumes", "service_account", "node_selector", "tolerations")
+
+ReductionDtype = Literal["bfloat16", "float16"]
 
 
 class ClusterJob(Section):
@@ -97,12 +99,29 @@ class ClusterJob(Section):
             raise ValueError(f"no {', '.join(given)}, which the TrainingRuntime of a TrainJob says")
 
 
+class CollectiveSettings(Section):
+    """How replicas reduce; it counts before what the module has given its strategy.
+
+    Attributes:
+        implementation: `ring`, `nccl` (GPUs only), or `auto` for what the strategy would take.
+        bytes_per_pack: a reduction of more is cut into packs; 0: it is not.
+        timeout_seconds: a reduction that takes longer fails, so that a worker that hangs is given
+            up; None: TensorFlow gives it up after about a minute.
+    """
+
+    implementation: Literal["auto", "ring", "nccl"] = "auto"
+    bytes_per_pack: Count = 0
+    timeout_seconds: Positive | None = None
+
+
 class DistributionSettings(Section):
-    """Several devices or workers for OptimizedTrainer.
+    """Several replicas or workers for OptimizedTrainer.
 
     Attributes:
         strategy: what the user's code is run under if it makes no strategy; `auto`: one device,
             or all of this machine's if that is surely faster; None: its own, if it makes one.
+        reduction_dtype: the type in which gradients are summed over replicas; None: their own.
+        collective: how they are.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`;
             None: OptimizedTrainer trains itself.
         restarts: how often all workers are started again after one was killed or lost its
@@ -111,6 +130,8 @@ class DistributionSettings(Section):
     """
 
     strategy: Literal["one_device", "mirrored", "multi_worker", "tpu", "auto"] | None = None
+    reduction_dtype: ReductionDtype | None = None
+    collective: CollectiveSettings = CollectiveSettings()
     workers: Annotated[int, pydantic.Field(ge=2)] | None = None
     restarts: Count = 3
     job: ClusterJob | None = None

@@ -12,7 +12,7 @@ from typing import Any
 from tfx_perf import config, errors, workers
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import recording
+from tfx_perf.training import collectives, recording
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
@@ -25,6 +25,9 @@ from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
+from tfx_perf.training.optimizations.optimization import Fit
+from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts, generators
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -63,7 +66,7 @@ class TrainingSession:
         """Starts a session.
 
         Args:
-            settings: the sections `training`, `compilation` and `monitoring`.
+            settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
             choice: made in another process, or in a run before, for the `fit` that it names; for
                 every one if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
@@ -151,10 +154,15 @@ class TrainingSession:
         """
         try:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
+            distribution = self._settings.distribution
+            # What is measured is what is sent, so that narrowing stands outside of it.
             with (
-                keras_api.over_replicas(call.model),
-                row_shares.counting_rows(call.model, keras_api),
+                collectives.options(strategy, distribution.collective),
                 self._communication.metered(strategy, keras_api),
+                keras_api.over_replicas(
+                    call.model, reduction_dtype=distribution.reduction_dtype
+                ),
+                row_shares.counting_rows(call.model, keras_api),
             ):
                 return self._carry_out(call)
         except Exception as error:  # which the user's code may catch
@@ -183,6 +191,7 @@ class TrainingSession:
             self._clock.leave_out(chosen_seconds)
             # Trials count, also those that were before, in other processes.
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
+        choice = choice.model_copy(update={"plan": self._summing(choice.plan, call, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
         with serving(self._settings.monitoring, live):
@@ -351,11 +360,17 @@ class TrainingSession:
                 return choice
         return None
 
+    def _summing(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
+        """Returns a plan with the type in which gradients are summed, whoever has found it."""
+        dtype = NarrowReduction().always(Fit(call.model, loop, self._settings))
+        return plan.model_copy(update={NarrowReduction.name: dtype})
+
     def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""
         # In a process like the plan's.
-        plain = choice.plan.only(lambda each: bool(each.environment()))
-        times = [t.step_time for t in choice.trials if t.plan == plain and t.step_time]
+        environment = choice.plan.environment
+        plain = (t for t in choice.trials if t.plan.is_plain_fit)
+        times = [t.step_time for t in plain if t.plan.environment == environment and t.step_time]
         saves_memory = any(each.saves_memory for each in choice.plan.optimizations)
         if choice.plan.is_plain_fit or saves_memory or not times:
             return None  # plain steps may need more memory than there is

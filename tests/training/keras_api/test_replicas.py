@@ -26,9 +26,9 @@ _FUSED = {
 }  # fmt: skip
 
 
-def started(package, replicas, plans, **environment):
+def started(package, replicas, plans, *, script=_SCRIPT, **environment):
     return subprocess.Popen(
-        [sys.executable, _SCRIPT, package, replicas, *plans],
+        [sys.executable, script, package, replicas, *plans],
         env={**os.environ, "PYTHONPATH": _ROOT, **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

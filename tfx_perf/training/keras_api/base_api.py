@@ -225,13 +225,19 @@ class KerasApi(abc.ABC):
         with interception.replacing(tensorflow, "function", lambda _: noted):
             yield made
 
-    def over_replicas(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    @abc.abstractmethod
+    def over_replicas(
+        self, model: Any, *, reduction_dtype: str | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which a model's replicas, if several, train as one device would.
 
         Args:
             model: compiled.
+            reduction_dtype: in which gradients are summed; see `gradient_sum`.
+
+        Raises:
+            UserError: the model's gradients cannot be summed in another type.
         """
-        return contextlib.nullcontext()
 
     @property
     def gradient_sum(self) -> tuple[Any, str]:

@@ -25,10 +25,12 @@ class Keras3(KerasApi):
     _graph_function = staticmethod(tf.function)
 
     @override
-    def over_replicas(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def over_replicas(
+        self, model: Any, *, reduction_dtype: str | None = None
+    ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
-        return replicas.as_one_device(model)
+        return replicas.as_one_device(model, reduction_dtype=reduction_dtype)
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:

@@ -7,6 +7,7 @@ tf_keras does all that right.
 """
 
 import contextlib
+import functools
 import importlib
 import threading
 from collections.abc import Callable, Iterator
@@ -15,22 +16,24 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import interception
+from tfx_perf.training.keras_api import gradient_sum
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
 
 
 @contextlib.contextmanager
-def as_one_device(model: Any) -> Iterator[None]:
+def as_one_device(model: Any, *, reduction_dtype: str | None) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device, while the context lasts.
 
     What Keras has traced outside of the context is not used inside, nor the other way round.
 
     Args:
         model: built under a `tf.distribute` strategy.
+        reduction_dtype: see `gradient_sum`.
     """
     keras = importlib.import_module("keras")
     optimizers = keras.optimizers
-    summing = _SummingFirst(optimizers.LossScaleOptimizer)
+    summing = _SummingFirst(optimizers.LossScaleOptimizer, reduction_dtype)
     with contextlib.ExitStack() as undo:
 
         def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
@@ -62,13 +65,14 @@ class _SummingFirst:
     Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
     """
 
-    def __init__(self, scaling: Any) -> None:
+    def __init__(self, scaling: Any, dtype: str | None) -> None:
         """Has summed nothing yet.
 
         Args:
             scaling: the class of optimizers that scale the loss for another one.
+            dtype: see `gradient_sum`.
         """
-        self._scaling = scaling
+        self._scaling, self._dtype = scaling, dtype
         self._replica = threading.local()  # each is traced in a thread of its own
         self._inner: list[Any] = []  # optimizers that get what was summed, in other threads
 
@@ -82,7 +86,8 @@ class _SummingFirst:
             present = [each for each in grads if each is not None]
             if not several or self._is_summed(optimizer) or not present:
                 return own(optimizer, grads, trainable_variables)
-            summed = iter(context.all_reduce(tf.distribute.ReduceOp.SUM, present))
+            sum_up = functools.partial(context.all_reduce, tf.distribute.ReduceOp.SUM)
+            summed = iter(gradient_sum.summed(present, sum_up, dtype=self._dtype))
             grads = [None if each is None else next(summed) for each in grads]
             if isinstance(optimizer, self._scaling):
                 self._inner.append(optimizer.inner_optimizer)

@@ -1,12 +1,16 @@
 """TfKeras: the KerasApi of tf_keras, the continuation of Keras 2."""
 
+import contextlib
 import importlib
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from typing_extensions import override
 
+from tfx_perf import errors, interception
 from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api import gradient_sum
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -36,6 +40,37 @@ class TfKeras(KerasApi):
     graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
+
+    @override
+    def over_replicas(
+        self, model: Any, *, reduction_dtype: str | None = None
+    ) -> contextlib.AbstractContextManager[None]:
+        if model.distribute_strategy.num_replicas_in_sync == 1 or reduction_dtype is None:
+            return contextlib.nullcontext()
+        legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
+        for optimizer in optimizers(model):
+            if isinstance(optimizer, legacy):
+                raise errors.UserError(
+                    "Expected an optimizer that has its gradients summed by tf_keras, to have them "
+                    f"summed in {reduction_dtype}. Received: legacy.{type(optimizer).__name__}, "
+                    "which sums them itself. Take the one of tf_keras.optimizers, or leave "
+                    "distribution.reduction_dtype out."
+                )
+
+        def narrowed(own: Callable[..., Any]) -> Callable[..., Any]:
+            def sum_gradients(grads_and_vars: Any) -> Any:
+                pairs = list(grads_and_vars)
+                gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
+
+                def sum_up(given: Any) -> Any:
+                    return [total for total, _ in own(zip(given, variables, strict=True))]
+
+                summed = gradient_sum.summed(gradients, sum_up, dtype=reduction_dtype)
+                return list(zip(summed, variables, strict=True))
+
+            return sum_gradients
+
+        return interception.replacing(*self.gradient_sum, narrowed)
 
     @property
     @override

@@ -6,6 +6,7 @@ from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.optimization import Optimization
 from tfx_perf.training.optimizations.precision import Precision
 from tfx_perf.training.optimizations.recompute import Recompute
+from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
 from tfx_perf.training.optimizations.steps_per_call import StepsPerCall
 from tfx_perf.training.optimizations.xla import Xla
 from tfx_perf.training.optimizations.xla_call import XlaCall
@@ -22,6 +23,7 @@ OPTIMIZATIONS: dict[str, Optimization] = {
         Precision,
         XlaCall,
         OneDnn,
+        NarrowReduction,
     )
 }
 

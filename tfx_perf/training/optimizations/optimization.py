@@ -21,7 +21,7 @@ class Fit:
     Attributes:
         model: compiled and built.
         loop: what would run the plans.
-        settings: the sections `training` and `compilation`.
+        settings: the sections `training`, `compilation` and `distribution`.
         most_steps_per_call: more would gain nothing.
         precision: the policy that the model was built under; None: the user's own.
     """

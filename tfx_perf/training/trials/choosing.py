@@ -43,7 +43,7 @@ def by_trials(
     Args:
         call: the user's `fit`; its model is left as it was, but for the variables being there.
         loop: the loop that the plan will be used with.
-        settings: the sections `training`, `compilation` and `schedule`.
+        settings: the sections `training`, `compilation`, `schedule` and `distribution`.
         others: the same `fit` in other precisions, by policy.
         watch: see `Trials`.
         known: see `Trials`.

@@ -9,7 +9,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.optimizations.precision import DtypePolicy
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
 
 Family = tuple[TrainingPlan, ...]  # plans that share a traced function
@@ -34,14 +34,16 @@ def reference(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     Args:
         model: what is to be trained.
         loop: what would run the plans.
-        settings: the section `training`.
+        settings: the sections `training` and `distribution`.
     """
     fit = Fit(model, loop, settings)
     values = {
-        name: each.always(fit) for name, each in OPTIMIZATIONS.items() if each.saves_memory
+        name: each.always(fit)
+        for name, each in OPTIMIZATIONS.items()
+        if each.saves_memory or each.in_plain_fit
     }
     plan = TrainingPlan(steps_per_call=loop.users_steps_per_call, **values)
-    return plan if any(each.saves_memory for each in plan.optimizations) else PLAIN_FIT
+    return plan if any(each.saves_memory for each in plan.optimizations) else plan.plain
 
 
 def untried(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
@@ -50,7 +52,7 @@ def untried(model: Any, loop: Loop, *, settings: PerfConfig) -> TrainingPlan:
     Args:
         model: what is to be trained.
         loop: what would run the plan.
-        settings: the section `training`.
+        settings: the sections `training` and `distribution`.
     """
     fewest = min(*settings.training.steps_per_call, loop.train_length or 1)
     return _base(Fit(model, loop, settings, most_steps_per_call=fewest))
@@ -69,7 +71,7 @@ def families(
     Args:
         model: what is to be trained.
         loop: what would run the plans.
-        settings: the sections `training` and `compilation`.
+        settings: the sections `training`, `compilation` and `distribution`.
         step_seconds: of plain `fit`.
         precision: the policy that the model was built under, if the user's code did not set it.
     """

@@ -73,7 +73,8 @@ class Trials:
             variants: the user's `fit`, not yet run, under None, and the same in other
                 precisions. `x` is a `tf.data.Dataset`, the variables of model and optimizer are
                 there, and the loop, which keeps what is compiled, is what will use the plan.
-            settings: the sections `training`, `compilation` and `schedule`.
+            settings: the sections `training`, `compilation`, `schedule` and
+                `distribution`.
             watch: told before anything is tried that may end the process.
             known: records of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.

@@ -1,0 +1,63 @@
+"""Gradients that are summed in a narrower type: replicas of one process, and real workers.
+
+What the plan says of it is in `reduction_dtype`.
+"""
+
+import pathlib
+
+import pytest
+
+from tests.training.keras_api.test_replicas import configurations, differences, started
+
+pytestmark = pytest.mark.each_choice
+
+_SCRIPT = str(pathlib.Path(__file__).with_name("narrow_sums.py"))
+_NARROW = ("bfloat16", "float16")
+_CASES = ("sgd", "calls", "fused", "sparse", "clipped", "scaled", "own_train_step", "overflow")
+
+
+def check(found, cases):
+    assert tuple(found["errors"]) == cases
+    for case, errors in found["errors"].items():
+        if case == "overflow":
+            assert set(errors.values()) == {0.0}, "a step with an infinite gradient was taken"
+            continue
+        assert max(errors.values()) <= 1, f"{case}: {errors}"
+        assert min(errors.values()) > 0.1, f"{case} was not narrowed"
+    assert {found["bytes"][dtype] for dtype in _NARROW} == {found["bytes"]["None"] / 2}
+    assert found["plans"] == [
+        "2 steps per call",
+        *(f"2 steps per call, gradients summed in {dtype}" for dtype in _NARROW),
+    ]
+    values = {dtype: means for dtype, (means, _) in found["sums"].items()}
+    # What two replicas add up may be outside of the type's range, not their mean.
+    assert values["float16"] == ["60000.0", "inf", "0.0", "inf", "nan"]
+    assert values["bfloat16"] == ["59904.0", "999424.0", "9.968062e-10", "inf", "nan"]
+    assert all(types == ["float32", "int32", "float16"] for _, types in found["sums"].values())
+
+
+@pytest.mark.parametrize(
+    ("package", "cases"),
+    [
+        ("keras", ("fused", "sparse")),
+        pytest.param("keras", _CASES, marks=pytest.mark.slow),
+        pytest.param("tf_keras", _CASES, marks=pytest.mark.slow),
+    ],
+)
+def test_replicas_sum_as_exactly_as_the_type_and_send_half(package, cases):
+    check(differences(started(package, "2", cases, script=_SCRIPT)), cases)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_workers_sum_as_exactly_as_the_type_and_send_half(package):
+    workers = [
+        started(package, "workers", _CASES, script=_SCRIPT, TF_CONFIG=configured)
+        for configured in configurations(2)
+    ]
+    try:
+        for worker in workers:
+            check(differences(worker), _CASES)
+    finally:
+        for worker in workers:
+            worker.kill()

@@ -1,0 +1,36 @@
+"""Reductions as the settings ask for them (`communication_options`), seen in the graph."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+_SCRIPT = pathlib.Path(__file__).with_name("reducing.py")
+
+
+def traced(settings):
+    command = [sys.executable, str(_SCRIPT), json.dumps(settings)]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        pytest.param({}, {"reductions": 2, "said": [["ring", 0.0]]}, marks=pytest.mark.slow),
+        (
+            {"bytes_per_pack": 100, "timeout_seconds": 7.5, "implementation": "ring"},
+            {"reductions": 4, "said": [["ring", 7.5]]},
+        ),
+    ],
+)
+def test_each_of_two_replicas_reduces_two_tensors(settings, expected):
+    done = traced(settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == expected
+
+
+@pytest.mark.slow
+def test_nccl_without_a_gpu_is_refused():
+    assert "Expected GPUs, to reduce with NCCL" in traced({"implementation": "nccl"}).stderr
