@@ -1,0 +1,120 @@
+"""`python -m benchmarks.distribution.reductions`: see `--help`."""
+
+import json
+import pathlib
+import statistics
+from typing import ClassVar
+
+import click
+
+from benchmarks import machine, options
+from benchmarks.distribution import reductions_job, shaped_network, worker_processes
+from tfx_perf import records
+from tfx_perf.hardware import versions
+
+_PACKAGES = ("tensorflow", "keras", "tf-keras")
+_PORT = 2222
+_LINE = "{:>10} {:>10} {:>9} {:>9} {:>10}"
+
+
+class CellResult(records.Record):
+    """Two workers on links of some bandwidth, with gradients that are summed in some type.
+
+    Attributes:
+        megabits_per_second: of each link, in each direction.
+        dtype: in which gradients are summed.
+        step_time_seconds: one for each block; the types have theirs in turns.
+        loss: mean of the last steps, after as many of each type.
+    """
+
+    megabits_per_second: int
+    dtype: str
+    step_time_seconds: tuple[float, ...]
+    loss: float
+
+
+class ReductionsRecord(records.Record):
+    """A whole benchmark.
+
+    Attributes:
+        host: the machine, in words.
+        versions: package to version.
+        package: the Keras package.
+        cells: what was measured.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.reductions_benchmark/1"
+
+    host: str
+    versions: dict[str, str]
+    package: str
+    cells: tuple[CellResult, ...]
+
+
+@click.command()
+@click.option("--megabits", type=click.IntRange(min=1), multiple=True, default=(100, 400),
+              show_default=True, help="A second, of each link.")  # fmt: skip
+@click.option("--package", type=click.Choice(["keras", "tf_keras"]), default="keras",
+              show_default=True)  # fmt: skip
+@click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True,
+              help="Of a block, beside as many that are not measured.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
+              help="Blocks of each type.")  # fmt: skip
+@options.DATA
+@options.JSON
+def main(
+    megabits: tuple[int, ...],
+    *,
+    package: str,
+    steps: int,
+    rounds: int,
+    data: pathlib.Path,
+    json_path: pathlib.Path | None,
+) -> None:
+    """Compares steps of two workers that sum gradients in narrower types, on limited links."""
+    json_path = json_path or data / "reductions_benchmark.json"
+    json_path.parent.mkdir(parents=True, exist_ok=True)
+    click.echo(_LINE.format("Mbit/s", "summed in", "step, ms", "speed-up", "loss"))
+    cells = []
+    for rate in megabits:
+        with shaped_network.links(2, bits_per_second=rate * 10**6) as places:
+            said = worker_processes.last_line_of_first(
+                reductions_job.__name__,
+                [package, str(steps), str(rounds)],
+                hosts=[f"{address}:{_PORT}" for _, address in places],
+                prefixes=[["ip", "netns", "exec", name] for name, _ in places],
+            )
+        found = [
+            CellResult(
+                megabits_per_second=rate,
+                dtype=dtype,
+                step_time_seconds=tuple(seconds for seconds, _ in blocks),
+                loss=blocks[-1][1],
+            )
+            for dtype, blocks in json.loads(said).items()
+        ]
+        for cell in found:
+            click.echo(_row(cell, found[0]))
+        cells += found
+    ReductionsRecord(
+        host=machine.in_words(),
+        versions=versions.installed(*_PACKAGES),
+        package=package,
+        cells=tuple(cells),
+    ).write(json_path)
+    click.echo(f"\nWrote {json_path}")
+
+
+def _row(cell: CellResult, own: CellResult) -> str:
+    pairs = zip(own.step_time_seconds, cell.step_time_seconds, strict=True)
+    return _LINE.format(
+        cell.megabits_per_second,
+        cell.dtype,
+        f"{statistics.median(cell.step_time_seconds) * 1e3:.0f}",
+        f"{statistics.median(before / after for before, after in pairs):.2f}",
+        f"{cell.loss:.5f}",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""One worker: trains in blocks with gradients that are summed in each type, in turns."""
+
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.session import TrainingSession
+
+DTYPES = ("float32", "bfloat16", "float16")
+"""The types; the first one is the gradients' own."""
+
+_UNITS, _ROWS, _BATCH = 512, 4096, 16  # of each worker
+
+
+def main(package: str, steps: int, rounds: int) -> None:
+    """Prints for each type the seconds of a step, one for each round, and the last loss, as JSON.
+
+    Args:
+        package: the Keras package.
+        steps: of the part of a block that is measured; as many are before it.
+        rounds: how often each type has its turn.
+    """
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    keras = importlib.import_module(package)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(_ROWS, _UNITS)).astype("float32")
+    y = np.tanh(x[:, :8]).sum(axis=1, keepdims=True)
+    data = tf.data.Dataset.from_tensor_slices((x, y)).repeat()
+    data = data.batch(_BATCH * strategy.num_replicas_in_sync, drop_remainder=True)
+    options = tf.data.Options()
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+    data = data.with_options(options)
+
+    def trainer(dtype: str) -> Callable[[], tuple[float, float]]:
+        keras.utils.set_random_seed(3)
+        with strategy.scope():
+            hidden = [keras.layers.Dense(_UNITS, "relu") for _ in range(4)]
+            model = keras.Sequential(
+                [keras.layers.Input((_UNITS,)), *hidden, keras.layers.Dense(1)]
+            )
+            model.compile(keras.optimizers.Adam(1e-4), "mse")
+        asked = None if dtype == DTYPES[0] else dtype
+        settings = PerfConfig.from_dict({"distribution": {"reduction_dtype": asked}})
+        session, api = TrainingSession(settings), either_keras.api_of(model)
+
+        def block() -> tuple[float, float]:
+            ends: list[float] = []
+            callback = api.callback(on_epoch_end=lambda *_: ends.append(time.perf_counter()))
+            with interception.intercepting_fit(session.fit):
+                history = model.fit(
+                    data, steps_per_epoch=steps, epochs=2, verbose=0, callbacks=[callback]
+                ).history
+            return (ends[1] - ends[0]) / steps, history["loss"][-1]  # the first one is traced
+
+        return block
+
+    trainers = {dtype: trainer(dtype) for dtype in DTYPES}
+    found: dict[str, list[tuple[float, float]]] = {dtype: [] for dtype in DTYPES}
+    for _ in range(rounds):
+        for dtype, block in trainers.items():
+            found[dtype].append(block())
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
