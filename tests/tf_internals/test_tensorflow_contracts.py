@@ -302,6 +302,9 @@ def test_a_strategy_merges_what_it_is_told_of_reductions_into_its_own(kind):
         found = strategy.extended._communication_options
         assert (found.bytes_per_pack, found.timeout_seconds) == (3, 2.0)
         assert found.implementation == own.implementation
+        (launcher,) = strategy.extended._cross_device_ops._launchers
+        assert launcher._options.timeout_seconds == 2.0
         reduced = inspect.getsource(type(strategy.extended)._batch_reduce_to)
         assert "self._communication_options.merge(options)" in reduced
     assert strategy.extended._communication_options is own
+    assert launcher._options.timeout_seconds is None

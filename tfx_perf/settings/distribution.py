@@ -105,8 +105,8 @@ class CollectiveSettings(Section):
     Attributes:
         implementation: `ring`, `nccl` (GPUs only), or `auto` for what the strategy would take.
         bytes_per_pack: a reduction of more is cut into packs; 0: it is not.
-        timeout_seconds: a reduction that takes longer fails, so that a worker that hangs is given
-            up; None: TensorFlow gives it up after about a minute.
+        timeout_seconds: a reduction that takes longer fails, so that nobody waits for a worker that
+            does not go on; None: none does.
     """
 
     implementation: Literal["auto", "ring", "nccl"] = "auto"

@@ -1,6 +1,7 @@
 """How a strategy reduces over its replicas, whoever has made it."""
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -8,10 +9,11 @@ import tensorflow as tf
 from tfx_perf import interception
 
 
+@contextlib.contextmanager
 def replaced(
     strategy: tf.distribute.Strategy, options: tf.distribute.experimental.CommunicationOptions
-) -> contextlib.AbstractContextManager[None]:
-    """Returns a context in which everything that a strategy reduces or gathers has other options.
+) -> Iterator[None]:
+    """Has everything that a strategy reduces or gathers have other options in the context.
 
     Args:
         strategy: a `MirroredStrategy` or `MultiWorkerMirroredStrategy`.
@@ -21,4 +23,11 @@ def replaced(
     def merged(own: Any) -> Any:
         return own.merge(options)
 
-    return interception.replacing(strategy.extended, "_communication_options", merged)
+    extended = strategy.extended
+    with contextlib.ExitStack() as undo:
+        undo.enter_context(interception.replacing(extended, "_communication_options", merged))
+        for name in ("_cross_device_ops", "_host_cross_device_ops"):
+            # What gathers over workers asks nobody else.
+            for launcher in getattr(getattr(extended, name, None), "_launchers", ()):
+                undo.enter_context(interception.replacing(launcher, "_options", merged))
+        yield

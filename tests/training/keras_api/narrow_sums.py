@@ -13,7 +13,7 @@ import numpy as np
 import replica_cases
 import tensorflow as tf
 
-from tfx_perf import interception
+from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import gradient_sum
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -143,6 +143,19 @@ def sums(strategy, dtype):
     return [str(each) for each in means.numpy()], [each.dtype.name for each in found]
 
 
+def refusal(keras, strategy):
+    """Returns what is said to an optimizer whose gradients cannot be summed so."""
+    made, is_keras3 = keras.optimizers, keras.__name__ == "keras"
+    with strategy.scope():
+        optimizer = made.SGD(gradient_accumulation_steps=2) if is_keras3 else made.legacy.SGD()
+        model = model_of(keras, "sgd", optimizer)
+    try:
+        fit(model, batch_of("sgd"), session_with(PLAIN_FIT, "bfloat16"), steps=2)
+    except errors.UserError as error:
+        return str(error)
+    return None
+
+
 def main(package, replicas, names):
     keras = importlib.import_module(package)
     strategy = replica_cases.strategy_of(replicas)
@@ -174,6 +187,7 @@ def main(package, replicas, names):
         record = fit(model, batch_of("sgd"), session_with(_CALLS, dtype), steps=_LONG)
         found["bytes"][str(dtype)] = record.communication.reduced_bytes_per_step
         found["plans"].append(record.trained_with)
+    found["refusal"] = refusal(keras, strategy)
     print(json.dumps(found))
 
 

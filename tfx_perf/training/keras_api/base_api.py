@@ -236,7 +236,7 @@ class KerasApi(abc.ABC):
             reduction_dtype: in which gradients are summed; see `gradient_sum`.
 
         Raises:
-            UserError: the model's gradients cannot be summed in another type.
+            UserError: the optimizer's gradients cannot be summed, or not in another type.
         """
 
     @property

@@ -11,7 +11,13 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.training.keras_api import masks, replicas, variables
-from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, StepCounters, Tensors
+from tfx_perf.training.keras_api.base_api import (
+    KerasApi,
+    NodeParts,
+    StepCounters,
+    Tensors,
+    optimizers,
+)
 
 
 class Keras3(KerasApi):
@@ -30,6 +36,14 @@ class Keras3(KerasApi):
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
+        for optimizer in optimizers(model):
+            steps = getattr(optimizer, "gradient_accumulation_steps", None)
+            if steps:
+                raise errors.UserError(
+                    "Expected an optimizer that applies every gradient: Keras accumulates none "
+                    f"over replicas. Received: gradient_accumulation_steps={steps}. Leave it out, "
+                    f"and make the batch {steps} times as large if memory allows."
+                )
         return replicas.as_one_device(model, reduction_dtype=reduction_dtype)
 
     @override
