@@ -1,4 +1,4 @@
-"""Reductions as the settings ask for them (`communication_options`), seen in the graph."""
+"""Reductions as the settings ask for them (`communication_options`): in the graph, by workers."""
 
 import json
 import pathlib
@@ -34,3 +34,15 @@ def test_each_of_two_replicas_reduces_two_tensors(settings, expected):
 @pytest.mark.slow
 def test_nccl_without_a_gpu_is_refused():
     assert "Expected GPUs, to reduce with NCCL" in traced({"implementation": "nccl"}).stderr
+
+
+@pytest.mark.slow
+def test_a_worker_that_does_not_go_on_is_not_waited_for(tmp_path):
+    script = str(_SCRIPT.with_name("not_going_on.py"))
+    command = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", script, "20"]
+    done = subprocess.run(
+        command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300
+    )
+    assert "1: does not go on" in done.stdout
+    assert done.returncode == 1, "worker 1 would have slept for longer than this test takes"
+    assert "Worker 0 ended with exit code 1, so that all were ended." in done.stderr

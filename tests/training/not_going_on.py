@@ -1,0 +1,40 @@
+"""A worker whose process lives, but does not go on; run by `tfx-perf launch`.
+
+Argument: `timeout_seconds` of `distribution.collective`.
+"""
+
+import sys
+import time
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+import tfx_perf
+from tfx_perf import workers
+
+
+def main(timeout_seconds):
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    with strategy.scope():
+        model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+    x = np.ones((64, 4), "float32")
+    data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8, drop_remainder=True)
+    options = tf.data.Options()
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+
+    def wait(epoch, logs):
+        if epoch == 1 and workers.this().index == 1:
+            print("does not go on", flush=True)
+            time.sleep(1000)
+
+    callback = keras.callbacks.LambdaCallback(on_epoch_end=wait)
+    settings = {"distribution": {"collective": {"timeout_seconds": timeout_seconds}}}
+    with tfx_perf.optimized(settings, folder="perf"):
+        model.fit(data.with_options(options), epochs=3, verbose=0, callbacks=[callback])
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))
