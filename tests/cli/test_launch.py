@@ -134,25 +134,23 @@ def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
     assert os.listdir(tmp_path / "perf") and record["train_step_count"] == 40
 
 
-class Process:
-    """A worker that ends when it is told to."""
+class Launched:
+    """Workers that end when they are told to."""
 
-    def __init__(self, code=None):
-        self.code = code
-
-    def poll(self):
-        return self.code
+    def __init__(self, *codes):
+        self.codes = list(codes)
+        self.tasks = [launching.Task(f"worker {i}", str(i), [], "") for i in range(len(codes))]
 
 
 def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
-    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", 0.0)
-    processes, said = [Process(), Process(0), Process(0)], []
+    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", -1.0)
+    launched, said = Launched(None, 0, 0), []
 
     def say(text):
         said.append(text)
-        processes[0].code = 3
+        launched.codes[0] = 3
 
-    failed = launching.first_failure(processes, is_over=lambda: False, say=say)
+    failed = launching.first_failure(launched, restarts=0, is_over=lambda: False, say=say)
     assert failed == 0
     (text,) = said
     assert text.startswith("Worker 1, 2 has ended, and others still run.")
@@ -167,7 +165,7 @@ def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):
     def show(index, line):
         shown.append((index, line))
 
-    with launching.started(command, count=1, show=show, say=said.append):
+    with launching.started(launching.tasks(command, worker_count=1), show=show, say=said.append):
         while not shown:
             time.sleep(0.05)
     assert said == ["Worker 0 did not end within 0 s, and was killed."]

@@ -4,6 +4,7 @@ import pytest
 
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.workers import ParameterServers
 
 
 def _job(**changes):
@@ -28,16 +29,30 @@ def test_workers_on_this_machine():
     assert PerfConfig().distribution.worker_count == 1
 
 
+def test_workers_beside_parameter_servers():
+    here = PerfConfig.from_dict({"distribution": {"workers": 1, "parameter_servers": 2}})
+    assert here.distribution.servers == ParameterServers(1, 2)
+    job = PerfConfig.from_dict(_job(parameter_server_count=1))
+    assert job.distribution.servers == ParameterServers(2, 1)
+    assert PerfConfig.from_dict(_job()).distribution.servers is None
+
+
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"distribution": {"workers": 1}}, ["at least 2", "distribution.workers=1"]),
+        ({"distribution": {"workers": 1}}, ["at least 2 workers", "distribution={'workers': 1}"]),
+        ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside workers"]),
+        (_job(parameter_server_count=0), ["job.parameter_server_count=0"]),
+        (
+            _job(kind="TrainJob", runtime="x", volumes={}, parameter_server_count=1),
+            ["no parameter_server_count for a TrainJob, which has no such role"],
+        ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
         (
             {"distribution": {"workers": 2, **_job()["distribution"]}},
             ["workers on this machine or a job, not both"],
         ),
-        (_job(worker_count=1), ["a number of at least 2", "job.worker_count=1"]),
+        (_job(worker_count=1), ["at least 2 workers, or parameter servers beside one"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
         (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumes"]),
         (_job(memory="8 GB"), ['"8Gi"', "job.memory='8 GB'"]),

@@ -1,7 +1,7 @@
 """Settings of a training with several workers."""
 
 import pathlib
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 
@@ -13,6 +13,9 @@ from tfx_perf.settings.kubernetes_values import (
 )
 from tfx_perf.settings.section import Section
 from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt
+from tfx_perf.workers import ParameterServers
+
+_FEWEST_ALIKE = 2  # workers that train together
 
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
@@ -24,7 +27,10 @@ class ClusterJob(Section):
 
     Attributes:
         kind: `TFJob` (Training Operator v1) or `TrainJob` (Kubeflow Trainer v2).
-        worker_count: how many workers train, the one that saves the model included.
+        worker_count: how many workers train, the one that saves the model included; at least 2,
+            without parameter servers.
+        parameter_server_count: how many parameter servers a TFJob has beside them; None: the
+            workers hold the weights.
         shared_folder: absolute folder that OptimizedTrainer's container and every worker see
             under this name, on a volume that all may write to (ReadWriteMany).
         image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
@@ -46,7 +52,8 @@ class ClusterJob(Section):
     """
 
     kind: Literal["TFJob", "TrainJob"] = "TFJob"
-    worker_count: Annotated[int, pydantic.Field(ge=2)]
+    worker_count: PositiveInt
+    parameter_server_count: PositiveInt | None = None
     shared_folder: str
     image: NotEmpty | None = None
     namespace: str | None = None
@@ -74,6 +81,7 @@ class ClusterJob(Section):
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "ClusterJob":
         check_accelerator(self.accelerator, self.accelerator_count)
+        _check_workers(self.worker_count, self.parameter_server_count)
         if self.kind == "TFJob":
             self._check_tf_job()
         else:
@@ -90,6 +98,8 @@ class ClusterJob(Section):
             raise ValueError("shared_folder in one of the volumes that the workers mount")
 
     def _check_train_job(self) -> None:
+        if self.parameter_server_count is not None:
+            raise ValueError("no parameter_server_count for a TrainJob, which has no such role")
         if self.runtime is None:
             raise ValueError("for a TrainJob the name of a TrainingRuntime, in runtime")
         given = [name for name in _OF_THE_RUNTIME if getattr(self, name)]
@@ -101,14 +111,17 @@ class DistributionSettings(Section):
     """Several workers for OptimizedTrainer.
 
     Attributes:
-        workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`;
-            None: OptimizedTrainer trains itself.
+        workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
+            beside parameter servers; None: OptimizedTrainer trains itself.
+        parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
+            None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
-            connection.
+            connection; with parameter servers, how often a worker is that was lost.
         job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 
-    workers: Annotated[int, pydantic.Field(ge=2)] | None = None
+    workers: PositiveInt | None = None
+    parameter_servers: PositiveInt | None = None
     restarts: Count = 3
     job: ClusterJob | None = None
 
@@ -116,9 +129,29 @@ class DistributionSettings(Section):
     def _one_place(self) -> "DistributionSettings":
         if self.workers is not None and self.job is not None:
             raise ValueError("workers on this machine or a job, not both")
+        if self.parameter_servers is not None and self.workers is None:
+            raise ValueError("parameter_servers beside workers on this machine")
+        if self.workers is not None:
+            _check_workers(self.workers, self.parameter_servers)
         return self
 
     @property
     def worker_count(self) -> int:
-        """How many processes train together."""
+        """How many processes compute steps."""
         return self.job.worker_count if self.job else self.workers or 1
+
+    @property
+    def servers(self) -> ParameterServers | None:
+        """What serves the process that trains; None if all workers train."""
+        count = self.job.parameter_server_count if self.job else self.parameter_servers
+        return ParameterServers(self.worker_count, count) if count else None
+
+    @property
+    def has_others_train(self) -> bool:
+        """Whether other processes train in OptimizedTrainer's place."""
+        return self.workers is not None or self.job is not None
+
+
+def _check_workers(worker_count: int, server_count: int | None) -> None:
+    if worker_count < _FEWEST_ALIKE and server_count is None:
+        raise ValueError(f"at least {_FEWEST_ALIKE} workers, or parameter servers beside one")

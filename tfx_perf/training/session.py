@@ -24,6 +24,7 @@ from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
+from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts, generators
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -144,7 +145,7 @@ class TrainingSession:
         """Carries out `call` and measures it; returns Keras' History.
 
         Raises:
-            UserError: see `reserve`; also what `Recovery.fit` raises.
+            UserError: see `reserve`; also what `Recovery.fit` and `AsynchronousFit` raise.
         """
         try:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
@@ -230,7 +231,7 @@ class TrainingSession:
         loop: Loop,
         choice: PlanChoice,
         *,
-        recovery: Recovery | None,
+        recovery: Recovery | AsynchronousFit | None,
         notes: tuple[str, ...],
     ) -> FitResult:
         promise = self._promise(choice)
@@ -281,10 +282,16 @@ class TrainingSession:
         if self._lock is not None:
             self._lock.release()
 
-    def _recovery(self, call: FitCall, loop: Loop) -> tuple[Recovery | None, tuple[str, ...]]:
+    def _recovery(
+        self, call: FitCall, loop: Loop
+    ) -> tuple[Recovery | AsynchronousFit | None, tuple[str, ...]]:
         """Returns what guards the training, None if nothing can, and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
+        if strategies.servers_of(call.model.distribute_strategy):
+            self.reserve()
+            settings, clock = self._settings.training, self._clock
+            return AsynchronousFit(call, loop, settings=settings, folder=folder, clock=clock), ()
         reason = recovery_obstacle(call, loop)
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
@@ -312,8 +319,11 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
-        if strategies.worker_count(call.model.distribute_strategy) > 1:
+        strategy = call.model.distribute_strategy
+        if strategies.worker_count(strategy) > 1:
             return choosing.for_workers(call, loop, settings=self._settings)
+        if strategies.servers_of(strategy):
+            return choosing.for_parameter_servers(call, loop, settings=self._settings)
         choice = self._known(call, loop)
         if choice is None:
             choice = self._try(call, loop)

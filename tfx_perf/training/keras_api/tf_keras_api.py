@@ -1,6 +1,8 @@
 """TfKeras: the KerasApi of tf_keras, the continuation of Keras 2."""
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -117,6 +119,16 @@ class TfKeras(KerasApi):
     @override
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
+
+    @override
+    @contextlib.contextmanager
+    def evaluating_exactly(self, model: Any, *, shard_count: int) -> Iterator[None]:
+        before = model._pss_evaluation_shards
+        model._pss_evaluation_shards = before or shard_count
+        try:
+            yield
+        finally:
+            model._pss_evaluation_shards = before
 
     @override
     def step_counters(self, model: Any) -> StepCounters:

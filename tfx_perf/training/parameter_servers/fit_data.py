@@ -1,0 +1,82 @@
+"""What `fit` trains and evaluates on where there are parameter servers."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors
+from tfx_perf.training.fit.fit_arguments import length_of
+from tfx_perf.training.parameter_servers import serving_data
+
+_WHERE = "under ParameterServerStrategy"
+
+
+@dataclasses.dataclass(frozen=True)
+class FitData:
+    """The data of one `fit`.
+
+    Attributes:
+        arguments: of `fit`.
+        length: steps of an epoch, over all workers.
+    """
+
+    arguments: dict[str, Any]
+    length: int
+
+    @classmethod
+    def of(cls, arguments: dict[str, Any]) -> "FitData":
+        """Returns the data, if tf_keras can train on them.
+
+        Args:
+            arguments: of the user's `fit`.
+
+        Raises:
+            UserError: it cannot, or would never end.
+        """
+        length = length_of(arguments["x"], arguments["steps_per_epoch"])
+        if not length:
+            raise errors.UserError(
+                f"Expected steps_per_epoch, or a tf.data.Dataset of known length, {_WHERE}. "
+                f"Received: steps_per_epoch={arguments['steps_per_epoch']}, "
+                f"x={type(arguments['x']).__name__}. An epoch would never end."
+            )
+        if arguments["class_weight"]:
+            raise errors.UserError(
+                f"Expected no class_weight {_WHERE}, where tf_keras passes over it. Received: "
+                f"class_weight={arguments['class_weight']}. Give the examples sample weights."
+            )
+        validation, steps = arguments["validation_data"], arguments["validation_steps"]
+        endless = isinstance(validation, tf.data.Dataset) and (
+            int(validation.cardinality()) == tf.data.INFINITE_CARDINALITY
+        )
+        if endless and not steps:
+            raise errors.UserError(
+                "Expected validation_steps, or validation_data that end. Received: "
+                f"validation_steps={steps}."
+            )
+        return cls(arguments, length)
+
+    @contextlib.contextmanager
+    def served(self, *, host: str, step: int) -> Iterator[dict[str, Any]]:
+        """Yields the arguments of `fit` that are others, as long as the context lasts.
+
+        A dataset begins anew where it ends. Where it stood at a step is known but roughly: workers
+        had taken batches that they never trained on.
+
+        Args:
+            host: under which workers reach this process.
+            step: of the training, over all epochs, to go on from.
+        """
+        data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
+        validation, steps = self.arguments["validation_data"], self.arguments["validation_steps"]
+        if steps and isinstance(validation, tf.data.Dataset):
+            found |= {"validation_data": validation.take(steps), "validation_steps": None}
+        with contextlib.ExitStack() as stack:
+            if isinstance(data, tf.data.Dataset):
+                batches = length_of(data, None)
+                endless = data.repeat().skip(step % batches if batches else step)
+                found["x"] = stack.enter_context(serving_data.served(endless, host=host))
+            yield found
