@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.tf_data import independent
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.parameter_servers import serving_data
 
@@ -71,12 +72,32 @@ class FitData:
             step: of the training, over all epochs, to go on from.
         """
         data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
-        validation, steps = self.arguments["validation_data"], self.arguments["validation_steps"]
-        if steps and isinstance(validation, tf.data.Dataset):
-            found |= {"validation_data": validation.take(steps), "validation_steps": None}
+        validation = self.arguments["validation_data"]
+        if isinstance(validation, tf.data.Dataset):
+            found["validation_data"] = _divisible(validation, self.arguments["validation_steps"])
+            found["validation_steps"] = None
         with contextlib.ExitStack() as stack:
             if isinstance(data, tf.data.Dataset):
                 batches = length_of(data, None)
                 endless = data.repeat().skip(step % batches if batches else step)
                 found["x"] = stack.enter_context(serving_data.served(endless, host=host))
             yield found
+
+
+def _divisible(data: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
+    """Returns validation data that end, of which each worker can take its share of the batches.
+
+    Args:
+        data: of the user.
+        steps: how many batches are evaluated; None: all, in whatever order is the same for all.
+    """
+    without = independent.UNORDERED if steps is None else frozenset[str]()
+    copy = independent.independent(data, without=without)
+    if copy is None:
+        raise errors.UserError(
+            f"Expected validation_data {_WHERE} that workers can read for themselves. Received: "
+            "data that call Python functions, or come from a tf.data service."
+        )
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    return (copy if steps is None else copy.take(steps)).with_options(options)

@@ -11,10 +11,11 @@ from tfx_perf import interception
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
-# Calls that wait, for each worker: with fewer, one may have nothing to do between two looks.
-_WAITING_CALLS = 64
-_LOOK_SECONDS = 0.02
-_SAMPLE_SECONDS = 0.2  # between two figures of the step time
+# Steps that wait for each worker, in two calls at least: with fewer, one may have nothing to do
+# between two looks.
+_WAITING_STEPS = 40
+_LOOK_SECONDS = 0.01
+_SAMPLE_SECONDS = 0.05  # between two figures of the step time
 
 _MAKER = "make_train_function"
 
@@ -51,7 +52,7 @@ class HandingOut:
                 an epoch.
         """
         self._model, self._keras_api, self._on_look = model, keras_api, on_look
-        self._most_waiting = _WAITING_CALLS * worker_count
+        self._worker_count = worker_count
         self._epoch_length, self._to_pass = epoch_length, passed_steps
         self._handed_out = self._in_epoch = self._trained = self._new = 0
         self._sampled = 0.0
@@ -108,16 +109,13 @@ class HandingOut:
                 return None
             logs = function(iterator)
             self._handed_out += steps
-            while self._waiting_calls >= self._most_waiting and not coordinator.done():
+            most = self._worker_count * max(_WAITING_STEPS, 2 * self._steps_per_call)
+            while self._handed_out - self._trained >= most and not coordinator.done():
                 time.sleep(_LOOK_SECONDS)
                 self._look()
             return logs
 
         return hand_out
-
-    @property
-    def _waiting_calls(self) -> float:
-        return (self._handed_out - self._trained) / self._steps_per_call
 
     def _look(self, *, is_end: bool = False) -> None:
         """Counts the steps that were trained; a step that a lost worker had begun counts twice."""
