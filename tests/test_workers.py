@@ -7,7 +7,7 @@ import pytest
 from tfx_perf import errors, workers
 
 SERVERS = workers.ParameterServers(worker_count=2, server_count=1)
-CONFIGS = dict(workers.served_configs(SERVERS, hosts=["a:1", "b:1", "c:1", "d:1"]))
+CONFIGS = workers.served_configs(SERVERS, hosts=["a:1", "b:1", "c:1", "d:1"])
 
 
 def test_every_process_has_its_task():
@@ -17,6 +17,7 @@ def test_every_process_has_its_task():
         "worker 1": {"type": "worker", "index": 1},
         "server 0": {"type": "ps", "index": 0},
     }
+    assert list(CONFIGS) == workers.names_of(2, SERVERS)
     clusters = [json.loads(config)["cluster"] for config in CONFIGS.values()]
     expected = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
     assert all(cluster == expected for cluster in clusters)

@@ -13,6 +13,7 @@ COORDINATOR = "chief"
 """The task that TensorFlow lets coordinate where there are parameter servers."""
 
 _SERVER = "ps"
+_NAMES = {"worker": "worker", _SERVER: "server"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,12 +115,45 @@ def config_of(worker: Worker, *, hosts: Sequence[str]) -> str:
     return json.dumps({"cluster": {"worker": list(hosts)}, "task": task})
 
 
-def served_configs(servers: ParameterServers, *, hosts: Sequence[str]) -> list[tuple[str, str]]:
-    """Returns each process's name and text of `TF_CONFIG`: the coordinator, workers, servers.
+def name_of(kind: str, index: int) -> str:
+    """Returns how people know a process.
+
+    Args:
+        kind: of its task.
+        index: of those of this kind.
+    """
+    return "coordinator" if kind == COORDINATOR else f"{_NAMES[kind]} {index}"
+
+
+def names_of(worker_count: int, servers: ParameterServers | None) -> list[str]:
+    """Returns how people know the processes that train together, in their order.
+
+    Args:
+        worker_count: how many compute.
+        servers: what serves the coordinator, which comes first; None: there is none.
+    """
+    names = [name_of("worker", index) for index in range(worker_count)]
+    if servers is None:
+        return names
+    holding = [name_of(_SERVER, index) for index in range(servers.server_count)]
+    return [name_of(COORDINATOR, 0), *names, *holding]
+
+
+def log_file(name: str) -> str:
+    """Returns the name of the file with what a process has said.
+
+    Args:
+        name: from `name_of`.
+    """
+    return f"{name.replace(' ', '-')}.log"
+
+
+def served_configs(servers: ParameterServers, *, hosts: Sequence[str]) -> dict[str, str]:
+    """Returns the text of `TF_CONFIG` of each process, by its name.
 
     Args:
         servers: how many there are.
-        hosts: `host:port` of all, in that order.
+        hosts: `host:port` of all, in the order of `names_of`.
     """
     first_server = 1 + servers.worker_count
     cluster = {
@@ -127,14 +161,13 @@ def served_configs(servers: ParameterServers, *, hosts: Sequence[str]) -> list[t
         "worker": list(hosts[1:first_server]),
         _SERVER: list(hosts[first_server:]),
     }
-    return [
-        (
-            name if kind == COORDINATOR else f"{name} {index}",
-            json.dumps({"cluster": cluster, "task": {"type": kind, "index": index}}),
+    return {
+        name_of(kind, index): json.dumps(
+            {"cluster": cluster, "task": {"type": kind, "index": index}}
         )
-        for kind, name in ((COORDINATOR, "coordinator"), ("worker", "worker"), (_SERVER, "server"))
-        for index in range(len(cluster[kind]))
-    ]
+        for kind, found in cluster.items()
+        for index in range(len(found))
+    }
 
 
 def _parsed(text: str) -> tuple[Mapping[str, Any], str, int]:

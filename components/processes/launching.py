@@ -68,7 +68,7 @@ def tasks(
         team = [workers.Worker(index, worker_count) for index in range(worker_count)]
         return [
             Task(
-                f"worker {worker.index}",
+                workers.name_of("worker", worker.index),
                 str(worker.index),
                 arguments,
                 workers.config_of(worker, hosts=hosts),
@@ -77,14 +77,16 @@ def tasks(
         ]
     servers = workers.ParameterServers(worker_count, server_count)
     hosts = _free_hosts(1 + worker_count + server_count)
-    (name, config), *others = workers.served_configs(servers, hosts=hosts)
     serving = [sys.executable, "-m", _SERVER]
     return [
-        Task(name, name, arguments, config),
-        *(
-            Task(name, name, serving, config, may_be_lost=name.startswith("worker"))
-            for name, config in others
-        ),
+        Task(
+            name,
+            name,
+            serving if workers.only_serves(config) else arguments,
+            config,
+            may_be_lost=name.startswith("worker"),
+        )
+        for name, config in workers.served_configs(servers, hosts=hosts).items()
     ]
 
 

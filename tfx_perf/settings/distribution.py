@@ -71,6 +71,12 @@ class ClusterJob(Section):
     timeout_seconds: PositiveInt = 86_400
     poll_seconds: Positive = 10.0
 
+    @property
+    def servers(self) -> ParameterServers | None:
+        """What serves the process that trains; None if all workers train."""
+        count = self.parameter_server_count
+        return ParameterServers(self.worker_count, count) if count else None
+
     @pydantic.field_validator("shared_folder")
     @classmethod
     def _absolute(cls, folder: str) -> str:
@@ -143,7 +149,9 @@ class DistributionSettings(Section):
     @property
     def servers(self) -> ParameterServers | None:
         """What serves the process that trains; None if all workers train."""
-        count = self.job.parameter_server_count if self.job else self.parameter_servers
+        if self.job:
+            return self.job.servers
+        count = self.parameter_servers
         return ParameterServers(self.worker_count, count) if count else None
 
     @property

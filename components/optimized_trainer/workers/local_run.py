@@ -5,6 +5,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Sequence
 
+from tfx_perf import workers
 from tfx_perf.components.optimized_trainer.workers import restarting
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import launching
@@ -73,7 +74,7 @@ class LocalRun:
             server_count=servers.server_count if servers else 0,
         )
         names = [task.name for task in tasks]
-        paths = [self._log_folder / f"{name.replace(' ', '-')}.log" for name in names]
+        paths = [self._log_folder / workers.log_file(name) for name in names]
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
         with contextlib.ExitStack() as stack:
             files = [
