@@ -24,13 +24,13 @@ from tfx.utils import json_utils
 pytestmark = pytest.mark.each_choice
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
-from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
+import training_cluster  # noqa: E402 (which needs it)
+from training_cluster import job_settings  # noqa: E402
 
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components.optimized_trainer import handing_over  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
-    job_api,
     job_run,
     manifests,
 )
@@ -55,28 +55,8 @@ def trainer(tmp_path):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    (tmp_path / "cluster").mkdir()
-    (tmp_path / "shared").mkdir()
-    monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
-    cluster = TrainingCluster(tmp_path / "cluster")
-    with cluster.running() as path:
-        monkeypatch.setenv("KUBECONFIG", str(path))
+    with training_cluster.at_hand(tmp_path, monkeypatch) as cluster:
         yield cluster
-
-
-def job_settings(tmp_path, kind="TFJob", **settings):
-    shared = str(tmp_path / "shared")
-    own = {"image": "example/taxi:1", "volumes": {shared: "tfx-perf-shared"}}
-    if kind == "TrainJob":
-        own = {"runtime": "tfx-perf"}
-    return {
-        "job": {
-            "kind": kind, "worker_count": 2, "shared_folder": shared, "cpu": 1, "memory": "2Gi",
-            "poll_seconds": 0.1, **own, **settings,
-        }
-    }  # fmt: skip
 
 
 def variables(trainer):

@@ -1,6 +1,7 @@
 """OptimizedTrainer hands its training to a coordinator: real executor, real processes.
 
-It is started by `local_run`, and its `strategy` is the one of `parameter_servers`.
+It is started by `local_run`, or by a job's operator, and its `strategy` is the one of
+`parameter_servers`.
 """
 
 import pathlib
@@ -9,7 +10,11 @@ import pytest
 import tensorflow as tf
 import training_cases
 
-from tfx_perf import errors
+pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
+import training_cluster  # noqa: E402 (which needs it)
+from training_cluster import job_settings  # noqa: E402
+
+from tfx_perf import errors  # noqa: E402
 from tfx_perf.training.plan import TrainingPlan
 
 pytestmark = pytest.mark.one_case
@@ -33,6 +38,12 @@ def module(strategy, **changes):
 def trainer(tmp_path):
     (tmp_path / "data").mkdir()
     return training_cases.Trainer(tmp_path / "data")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    with training_cluster.at_hand(tmp_path, monkeypatch) as cluster:
+        yield cluster
 
 
 @pytest.mark.parametrize("strategy", ["get_strategy()", _OWN], ids=["none", "own"])
@@ -59,3 +70,71 @@ def test_a_module_trains_beside_parameter_servers(strategy, trainer):
 def test_a_model_of_keras_3_is_refused(trainer):
     with pytest.raises(errors.UserError, match="Expected a model of tf_keras under"):
         trainer.run(module=module("get_strategy()", line="keras"), distribution=SERVED)
+
+
+# What the coordinator kills once, where it is alone with those that serve it.
+KILLS = """
+    import json, os, psutil, signal
+    from tfx_perf.training.recovery import save_clock
+    save_clock._SAVE_SHARE = 0
+
+    def killed(kind):
+        for process in psutil.process_iter():
+            try:
+                found = json.loads(process.environ().get("TF_CONFIG", "{{}}"))
+            except psutil.Error:
+                continue
+            own = json.loads(os.environ["TF_CONFIG"])["cluster"]
+            if found.get("cluster") == own and found["task"] == {{"type": kind, "index": 0}}:
+                process.send_signal(signal.SIGKILL)
+
+    class Fuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3 and not os.path.exists({flag!r}):
+                open({flag!r}, "w").close()
+                killed({kind!r})
+
+    with autograph.libraries_unconverted():
+        model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
+
+
+def killing(kind, tmp_path):
+    train = KILLS.strip().format(kind=kind, flag=str(tmp_path / "flag"))
+    return module("get_strategy()", train=train)
+
+
+@pytest.mark.slow
+def test_all_go_on_after_a_server_was_killed(trainer, tmp_path):
+    folder = str(tmp_path / "checkpoints")
+    trainer.run(
+        module=killing("ps", tmp_path), distribution=SERVED, checkpoint_steps=20,
+        checkpoint_folder=folder,
+    )  # fmt: skip
+    record = trainer.record
+    assert (tmp_path / "flag").exists()
+    assert record.resumed_step >= 40
+    (note,) = [each for each in record.notes if "started again" in each]
+    assert "server 0: was ended by SIGKILL" in note
+
+
+def test_the_coordinator_of_a_job_goes_on_without_a_worker(trainer, cluster, tmp_path):
+    job = job_settings(tmp_path, parameter_server_count=1)
+    trainer.run(module=killing("worker", tmp_path), distribution={**job, "restarts": 2})
+    record = trainer.record
+    (made,) = cluster.made
+    assert made.restarts == 1
+    assert list(made.manifest["spec"]["tfReplicaSpecs"]) == ["Chief", "Worker", "PS"]
+    assert (record.worker_count, record.resumed_step) == (2, None)
+    assert record.environment["strategy"] == "ParameterServerStrategy"
+    assert (pathlib.Path(trainer.perf_metrics.uri) / "coordinator.log").exists()
+    assert not cluster.jobs
+
+
+@pytest.mark.slow
+def test_a_job_whose_server_fails_is_made_again(trainer, cluster, tmp_path):
+    job = job_settings(tmp_path, parameter_server_count=1)
+    trainer.run(
+        module=killing("ps", tmp_path), distribution={**job, "restarts": 1}, checkpoint_steps=20
+    )
+    assert len(cluster.made) == 2
+    assert trainer.record.resumed_step >= 40
