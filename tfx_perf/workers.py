@@ -115,6 +115,11 @@ def config_of(worker: Worker, *, hosts: Sequence[str]) -> str:
     return json.dumps({"cluster": {"worker": list(hosts)}, "task": task})
 
 
+def these_servers() -> ParameterServers | None:
+    """Returns what serves this process; None if it has no parameter servers."""
+    return parameter_servers_of(os.environ.get(VARIABLE, ""))
+
+
 def name_of(kind: str, index: int) -> str:
     """Returns how people know a process.
 

@@ -51,8 +51,8 @@ class OptimizedTrainer(base_component.BaseComponent):
     out; if none can be made, plain `fit` trains. What cannot be taken over (a custom loop, NumPy
     input, eager mode) trains as it would have, and the record says why.
 
-    With the setting `distribution.job`, workers on Kubernetes train in its place, with plain
-    `fit` and without trials.
+    With the section `distribution` of the settings, workers on this machine or on Kubernetes
+    train in its place, without trials.
 
     With `previous_metrics`, trials that would find the same as those of a run before are not
     repeated, and training starts at once.

@@ -108,6 +108,30 @@ def test_no_worker_is_left(tmp_path, number):
     assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.slow
+def test_no_server_is_left(tmp_path):
+    process = started(tmp_path, _LIGHT, "waits", options=["--ps", "1"])
+    for _ in range(2):  # of the coordinator
+        assert process.stdout.readline().startswith("coordinator: ")
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) == 4
+    process.kill()
+    process.communicate(timeout=60)
+    psutil.wait_procs(children, timeout=20)
+    assert not any(child.is_running() for child in children)
+
+
+def test_with_servers_only_the_coordinator_runs_the_script_and_all_end_with_it(tmp_path):
+    process = started(tmp_path, _LIGHT, "ends", options=["--ps", "1", "--json"])
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    exits = json.loads(output)["exit_codes"]
+    assert (len(exits), exits[0]) == (4, 0)
+    assert [line for line in error.splitlines() if "['ends']" in line] == [
+        "coordinator: chief 0, ['ends']"
+    ]
+
+
 def test_what_is_no_script_is_refused(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", "absent.py"],

@@ -2,7 +2,7 @@
 
 On this machine they are run by `local_run`. A worker's part is `worker_training`, over a
 `worker_server`. What is told of a worker that fails is the state of its `pod` and its output
-(`worker_logs`).
+(`worker_logs`); the cluster is asked by `job_api`.
 """
 
 import functools

@@ -17,8 +17,6 @@ from training_cluster import job_settings  # noqa: E402
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.training.plan import TrainingPlan
 
-pytestmark = pytest.mark.one_case
-
 SERVED = {"workers": 2, "parameter_servers": 1}
 _OWN = "ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"
 # Without the conversion of tf_keras itself, which takes half a minute.
@@ -46,6 +44,7 @@ def cluster(tmp_path, monkeypatch):
         yield cluster
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("strategy", ["get_strategy()", _OWN], ids=["none", "own"])
 def test_a_module_trains_beside_parameter_servers(strategy, trainer):
     trainer.run(module=module(strategy), distribution=SERVED)
@@ -117,6 +116,49 @@ def test_all_go_on_after_a_server_was_killed(trainer, tmp_path):
     assert "server 0: was ended by SIGKILL" in note
 
 
+STANDS_IN = "import time; time.sleep(600)"
+ENDS = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1], "outputs/model/Format-Serving")
+folder.mkdir(parents=True)
+(folder / "saved_model.pb").write_text("the model")
+result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
+pathlib.Path(sys.argv[1], "result.json").write_text(json.dumps(result))
+"""
+KILLED_ONCE = """
+import os, signal, time
+if not os.path.exists("killed"):
+    open("killed", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+open("again", "w").close()
+time.sleep(600)
+"""
+WAITS_FOR_IT = """
+import os, time
+while not os.path.exists("again"):
+    time.sleep(0.05)
+"""
+
+
+def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS_FOR_IT + ENDS, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
+    job = job_settings(tmp_path, parameter_server_count=1)
+    trainer.run(module=MODULE, distribution={**job, "restarts": 1})
+    (made,) = cluster.made
+    spec = made.manifest["spec"]
+    replicas = {
+        name: (each["replicas"], each["restartPolicy"])
+        for name, each in spec["tfReplicaSpecs"].items()
+    }
+    assert replicas == {"Chief": (1, "Never"), "Worker": (2, "ExitCode"), "PS": (1, "Never")}
+    assert "successPolicy" not in spec
+    assert made.restarts == spec["runPolicy"]["backoffLimit"] == 1
+    cluster.reconcile()
+    assert not cluster.jobs
+    assert None not in made.codes
+
+
+@pytest.mark.slow
 def test_the_coordinator_of_a_job_goes_on_without_a_worker(trainer, cluster, tmp_path):
     job = job_settings(tmp_path, parameter_server_count=1)
     trainer.run(module=killing("worker", tmp_path), distribution={**job, "restarts": 2})

@@ -358,15 +358,21 @@ class TrainingSession:
 
 
 def _alone(call: FitCall) -> tuple[str, ...]:
-    """Says that a worker does not train with the others, though there are some; else nothing."""
+    """Says that a process trains without the others, though there are some; else nothing."""
     strategy = call.model.distribute_strategy
-    count = workers.this().count
-    if count == 1 or strategies.worker_count(strategy) > 1:
+    built = f"but the model was built under {strategies.in_words(strategy)}"
+    count, servers = workers.this().count, workers.these_servers()
+    if servers and strategies.servers_of(strategy) is None:
+        note = (
+            f"TF_CONFIG names parameter servers, {built}: this process trains alone. Build and "
+            "compile it in the scope of tf.distribute.ParameterServerStrategy"
+        )
+    elif count > 1 and strategies.worker_count(strategy) == 1:
+        note = (
+            f"TF_CONFIG names {count} workers, {built}: each of them trains alone. Build and "
+            "compile it in the scope of tf.distribute.MultiWorkerMirroredStrategy()"
+        )
+    else:
         return ()
-    note = (
-        f"TF_CONFIG names {count} workers, but the model was built under "
-        f"{strategies.in_words(strategy)}: each of them trains alone. Build and compile it in the "
-        "scope of tf.distribute.MultiWorkerMirroredStrategy()"
-    )
     _LOGGER.warning("%s.", note)
     return (note,)

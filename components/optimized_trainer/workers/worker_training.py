@@ -1,7 +1,6 @@
 """One worker's part of a training on several."""
 
 import contextlib
-import os
 import shutil
 
 from tfx_perf import errors, workers
@@ -31,7 +30,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
     """
     job = exchange.job
     distribution = job.settings.distribution
-    servers = workers.parameter_servers_of(os.environ.get(workers.VARIABLE, ""))
+    servers = workers.these_servers()
     found = servers.worker_count if servers else worker.count
     if (servers, found) != (distribution.servers, distribution.worker_count):
         raise errors.UserError(
