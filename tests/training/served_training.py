@@ -34,7 +34,7 @@ def main(place, options):
         ),
     )
     with strategy.scope():
-        model = made(keras)
+        model = made(keras, optimizer=options.get("optimizer", "Adam"))
     found = {"sharded": type(model.layers[2].embeddings).__name__}
     settings = {"training": {**options.get("training", {})}}
     with (
@@ -59,14 +59,15 @@ def main(place, options):
     (place / "outcome.json").write_text(json.dumps(found))
 
 
-def made(keras):
+def made(keras, *, optimizer="Adam"):
     keras.utils.set_random_seed(3)
     x = keras.Input((4,), name="x")
     item = keras.Input((), dtype="int64", name="item")
     embedded = keras.layers.Embedding(1000, 8)(item)
     outputs = keras.layers.Dense(1)(keras.layers.Concatenate()([x, embedded]))
     model = keras.Model({"x": x, "item": item}, outputs)
-    model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    rate = {"Adam": 0.01, "Adagrad": 0.1}[optimizer]
+    model.compile(getattr(keras.optimizers, optimizer)(rate), "mse", metrics=["mae"])
     return model
 
 

@@ -56,12 +56,13 @@ def test_one_worker_trains_as_one_device_does(tmp_path):
 
 @pytest.mark.slow
 def test_servers_divide_an_embedding_and_the_model_is_saved_whole(tmp_path):
-    done = launched(tmp_path, workers=2, servers=2, epochs=20)
+    done = launched(tmp_path, workers=2, servers=2, epochs=20, optimizer="Adagrad")
     assert done.returncode == 0, done.stdout + done.stderr
     found = outcome(tmp_path)
     assert found["sharded"] == "ShardedVariable"
     assert np.shape(found["weights"][0]) == (1000, 8)
     assert found["history"]["loss"][-1] < found["history"]["loss"][0] / 4
+    assert not any("embedding" in note for note in found["notes"])
 
 
 def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
@@ -69,7 +70,9 @@ def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "Worker 0 was ended by SIGKILL, and is started again." in done.stderr
     assert "all were ended" not in done.stderr
-    assert len(outcome(tmp_path)["history"]["loss"]) == 20
+    found = outcome(tmp_path)
+    assert len(found["history"]["loss"]) == 20
+    assert any(note.startswith("Adam updates all rows of an") for note in found["notes"])
 
 
 @pytest.mark.slow

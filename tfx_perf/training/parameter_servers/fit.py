@@ -1,7 +1,10 @@
 """Runs `fit` where a coordinator hands out steps to workers, and servers hold the weights."""
 
 import functools
+import logging
 import pathlib
+
+import tensorflow as tf
 
 from tfx_perf import errors, fingerprint, workers
 from tfx_perf.interception import FitCall
@@ -9,6 +12,7 @@ from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_internals import clusters
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.parameter_servers import state
 from tfx_perf.training.parameter_servers.fit_data import FitData
@@ -22,6 +26,12 @@ from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.team import Team
+
+# They update all rows of an embedding, also those of which another worker has noted the first
+# moment and not yet the second, by which they divide.
+_RACING = ("Adam", "AdamW", "Adamax", "Nadam")
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class AsynchronousFit:
@@ -53,7 +63,8 @@ class AsynchronousFit:
             clock: when there was a checkpoint last.
 
         Raises:
-            UserError: the model is one of Keras 3, or tf_keras cannot train on the data.
+            UserError: the model is one of Keras 3, tf_keras cannot train on the data, or the
+                cluster names no coordinator.
         """
         if loop.keras_api.package != "tf_keras":
             raise errors.UserError(
@@ -64,11 +75,21 @@ class AsynchronousFit:
             )
         self._call, self._loop = call, loop
         self._settings, self._clock = settings, clock
+        self._cluster = clusters.cluster_of(call.model.distribute_strategy)
+        if workers.COORDINATOR not in self._cluster:
+            raise errors.UserError(
+                f"Expected a cluster with a {workers.COORDINATOR}, the process that coordinates. "
+                f"Received: {', '.join(self._cluster)}. Workers take their data from its address."
+            )
         self._data = FitData.of(call.arguments)
-        self._fingerprint = training_fingerprint.of(call, loop) if folder is not None else {}
-        parts = (f"{name}={value}\n".encode() for name, value in self._fingerprint.items())
-        self._store = folder and CheckpointStore(folder / fingerprint.digest(*parts))
-        self._found = self._store and self._store.latest()
+        self._fingerprint: dict[str, str] = {}
+        self._store: CheckpointStore | None = None
+        # Of a DatasetCreator nobody knows whether it is the same.
+        if folder is not None and isinstance(call.arguments["x"], tf.data.Dataset):
+            self._fingerprint = training_fingerprint.of(call, loop)
+            parts = (f"{name}={value}\n".encode() for name, value in self._fingerprint.items())
+            self._store = CheckpointStore(folder / fingerprint.digest(*parts))
+        self._found = self._store.latest() if self._store else None
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -92,25 +113,26 @@ class AsynchronousFit:
         if self._found:
             state.restore(model, self._found[0])
         begin, length = self.step or 0, self._data.length
-        cluster = clusters.cluster_of(model.distribute_strategy)
+        worker_count = len(self._cluster["worker"])
+        notes = self._hazards(worker_count)
         saver = Saver(self._task(plan))
         saver.step = begin
         passed_epochs, passed_steps = divmod(begin, length)
         handing_out = HandingOut(
             model,
             self._loop.keras_api,
-            worker_count=len(cluster["worker"]),
+            worker_count=worker_count,
             epoch_length=length,
             passed_steps=passed_steps,
             on_look=functools.partial(self._save_if_due, saver, plan),
         )
         self._loop.timer = handing_out.timer
-        host = cluster[workers.COORDINATOR][0].rpartition(":")[0]
+        host = self._cluster[workers.COORDINATOR][0].rpartition(":")[0]
         callbacks = [handing_out.callback(), *callback_list(arguments["callbacks"])]
         with (
             self._data.served(host=host, step=begin) as found,
             handing_out.taken_over(steps_per_call=plan.steps_per_call),
-            self._loop.keras_api.evaluating_exactly(model, shard_count=len(cluster["worker"])),
+            self._loop.keras_api.evaluating_exactly(model, shard_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(
@@ -122,10 +144,24 @@ class AsynchronousFit:
             history,
             handing_out.timer,
             plan=plan,
-            notes=(saver.note.rstrip("."),) if saver.note else (),
+            notes=(*notes, *([saver.note.rstrip(".")] if saver.note else [])),
             resumed_step=self.step,
             checkpoint_time_seconds=saver.seconds,
         )
+
+    def _hazards(self, worker_count: int) -> tuple[str, ...]:
+        """Returns what several workers may do to the weights, in sentences."""
+        model, optimizer = self._call.model, type(self._call.model.optimizer).__name__
+        embedding = self._loop.keras_api.layers.Embedding
+        has_embedding = any(isinstance(layer, embedding) for layer in all_layers(model))
+        if worker_count == 1 or optimizer not in _RACING or not has_embedding:
+            return ()
+        note = (
+            f"{optimizer} updates all rows of an embedding at every step, also those that another "
+            "worker is just updating, and may throw them far off; Adagrad and SGD do not"
+        )
+        _LOGGER.warning("%s.", note)
+        return (note,)
 
     def _save_if_due(self, saver: Saver, plan: TrainingPlan, trained: int) -> None:
         step = (self.step or 0) + trained
@@ -153,7 +189,7 @@ class AsynchronousFit:
             epoch_length=self._data.length,
             plan=plan,
             fingerprint=self._fingerprint,
-            store=self._store or None,
+            store=self._store,
             team=Team(),
             clock=self._clock,
             settings=self._settings,

@@ -37,23 +37,26 @@ class FitData:
         Raises:
             UserError: it cannot, or would never end.
         """
-        length = length_of(arguments["x"], arguments["steps_per_epoch"])
+        data, validation = arguments["x"], arguments["validation_data"]
+        # What can be called makes a dataset: a DatasetCreator of tf_keras.
+        if not (isinstance(data, tf.data.Dataset) or callable(data)):
+            raise _no_dataset("x", data)
+        if not isinstance(validation, tf.data.Dataset | None):
+            raise _no_dataset("validation_data", validation)
+        length = length_of(data, arguments["steps_per_epoch"])
         if not length:
             raise errors.UserError(
                 f"Expected steps_per_epoch, or a tf.data.Dataset of known length, {_WHERE}. "
                 f"Received: steps_per_epoch={arguments['steps_per_epoch']}, "
-                f"x={type(arguments['x']).__name__}. An epoch would never end."
+                f"x={type(data).__name__}. An epoch would never end."
             )
         if arguments["class_weight"]:
             raise errors.UserError(
                 f"Expected no class_weight {_WHERE}, where tf_keras passes over it. Received: "
                 f"class_weight={arguments['class_weight']}. Give the examples sample weights."
             )
-        validation, steps = arguments["validation_data"], arguments["validation_steps"]
-        endless = isinstance(validation, tf.data.Dataset) and (
-            int(validation.cardinality()) == tf.data.INFINITE_CARDINALITY
-        )
-        if endless and not steps:
+        steps = arguments["validation_steps"]
+        if validation is not None and not steps and _is_endless(validation):
             raise errors.UserError(
                 "Expected validation_steps, or validation_data that end. Received: "
                 f"validation_steps={steps}."
@@ -73,7 +76,7 @@ class FitData:
         """
         data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
         validation = self.arguments["validation_data"]
-        if isinstance(validation, tf.data.Dataset):
+        if validation is not None:
             found["validation_data"] = _divisible(validation, self.arguments["validation_steps"])
             found["validation_steps"] = None
         with contextlib.ExitStack() as stack:
@@ -82,6 +85,17 @@ class FitData:
                 endless = data.repeat().skip(step % batches if batches else step)
                 found["x"] = stack.enter_context(serving_data.served(endless, host=host))
             yield found
+
+
+def _no_dataset(name: str, given: Any) -> errors.UserError:
+    return errors.UserError(
+        f"Expected {name} to be a tf.data.Dataset {_WHERE}. Received: "
+        f"{name}={type(given).__name__}."
+    )
+
+
+def _is_endless(data: tf.data.Dataset) -> bool:
+    return int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
 
 
 def _divisible(data: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
