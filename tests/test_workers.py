@@ -1,4 +1,4 @@
-"""Which worker a process is."""
+"""Which process of several a process is."""
 
 import json
 
@@ -6,22 +6,34 @@ import pytest
 
 from tfx_perf import errors, workers
 
-_HOSTS = ["a:1", "b:1", "c:1"]
+SERVERS = workers.ParameterServers(worker_count=2, server_count=1)
+CONFIGS = workers.served_configs(SERVERS, hosts=["a:1", "b:1", "c:1", "d:1"])
 
 
-@pytest.mark.parametrize("index", [0, 2])
-def test_a_worker_is_known_by_what_was_composed_for_it(index, monkeypatch):
-    text = workers.config_of(workers.Worker(index, 3), hosts=_HOSTS)
-    assert json.loads(text)["cluster"] == {"worker": _HOSTS}
-    assert workers.worker_of(text) == workers.Worker(index, 3)
-    monkeypatch.setenv(workers.VARIABLE, text)
-    assert workers.this() == workers.Worker(index, 3)
-    assert workers.this().is_chief == (index == 0)
+def test_every_process_has_its_task():
+    assert {name: json.loads(config)["task"] for name, config in CONFIGS.items()} == {
+        "coordinator": {"type": "chief", "index": 0},
+        "worker 0": {"type": "worker", "index": 0},
+        "worker 1": {"type": "worker", "index": 1},
+        "server 0": {"type": "ps", "index": 0},
+    }
+    assert list(CONFIGS) == workers.names_of(2, SERVERS)
+    clusters = [json.loads(config)["cluster"] for config in CONFIGS.values()]
+    expected = {"chief": ["a:1"], "worker": ["b:1", "c:1"], "ps": ["d:1"]}
+    assert all(cluster == expected for cluster in clusters)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"cluster": {}, "task": {"type": "ps", "index": 0}}'])
-def test_what_is_no_worker_decides_for_itself(text, monkeypatch):
-    monkeypatch.setenv(workers.VARIABLE, text)
-    assert workers.this() == workers.Worker(0, 1)
-    with pytest.raises(errors.UserError, match="TF_CONFIG"):
-        workers.worker_of(text)
+def test_only_the_coordinator_trains_and_is_alone():
+    assert workers.worker_of(CONFIGS["coordinator"]) == workers.Worker(index=0, count=1)
+    assert not workers.only_serves(CONFIGS["coordinator"])
+    for name in ("worker 1", "server 0"):
+        assert workers.only_serves(CONFIGS[name])
+        with pytest.raises(errors.UserError, match="beside parameter servers only serves"):
+            workers.worker_of(CONFIGS[name])
+
+
+def test_who_serves_is_counted():
+    assert all(workers.parameter_servers_of(each) == SERVERS for each in CONFIGS.values())
+    alike = workers.config_of(workers.Worker(0, 2), hosts=["a:1", "b:1"])
+    assert workers.parameter_servers_of(alike) is workers.parameter_servers_of("") is None
+    assert not workers.only_serves(alike)

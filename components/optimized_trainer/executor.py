@@ -55,7 +55,7 @@ class Executor(base_executor.BaseExecutor):
             closing.say(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
-        if job.settings.distribution.worker_count > 1:
+        if job.settings.distribution.has_others_train:
             handing_over.train(job, output_dict, context=self._context)
             return
         origin = artifacts.origin_of(self._context, input_dict)

@@ -167,7 +167,11 @@ def _in_a_cluster(
         settings,
         restarts=job.settings.distribution.restarts,
         manifest=manifests.manifest(
-            settings, name=name, digest=digest, command=["python", *_worker_arguments(exchange)]
+            settings,
+            name=name,
+            digest=digest,
+            command=["python", *_worker_arguments(exchange)],
+            restarts=job.settings.distribution.restarts,
         ),
         exchange=exchange,
         log_folder=log_folder,

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tfx_perf import errors
+from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster import tf_config
 
 _EXIT_FAILURE = 1
@@ -30,6 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--job", required=True, type=pathlib.Path, metavar="FOLDER")
     folder = parser.parse_args(arguments).job
     logging.basicConfig(level=logging.INFO)
+    if workers.only_serves(os.environ.get(workers.VARIABLE, "")):
+        from tfx_perf.training.parameter_servers import server
+
+        server.serve()
     try:
         worker = tf_config.worker_of(os.environ)
     except errors.UserError as error:
@@ -51,7 +55,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
     try:
-        worker_server.start()
+        if worker.count > 1:
+            worker_server.start()
         worker_training.train(exchange, worker)
     except Exception as error:  # reported, whatever it is
         is_users = isinstance(error, errors.UserError)

@@ -1,12 +1,14 @@
-"""Several workers on this machine: processes that train together."""
+"""Processes on this machine that train together."""
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +21,7 @@ _PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
 _POLL_SECONDS = 0.1
 _TOGETHER_SECONDS = 20.0  # between the ends of workers, where nothing is wrong
 _OUTPUT_SECONDS = 5.0  # for the last lines: what a worker has started may keep its output open
+_SERVER = "tfx_perf.training.parameter_servers.server"
 
 # What says nothing of the training, once for each worker.
 _QUIET = {
@@ -26,93 +29,235 @@ _QUIET = {
     "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
 }
 
-Processes = Sequence["subprocess.Popen[str]"]
+Say = Callable[[str], object]
+Show = Callable[[int, str], object]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What one of the processes does.
+
+    Attributes:
+        name: for people.
+        label: what its lines of output begin with.
+        arguments: of its command.
+        config: the text of `TF_CONFIG`.
+        may_be_lost: whether the others go on without it.
+    """
+
+    name: str
+    label: str
+    arguments: Sequence[str]
+    config: str
+    may_be_lost: bool = False
+
+
+def tasks(
+    arguments: Sequence[str], *, worker_count: int, server_count: int = 0
+) -> list[Task]:
+    """Returns what processes that train together do.
+
+    Args:
+        arguments: of the command that all workers run; with servers, that of the coordinator,
+            which comes first.
+        worker_count: how many compute.
+        server_count: how many hold the weights; 0: the workers do.
+    """
+    if not server_count:
+        hosts = _free_hosts(worker_count)
+        team = [workers.Worker(index, worker_count) for index in range(worker_count)]
+        return [
+            Task(
+                workers.name_of("worker", worker.index),
+                str(worker.index),
+                arguments,
+                workers.config_of(worker, hosts=hosts),
+            )
+            for worker in team
+        ]
+    servers = workers.ParameterServers(worker_count, server_count)
+    hosts = _free_hosts(1 + worker_count + server_count)
+    serving = [sys.executable, "-m", _SERVER]
+    return [
+        Task(
+            name,
+            name,
+            serving if workers.only_serves(config) else arguments,
+            config,
+            may_be_lost=name.startswith("worker"),
+        )
+        for name, config in workers.served_configs(servers, hosts=hosts).items()
+    ]
+
+
+class Launched:
+    """Processes that run.
+
+    Attributes:
+        tasks: what they do.
+        processes: of each task the last one.
+    """
+
+    def __init__(self, tasks: Sequence[Task], *, show: Show) -> None:
+        """Starts one process for each task.
+
+        Args:
+            tasks: see the class.
+            show: is called, in a thread for each process, with a task's index and a line of its
+                output.
+        """
+        self.tasks = tasks
+        self.processes: list[subprocess.Popen[str]] = []
+        self._readers: list[threading.Thread] = []
+        self._show = show
+        try:
+            for task in tasks:
+                self.processes.append(_process(task))
+        except BaseException:
+            self.end(lambda text: None)
+            raise
+        for index in range(len(tasks)):
+            self._read(index)
+
+    @property
+    def codes(self) -> list[int | None]:
+        """How each has ended, as `subprocess` has it; None of one that runs."""
+        return [process.poll() for process in self.processes]
+
+    def restart(self, index: int) -> None:
+        """Starts a task again, whose process has ended."""
+        self.processes[index] = _process(self.tasks[index])
+        self._read(index)
+
+    def end(self, say: Say) -> None:
+        """Ends all, those that do not end by themselves the hard way.
+
+        Args:
+            say: is called with what there is to say of it, a sentence.
+        """
+        running = {index: each for index, each in enumerate(self.processes) if each.poll() is None}
+        for process in running.values():
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + _PATIENCE_SECONDS
+        for index, process in running.items():
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                name = self.tasks[index].name.capitalize()
+                say(f"{name} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")
+        for reader in self._readers:
+            reader.join(_OUTPUT_SECONDS)
+
+    def _read(self, index: int) -> None:
+        reader = threading.Thread(
+            target=_read,
+            args=(self.processes[index].stdout, index, self._show),
+            name=self.tasks[index].name,
+            daemon=True,
+        )
+        reader.start()
+        self._readers.append(reader)
 
 
 @contextlib.contextmanager
-def started(
-    arguments: Sequence[str],
-    *,
-    count: int,
-    show: Callable[[int, str], object],
-    say: Callable[[str], None],
-) -> Iterator[Processes]:
-    """Starts workers, each with `TF_CONFIG`, and ends them with the context.
+def started(tasks: Sequence[Task], *, show: Show, say: Say) -> Iterator[Launched]:
+    """Starts a process for each task, and ends them with the context.
 
     They end with this process, too, however that ends.
 
     Args:
-        arguments: of the command that each of them runs.
-        count: how many there are.
-        show: is called, in a thread for each, with a worker's index and a line of its output.
+        tasks: what they do.
+        show: see `Launched`.
         say: is called with what there is to say of them, a sentence.
     """
-    hosts = _free_hosts(count)
-    environment = {**_QUIET, **os.environ, "PYTHONUNBUFFERED": "1"}
-    processes: list[subprocess.Popen[str]] = []
-    readers: list[threading.Thread] = []
+    launched = Launched(tasks, show=show)
     try:
-        for index in range(count):  # before any thread, as they are forks of this process
-            configured = workers.config_of(workers.Worker(index, count), hosts=hosts)
-            processes.append(
-                subprocess.Popen(
-                    arguments,
-                    env={**environment, workers.VARIABLE: configured},
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT,
-                    text=True,
-                    errors="replace",
-                    start_new_session=True,
-                    # It does nothing that needs a lock of another thread.
-                    preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
-                )
-            )
-        for index, process in enumerate(processes):
-            reader = threading.Thread(
-                target=_read,
-                args=(process.stdout, index, show),
-                name=f"worker {index}",
-                daemon=True,
-            )
-            reader.start()
-            readers.append(reader)
-        yield processes
+        yield launched
     finally:
-        _end(processes, say)
-        for reader in readers:
-            reader.join(_OUTPUT_SECONDS)
+        launched.end(say)
 
 
 def first_failure(
-    processes: Processes, *, is_over: Callable[[], bool], say: Callable[[str], None]
+    launched: Launched, *, restarts: int, is_over: Callable[[], bool], say: Say
 ) -> int | None:
-    """Waits for workers; returns the first one that has failed, None if all have ended well.
+    """Waits for processes; returns the first one without which the others cannot go on.
 
     Args:
-        processes: the workers.
+        launched: the processes.
+        restarts: how often those that may be lost are started again, all together.
         is_over: asked now and then; once it says so, None is returned.
         say: as for `started`.
+
+    Returns:
+        Its index; None if the training has ended well.
     """
-    first_end = None
+    serving = {index for index, task in enumerate(launched.tasks) if task.may_be_lost}
+    watch = _Served(serving, restarts=restarts, say=say) if serving else _Alike(say)
     while not is_over():
-        codes = [process.poll() for process in processes]
-        failed = [index for index, code in enumerate(codes) if code]
-        if failed:
-            return failed[0]
-        if all(code == 0 for code in codes):
-            return None
-        if 0 in codes and first_end is None:
-            first_end = time.monotonic()
-        if first_end is not None and time.monotonic() > first_end + _TOGETHER_SECONDS:
-            first_end = math.inf  # it is said once
-            ended = ", ".join(str(index) for index, code in enumerate(codes) if code == 0)
-            say(
-                f"Worker {ended} has ended, and others still run. If they wait for it, end this "
-                "command: all workers have to train."
-            )
+        is_done, failed = watch.look(launched)
+        if is_done:
+            return failed
         time.sleep(_POLL_SECONDS)
     return None
+
+
+class _Alike:
+    """Watches workers that are alike, none of which may be lost."""
+
+    def __init__(self, say: Say) -> None:
+        self._say, self._first_end, self._is_told = say, math.inf, False
+
+    def look(self, launched: Launched) -> tuple[bool, int | None]:
+        """Returns whether they have ended, and which one has failed."""
+        codes = launched.codes
+        failed = [index for index, code in enumerate(codes) if code]
+        if failed or all(code == 0 for code in codes):
+            return True, failed[0] if failed else None
+        if 0 in codes:
+            self._tell([index for index, code in enumerate(codes) if code == 0])
+        return False, None
+
+    def _tell(self, ended: Sequence[int]) -> None:
+        now = time.monotonic()
+        self._first_end = min(self._first_end, now)
+        if now > self._first_end + _TOGETHER_SECONDS and not self._is_told:
+            self._is_told = True
+            self._say(
+                f"Worker {', '.join(map(str, ended))} has ended, and others still run. If they "
+                "wait for it, end this command: all workers have to train."
+            )
+
+
+class _Served:
+    """Watches a coordinator and those that serve it, of which some may be lost."""
+
+    def __init__(self, may_be_lost: set[int], *, restarts: int, say: Say) -> None:
+        self._may_be_lost, self._restarts, self._say = may_be_lost, restarts, say
+        self._given_up: set[int] = set()
+
+    def look(self, launched: Launched) -> tuple[bool, int | None]:
+        """Returns whether they have ended, and which one has failed."""
+        codes = launched.codes
+        if codes[0] == 0:
+            return True, None
+        ended = {index for index, code in enumerate(codes) if code is not None}
+        if needed := ended - self._may_be_lost:
+            return True, max(needed)  # the coordinator's end may follow from a server's
+        for index in sorted(ended - self._given_up):
+            how = f"{launched.tasks[index].name.capitalize()} {ending(codes[index] or 0)}"
+            if self._restarts:
+                self._restarts -= 1
+                self._say(f"{how}, and is started again.")
+                launched.restart(index)
+            else:
+                self._given_up.add(index)
+                self._say(f"{how}. The others go on without it.")
+        if self._given_up == self._may_be_lost:
+            return True, min(self._given_up)
+        return False, None
 
 
 def ending(code: int) -> str:
@@ -126,28 +271,32 @@ def ending(code: int) -> str:
     return f"ended with exit code {code}"
 
 
+def _process(task: Task) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        task.arguments,
+        env={
+            **_QUIET,
+            **os.environ,
+            "PYTHONUNBUFFERED": "1",
+            workers.VARIABLE: task.config,
+        },
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        start_new_session=True,
+        # It does nothing that needs a lock of another thread.
+        preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
+    )
+
+
 def _free_hosts(count: int) -> list[str]:
     with contextlib.ExitStack() as stack:  # all at once, else two could be the same
         probes = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         return [f"localhost:{probe.getsockname()[1]}" for probe in probes]
 
 
-def _read(output: IO[str], index: int, show: Callable[[int, str], object]) -> None:
+def _read(output: IO[str], index: int, show: Show) -> None:
     for line in output:
         show(index, line)
-
-
-def _end(processes: Processes, say: Callable[[str], None]) -> None:
-    """Ends all, those that do not end by themselves the hard way."""
-    running = {index: each for index, each in enumerate(processes) if each.poll() is None}
-    for process in running.values():
-        process.send_signal(signal.SIGTERM)
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    for index, process in running.items():
-        try:
-            process.wait(max(0.0, deadline - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            say(f"Worker {index} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")

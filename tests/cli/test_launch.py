@@ -108,6 +108,30 @@ def test_no_worker_is_left(tmp_path, number):
     assert not any(child.is_running() for child in children)
 
 
+@pytest.mark.slow
+def test_no_server_is_left(tmp_path):
+    process = started(tmp_path, _LIGHT, "waits", options=["--ps", "1"])
+    for _ in range(2):  # of the coordinator
+        assert process.stdout.readline().startswith("coordinator: ")
+    children = psutil.Process(process.pid).children(recursive=True)
+    assert len(children) == 4
+    process.kill()
+    process.communicate(timeout=60)
+    psutil.wait_procs(children, timeout=20)
+    assert not any(child.is_running() for child in children)
+
+
+def test_with_servers_only_the_coordinator_runs_the_script_and_all_end_with_it(tmp_path):
+    process = started(tmp_path, _LIGHT, "ends", options=["--ps", "1", "--json"])
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    exits = json.loads(output)["exit_codes"]
+    assert (len(exits), exits[0]) == (4, 0)
+    assert [line for line in error.splitlines() if "['ends']" in line] == [
+        "coordinator: chief 0, ['ends']"
+    ]
+
+
 def test_what_is_no_script_is_refused(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", "absent.py"],
@@ -134,25 +158,23 @@ def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
     assert os.listdir(tmp_path / "perf") and record["train_step_count"] == 40
 
 
-class Process:
-    """A worker that ends when it is told to."""
+class Launched:
+    """Workers that end when they are told to."""
 
-    def __init__(self, code=None):
-        self.code = code
-
-    def poll(self):
-        return self.code
+    def __init__(self, *codes):
+        self.codes = list(codes)
+        self.tasks = [launching.Task(f"worker {i}", str(i), [], "") for i in range(len(codes))]
 
 
 def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
-    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", 0.0)
-    processes, said = [Process(), Process(0), Process(0)], []
+    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", -1.0)
+    launched, said = Launched(None, 0, 0), []
 
     def say(text):
         said.append(text)
-        processes[0].code = 3
+        launched.codes[0] = 3
 
-    failed = launching.first_failure(processes, is_over=lambda: False, say=say)
+    failed = launching.first_failure(launched, restarts=0, is_over=lambda: False, say=say)
     assert failed == 0
     (text,) = said
     assert text.startswith("Worker 1, 2 has ended, and others still run.")
@@ -167,7 +189,7 @@ def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):
     def show(index, line):
         shown.append((index, line))
 
-    with launching.started(command, count=1, show=show, say=said.append):
+    with launching.started(launching.tasks(command, worker_count=1), show=show, say=said.append):
         while not shown:
             time.sleep(0.05)
     assert said == ["Worker 0 did not end within 0 s, and was killed."]

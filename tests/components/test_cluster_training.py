@@ -2,7 +2,8 @@
 
 On this machine they are run by `local_run`. A worker's part is `worker_training`, over a
 `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
-What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`).
+What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
+cluster is asked by `job_api`.
 """
 
 import functools
@@ -24,14 +25,14 @@ from tfx.utils import json_utils
 pytestmark = pytest.mark.each_choice
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
-from training_cluster import TrainingCluster  # noqa: E402 (which needs it)
+import training_cluster  # noqa: E402 (which needs it)
+from training_cluster import job_settings  # noqa: E402
 
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
 from tfx_perf.components.optimized_trainer import handing_over  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
-    job_api,
     job_run,
     manifests,
 )
@@ -56,28 +57,10 @@ def trainer(tmp_path):
 
 @pytest.fixture
 def cluster(tmp_path, monkeypatch):
-    (tmp_path / "cluster").mkdir()
-    (tmp_path / "shared").mkdir()
-    monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
-    cluster = TrainingCluster(tmp_path / "cluster")
-    with cluster.running() as path:
-        monkeypatch.setenv("KUBECONFIG", str(path))
+    with training_cluster.at_hand(tmp_path, monkeypatch) as cluster:
         yield cluster
 
 
-def job_settings(tmp_path, kind="TFJob", **settings):
-    shared = str(tmp_path / "shared")
-    own = {"image": "example/taxi:1", "volumes": {shared: "tfx-perf-shared"}}
-    if kind == "TrainJob":
-        own = {"runtime": "tfx-perf"}
-    return {
-        "job": {
-            "kind": kind, "worker_count": 2, "shared_folder": shared, "cpu": 1, "memory": "2Gi",
-            "poll_seconds": 0.1, **own, **settings,
-        }
-    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -60,7 +60,7 @@ def test_it_is_composed_for_a_train_job():
         ({}, "Expected TF_CONFIG.* Received: neither"),
         ({"TF_CONFIG": "{"}, "Received: TF_CONFIG={"),
         ({"TF_CONFIG": "[]"}, r"Received: TF_CONFIG=\[\]"),
-        ({"TF_CONFIG": config("ps", 0, ps=["a:1"])}, "'ps'"),
+        ({"TF_CONFIG": config("ps", 0, ps=["a:1"])}, "only serves"),
         ({"TF_CONFIG": config("worker", 2, worker=["a:1", "b:1"])}, "no worker 2"),
         ({"TF_CONFIG": config("worker", -1, worker=["a:1", "b:1"])}, "no worker -1"),
         ({"TFX_PERF_WORKER_HOSTS": HOSTS}, "below the number of hosts, 2. .*INDEX=None"),

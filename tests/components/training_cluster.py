@@ -6,6 +6,7 @@ machine with the manifest's own command, and sets the job's status by how these 
 
 import contextlib
 import datetime
+import functools
 import http.server
 import json
 import os
@@ -23,6 +24,7 @@ import yaml
 from kubernetes_types import problems
 
 from tests.ports import free_port
+from tfx_perf.components.optimized_trainer.cluster import job_api, job_run
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -30,10 +32,6 @@ _LABEL = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?")
 _KINDS = {
     ("kubeflow.org", "v1", "tfjobs"): "TFJob",
     ("trainer.kubeflow.org", "v1alpha1", "trainjobs"): "TrainJob",
-}
-_INDEX = {
-    "TFJob": "training.kubeflow.org/replica-index",
-    "TrainJob": "batch.kubernetes.io/job-completion-index",
 }
 _RUN_POLICY = {
     "cleanPodPolicy", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished",
@@ -49,10 +47,17 @@ class Refused(Exception):
 
 
 class Job:
-    """A job and the processes of its workers."""
+    """A job and its processes.
 
-    def __init__(self, manifest, processes, logs):
-        self.manifest, self.processes, self.logs = manifest, processes, logs
+    Attributes:
+        tasks: (kind, index) of each process, as the operator labels its pod.
+        restarts: how often workers were started again.
+    """
+
+    def __init__(self, manifest, starts, tasks, logs):
+        self.manifest, self.starts, self.tasks, self.logs = manifest, starts, tasks, logs
+        self.processes = [start() for start in starts]
+        self.restarts = 0
         self.kind, self.name = manifest["kind"], manifest["metadata"]["name"]
         self.outcome = None
         self.deleted, self.cleaned = None, set()
@@ -64,23 +69,37 @@ class Job:
         return [process.poll() for process in self.processes]
 
     def reconcile(self):
-        """Sets the status as the operator does, with all workers' success as its policy."""
+        """Sets the status as the operator does, by its policies of success and restarts."""
         if self.deleted and time.monotonic() > self.deleted + _GRACE_SECONDS:
             self.signal(signal.SIGKILL)
         if self.outcome or self.deleted:
             return
         spec = self.manifest["spec"]
         deadline = spec.get("runPolicy", spec).get("activeDeadlineSeconds")
+        self.restart(spec)
+        has_chief = "Chief" in spec.get("tfReplicaSpecs", {})
         if any(self.codes):
             failed = sum(bool(code) for code in self.codes)
             self.outcome = "Failed", f"{self.kind} {self.name} has failed: {failed} of the workers."
-        elif all(code == 0 for code in self.codes):
+        elif all(code == 0 for code in self.codes[: 1 if has_chief else None]):
             self.outcome = "Succeeded", f"{self.kind} {self.name} successfully completed."
         elif deadline and time.monotonic() > self.began + deadline:
             self.outcome = "Failed", "it was active longer than specified deadline"
         if self.outcome:  # cleanPodPolicy: what still runs is deleted
             self.cleaned = {index for index, code in enumerate(self.codes) if code is None}
             self.signal(signal.SIGTERM)
+
+    def restart(self, spec):
+        """Starts again what a signal has ended, where the policy says so."""
+        policies = {
+            name.lower(): each["restartPolicy"]
+            for name, each in spec.get("tfReplicaSpecs", {}).items()
+        }
+        for number, ((kind, _), code) in enumerate(zip(self.tasks, self.codes, strict=True)):
+            may = self.restarts < spec.get("runPolicy", {}).get("backoffLimit", 0)
+            if policies.get(kind) == "ExitCode" and may and code is not None and code < 0:
+                self.restarts += 1
+                self.processes[number] = self.starts[number]()
 
     def delete(self):
         self.deleted = self.deleted or time.monotonic()
@@ -117,11 +136,13 @@ class Job:
         for index, code in enumerate(self.codes):
             if index in self.cleaned:
                 continue
+            kind, number = self.tasks[index]
             if self.kind == "TFJob":
-                name = f"{self.name}-worker-{index}"
+                name = f"{self.name}-{kind}-{number}"
                 labels = {
                     "training.kubeflow.org/job-name": self.name,
-                    "training.kubeflow.org/replica-index": str(index),
+                    "training.kubeflow.org/replica-type": kind,
+                    "training.kubeflow.org/replica-index": str(number),
                 }
             else:
                 name = f"{self.name}-node-0-{index}-abcde"
@@ -138,7 +159,7 @@ class Job:
                 "name": "tensorflow", "image": "", "imageID": "", "ready": False,
                 "restartCount": 0, "state": state,
             }  # fmt: skip
-            yield {
+            yield index, {
                 "metadata": {"name": name, "labels": labels},
                 "spec": {"containers": [{"name": "tensorflow"}]},
                 "status": {"phase": phase, "containerStatuses": [status]},
@@ -218,37 +239,33 @@ class TrainingCluster:
         if name in self.jobs:
             raise Refused(409, f'{kind.lower()}s "{name}" already exists')
         containers = self._tf_job(manifest) if kind == "TFJob" else self._train_job(manifest)
-        job = Job(manifest, *self._started(name, containers))
+        job = Job(manifest, *self._starts(name, containers))
         self.jobs[name] = job
         self.made.append(job)
         return job
 
     def _tf_job(self, manifest):
-        """Returns container and environment of each worker, as the controller makes them."""
+        """Yields task, container and environment of each process, as the controller makes them."""
         spec = manifest["spec"]
         _only(spec, {"runPolicy", "successPolicy", "tfReplicaSpecs", "enableDynamicWorker"}, "spec")
         _only(spec["runPolicy"], _RUN_POLICY, "spec.runPolicy")
         _among(spec["runPolicy"].get("cleanPodPolicy"), {None, "All", "Running", "None"})
         _among(spec.get("successPolicy", ""), {"", "AllWorkers"})
         _only(spec["tfReplicaSpecs"], {"Chief", "Worker", "PS", "Evaluator"}, "tfReplicaSpecs")
-        replica = spec["tfReplicaSpecs"]["Worker"]
-        _only(replica, {"replicas", "restartPolicy", "template"}, "Worker")
-        _among(replica["restartPolicy"], {"Always", "OnFailure", "Never", "ExitCode"})
-        found = list(problems(replica["template"], "V1PodTemplateSpec", "template"))
-        if found:
-            raise Refused(422, f"TFJob is invalid: {found}")
-        containers = replica["template"]["spec"]["containers"]
-        named = [each for each in containers if each["name"] == "tensorflow"]
-        if not named or not all(each.get("image") for each in containers):
-            raise Refused(422, "there must be a container named tensorflow, and images")
-        ports = [free_port() for _ in range(replica["replicas"])]
-        cluster = {"worker": [f"localhost:{port}" for port in ports]}
-        for index in range(len(ports)):
-            config = {
-                "cluster": cluster, "task": {"type": "worker", "index": index},
-                "environment": "cloud",
-            }  # fmt: skip
-            yield named[0], {"TF_CONFIG": json.dumps(config)}
+        containers = {
+            name.lower(): _tensorflow(replica) for name, replica in spec["tfReplicaSpecs"].items()
+        }
+        cluster = {
+            name.lower(): [f"localhost:{free_port()}" for _ in range(replica["replicas"])]
+            for name, replica in spec["tfReplicaSpecs"].items()
+        }
+        for kind, hosts in cluster.items():
+            for index in range(len(hosts)):
+                config = {
+                    "cluster": cluster, "task": {"type": kind, "index": index},
+                    "environment": "cloud",
+                }  # fmt: skip
+                yield (kind, index), containers[kind], {"TF_CONFIG": json.dumps(config)}
 
     def _train_job(self, manifest):
         spec, name = manifest["spec"], manifest["metadata"]["name"]
@@ -280,29 +297,62 @@ class TrainingCluster:
         here = ",".join(f"localhost:{free_port()}" for _ in range(count))
         merged = {**container, "command": trainer["command"], "env": trainer["env"]}
         for index in range(count):
-            yield merged, {"JOB_COMPLETION_INDEX": str(index), "TFX_PERF_WORKER_HOSTS": here}
+            added = {"JOB_COMPLETION_INDEX": str(index), "TFX_PERF_WORKER_HOSTS": here}
+            yield ("worker", index), merged, added
 
-    def _started(self, name, containers):
-        processes, logs = [], []
-        for index, (container, added) in enumerate(containers):
+    def _starts(self, name, containers):
+        """Returns what starts each process, their tasks and their logs."""
+        starts, tasks, logs = [], [], []
+        for index, (task, container, added) in enumerate(containers):
             given = {each["name"]: each["value"] for each in container["env"] if "value" in each}
             command = container["command"]
             if index in self.stand_ins:
                 folder = command[command.index("--job") + 1]
                 command = ["python", "-c", self.stand_ins[index], folder]
+            tasks.append(task)
             logs.append(self.folder / f"{name}-{len(self.made)}-{index}.log")
-            with logs[-1].open("wb") as log:
-                processes.append(
-                    subprocess.Popen(
-                        command,
-                        env={**_environment(), **given, **added},
-                        cwd=self.folder,
-                        stdout=log,
-                        stderr=subprocess.STDOUT,
-                        start_new_session=True,
-                    )
-                )
-        return processes, logs
+            environment = {**_environment(), **given, **added}
+            starts.append(functools.partial(self._start, command, environment, logs[-1]))
+        return starts, tasks, logs
+
+    def _start(self, command, environment, path):
+        with path.open("wb") as log:
+            return subprocess.Popen(
+                command,
+                env=environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+
+@contextlib.contextmanager
+def at_hand(folder, monkeypatch):
+    """Yields a cluster that OptimizedTrainer finds, with a shared folder."""
+    (folder / "cluster").mkdir()
+    (folder / "shared").mkdir()
+    monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
+    cluster = TrainingCluster(folder / "cluster")
+    with cluster.running() as path:
+        monkeypatch.setenv("KUBECONFIG", str(path))
+        yield cluster
+
+
+def job_settings(folder, kind="TFJob", **settings):
+    """Returns the settings of a job of two workers."""
+    shared = str(folder / "shared")
+    own = {"image": "example/taxi:1", "volumes": {shared: "tfx-perf-shared"}}
+    if kind == "TrainJob":
+        own = {"runtime": "tfx-perf"}
+    return {
+        "job": {
+            "kind": kind, "worker_count": 2, "shared_folder": shared, "cpu": 1, "memory": "2Gi",
+            "poll_seconds": 0.1, **own, **settings,
+        }
+    }  # fmt: skip
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -371,9 +421,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if "pods" in self.cluster.forbidden:
             raise Refused(403, "pods is forbidden")
         pods = [
-            (pod, job, int(pod["metadata"]["labels"][_INDEX[job.kind]]))
+            (pod, job, number)
             for job in self.cluster.jobs.values()
-            for pod in job.pods()
+            for number, pod in job.pods()
         ]
         if len(rest) == 1:
             if rest[0] not in self.cluster.pods:
@@ -393,6 +443,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         key, _, value = query["labelSelector"].partition("=")
         items = [pod for pod, _, _ in pods if pod["metadata"]["labels"].get(key) == value]
         return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items}
+
+
+def _tensorflow(replica):
+    """Returns the container of a replica that the operator looks for."""
+    _only(replica, {"replicas", "restartPolicy", "template"}, "replica")
+    _among(replica["restartPolicy"], {"Always", "OnFailure", "Never", "ExitCode"})
+    found = list(problems(replica["template"], "V1PodTemplateSpec", "template"))
+    if found:
+        raise Refused(422, f"TFJob is invalid: {found}")
+    containers = replica["template"]["spec"]["containers"]
+    named = [each for each in containers if each["name"] == "tensorflow"]
+    if not named or not all(each.get("image") for each in containers):
+        raise Refused(422, "there must be a container named tensorflow, and images")
+    return named[0]
 
 
 def _environment():

@@ -57,7 +57,6 @@ def test_the_strategy_that_is_made(settings, made):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"distribution": {"workers": 1}}, ["at least 2", "distribution.workers=1"]),
         ({"distribution": {"reduction_dtype": "int8"}}, ["bfloat16", "reduction_dtype='int8'"]),
         (
             {"distribution": {"collective": {"implementation": "gloo"}}},
@@ -66,6 +65,13 @@ def test_the_strategy_that_is_made(settings, made):
         (
             {"distribution": {"collective": {"timeout_seconds": 0}}},
             ["above 0", "collective.timeout_seconds=0"],
+        ),
+        ({"distribution": {"workers": 1}}, ["at least 2 workers", "distribution={'workers': 1}"]),
+        ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside workers"]),
+        (_job(parameter_server_count=0), ["job.parameter_server_count=0"]),
+        (
+            _job(kind="TrainJob", runtime="x", volumes={}, parameter_server_count=1),
+            ["no parameter_server_count for a TrainJob, which has no such role"],
         ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
         (
@@ -82,7 +88,15 @@ def test_the_strategy_that_is_made(settings, made):
             {"distribution": {"strategy": "tpu", **_job()["distribution"]}},
             ["strategy multi_worker with several workers, not tpu"],
         ),
-        (_job(worker_count=1), ["a number of at least 2", "job.worker_count=1"]),
+        (
+            {"distribution": {"strategy": "parameter_server", "workers": 2}},
+            ["parameter_servers with the strategy parameter_server"],
+        ),
+        (
+            {"distribution": {"strategy": "multi_worker", "workers": 2, "parameter_servers": 1}},
+            ["strategy parameter_server beside parameter servers, not multi_worker"],
+        ),
+        (_job(worker_count=1), ["at least 2 workers, or parameter servers beside one"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),
         (_job(shared_folder="/elsewhere"), ["Expected shared_folder in one of the volumes"]),
         (_job(memory="8 GB"), ['"8Gi"', "job.memory='8 GB'"]),

@@ -2,12 +2,17 @@
 
 import inspect
 import random
+import types
 
 import pytest
 import tensorflow as tf
 import tf_keras
 from tensorflow.python.autograph.impl import conversion
-from tensorflow.python.distribute import collective_all_reduce_strategy, multi_worker_util
+from tensorflow.python.distribute import (
+    collective_all_reduce_strategy,
+    multi_worker_util,
+    parameter_server_strategy_v2,
+)
 from tensorflow.python.eager import context
 from tensorflow.python.tools import saved_model_cli
 
@@ -15,6 +20,7 @@ from tests.contracts import contract
 from tfx_perf.tf_internals import (
     ancestry,
     autograph,
+    clusters,
     communication_options,
     devices,
     direct_iterators,
@@ -308,3 +314,18 @@ def test_a_strategy_merges_what_it_is_told_of_reductions_into_its_own(kind):
         assert "self._communication_options.merge(options)" in reduced
     assert strategy.extended._communication_options is own
     assert launcher._options.timeout_seconds is None
+
+
+@contract("OptimizedTrainer makes no strategy for parameter servers, or a module a second one.")
+def test_a_strategy_with_parameter_servers_is_made_once():
+    kind = tf.distribute.ParameterServerStrategy
+    assert "self._cluster_resolver = cluster_resolver" in inspect.getsource(kind.__init__)
+    strategy = object.__new__(kind)
+    own = inspect.getsource(parameter_server_strategy_v2.ParameterServerStrategyV2Extended)
+    assert "self._variable_partitioner(" in own  # each time that a variable is made
+    strategy._extended = types.SimpleNamespace()
+    made = kind.__init__
+    with clusters.made_once(strategy):
+        assert kind(None, variable_partitioner="the module's") is strategy
+    assert strategy.extended._variable_partitioner == "the module's"
+    assert (kind.__init__, kind.__new__) == (made, object.__new__)

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -19,6 +20,10 @@ _SIGNALLED = 128  # what shells add to a signal's number
     "--workers", "count", type=click.IntRange(min=1), required=True, help="How many train."
 )
 @click.option(
+    "--ps", "server_count", type=click.IntRange(min=0), default=0, show_default=True,
+    help="How many parameter servers hold the weights; tf_keras only.",
+)
+@click.option(
     "--restarts", type=click.IntRange(min=0), default=0, show_default=True,
     help="How often all are started again after one has failed.",
 )
@@ -31,6 +36,7 @@ def command(
     ctx: click.Context,
     *,
     count: int,
+    server_count: int,
     restarts: int,
     script: str,
     arguments: tuple[str, ...],
@@ -42,37 +48,50 @@ def command(
     first one's model and figures are the training's. If one fails, the others are ended, and the
     exit code is its own; with --restarts all begin again, from the last checkpoint where the
     settings name a training.checkpoint_folder. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+
+    With --ps the script runs once, as the coordinator of a ParameterServerStrategy; workers and
+    servers are processes that serve it. A worker that is lost does not end the others; with
+    --restarts it is started again alone. An error of the script ends all at once.
     """
     user_script.checked(script)
     cores = host.cpu_count()
     if count > cores:
         terminal.show_progress(f"{count} workers share {cores} cores, and wait for one another.")
     for attempt in range(restarts + 1):
+        tasks = launching.tasks(
+            [sys.executable, script, *arguments], worker_count=count, server_count=server_count
+        )
         with (
             Termination() as termination,
             launching.started(
-                [sys.executable, script, *arguments],
-                count=count,
-                show=functools.partial(_show, err=as_json),
+                tasks,
+                show=functools.partial(_show, labels=[task.label for task in tasks], err=as_json),
                 say=terminal.show_progress,
-            ) as processes,
+            ) as launched,
         ):
             # SIGTERM takes effect when all have been ended.
             failed = launching.first_failure(
-                processes, is_over=lambda: termination.requested, say=terminal.show_progress
+                launched,
+                restarts=restarts,
+                is_over=lambda: termination.requested,
+                say=terminal.show_progress,
             )
         if failed is None:
             break
-        code = processes[failed].returncode
-        again = f"; restart {attempt + 1} of {restarts}" if attempt < restarts else ""
-        how = launching.ending(code)
-        terminal.show_progress(f"Worker {failed} {how}, so that all were ended{again}.")
+        code = launched.codes[failed] or 0
+        is_users = bool(server_count) and failed == 0 and code > 0  # it would come again
+        is_last = is_users or attempt == restarts
+        again = "" if is_last else f"; restart {attempt + 1} of {restarts}"
+        how = f"{tasks[failed].name.capitalize()} {launching.ending(code)}"
+        terminal.show_progress(f"{how}, so that all were ended{again}.")
+        if is_last:
+            break
     if as_json:
-        terminal.show_json({"exit_codes": [process.returncode for process in processes]})
+        terminal.show_json({"exit_codes": launched.codes})
     if failed is not None:
         ctx.exit(code if code > 0 else _SIGNALLED - code)
 
 
-def _show(index: int, line: str, *, err: bool) -> None:
+def _show(index: int, line: str, *, labels: Sequence[str], err: bool) -> None:
     with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
-        click.echo(f"{index}: {line}", nl=False, err=err)
+        click.echo(f"{labels[index]}: {line}", nl=False, err=err)

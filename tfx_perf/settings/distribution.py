@@ -1,7 +1,7 @@
 """Settings of a training over several replicas or workers."""
 
 import pathlib
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import pydantic
 
@@ -13,6 +13,9 @@ from tfx_perf.settings.kubernetes_values import (
 )
 from tfx_perf.settings.section import Section
 from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt
+from tfx_perf.workers import ParameterServers
+
+_FEWEST_ALIKE = 2  # workers that train together
 
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
@@ -26,7 +29,10 @@ class ClusterJob(Section):
 
     Attributes:
         kind: `TFJob` (Training Operator v1) or `TrainJob` (Kubeflow Trainer v2).
-        worker_count: how many workers train, the one that saves the model included.
+        worker_count: how many workers train, the one that saves the model included; at least 2,
+            without parameter servers.
+        parameter_server_count: how many parameter servers a TFJob has beside them; None: the
+            workers hold the weights.
         shared_folder: absolute folder that OptimizedTrainer's container and every worker see
             under this name, on a volume that all may write to (ReadWriteMany).
         image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
@@ -48,7 +54,8 @@ class ClusterJob(Section):
     """
 
     kind: Literal["TFJob", "TrainJob"] = "TFJob"
-    worker_count: Annotated[int, pydantic.Field(ge=2)]
+    worker_count: PositiveInt
+    parameter_server_count: PositiveInt | None = None
     shared_folder: str
     image: NotEmpty | None = None
     namespace: str | None = None
@@ -66,6 +73,12 @@ class ClusterJob(Section):
     timeout_seconds: PositiveInt = 86_400
     poll_seconds: Positive = 10.0
 
+    @property
+    def servers(self) -> ParameterServers | None:
+        """What serves the process that trains; None if all workers train."""
+        count = self.parameter_server_count
+        return ParameterServers(self.worker_count, count) if count else None
+
     @pydantic.field_validator("shared_folder")
     @classmethod
     def _absolute(cls, folder: str) -> str:
@@ -76,6 +89,7 @@ class ClusterJob(Section):
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "ClusterJob":
         check_accelerator(self.accelerator, self.accelerator_count)
+        _check_workers(self.worker_count, self.parameter_server_count)
         if self.kind == "TFJob":
             self._check_tf_job()
         else:
@@ -92,11 +106,16 @@ class ClusterJob(Section):
             raise ValueError("shared_folder in one of the volumes that the workers mount")
 
     def _check_train_job(self) -> None:
+        if self.parameter_server_count is not None:
+            raise ValueError("no parameter_server_count for a TrainJob, which has no such role")
         if self.runtime is None:
             raise ValueError("for a TrainJob the name of a TrainingRuntime, in runtime")
         given = [name for name in _OF_THE_RUNTIME if getattr(self, name)]
         if given:
             raise ValueError(f"no {', '.join(given)}, which the TrainingRuntime of a TrainJob says")
+
+
+Strategy = Literal["one_device", "mirrored", "multi_worker", "parameter_server", "tpu", "auto"]
 
 
 class CollectiveSettings(Section):
@@ -122,17 +141,20 @@ class DistributionSettings(Section):
             or all of this machine's if that is surely faster; None: its own, if it makes one.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
         collective: how they are.
-        workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`;
-            None: OptimizedTrainer trains itself.
+        workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
+            beside parameter servers; None: OptimizedTrainer trains itself.
+        parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
+            None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
-            connection.
+            connection; with parameter servers, how often a worker is that was lost.
         job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 
-    strategy: Literal["one_device", "mirrored", "multi_worker", "tpu", "auto"] | None = None
+    strategy: Strategy | None = None
     reduction_dtype: ReductionDtype | None = None
     collective: CollectiveSettings = CollectiveSettings()
-    workers: Annotated[int, pydantic.Field(ge=2)] | None = None
+    workers: PositiveInt | None = None
+    parameter_servers: PositiveInt | None = None
     restarts: Count = 3
     job: ClusterJob | None = None
 
@@ -140,21 +162,51 @@ class DistributionSettings(Section):
     def _one_place(self) -> "DistributionSettings":
         if self.workers is not None and self.job is not None:
             raise ValueError("workers on this machine or a job, not both")
-        several = self.worker_count > 1
-        if several and self.strategy not in ("multi_worker", "auto", None):
-            raise ValueError(f"strategy multi_worker with several workers, not {self.strategy}")
-        if self.strategy == "multi_worker" and not several:
-            raise ValueError("workers or a job with the strategy multi_worker")
+        if self.parameter_servers is not None and self.workers is None:
+            raise ValueError("parameter_servers beside workers on this machine")
+        if self.workers is not None:
+            _check_workers(self.workers, self.parameter_servers)
+        self._check_strategy()
         return self
+
+    def _check_strategy(self) -> None:
+        wanted, given = self.made_strategy, self.strategy
+        if given == "parameter_server" and self.servers is None:
+            raise ValueError("parameter_servers with the strategy parameter_server")
+        if self.has_others_train and given not in (wanted, "auto", None):
+            among = "beside parameter servers" if self.servers else "with several workers"
+            raise ValueError(f"strategy {wanted} {among}, not {given}")
+        if given == "multi_worker" and not self.has_others_train:
+            raise ValueError("workers or a job with the strategy multi_worker")
 
     @property
     def made_strategy(self) -> str | None:
         """What is made for the user's code; None if nothing is, or `auto` has to be decided."""
+        if self.servers is not None:
+            return "parameter_server"
         if self.worker_count > 1:
             return "multi_worker"
         return None if self.strategy == "auto" else self.strategy
 
     @property
     def worker_count(self) -> int:
-        """How many processes train together."""
+        """How many processes compute steps."""
         return self.job.worker_count if self.job else self.workers or 1
+
+    @property
+    def servers(self) -> ParameterServers | None:
+        """What serves the process that trains; None if all workers train."""
+        if self.job:
+            return self.job.servers
+        count = self.parameter_servers
+        return ParameterServers(self.worker_count, count) if count else None
+
+    @property
+    def has_others_train(self) -> bool:
+        """Whether other processes train in OptimizedTrainer's place."""
+        return self.workers is not None or self.job is not None
+
+
+def _check_workers(worker_count: int, server_count: int | None) -> None:
+    if worker_count < _FEWEST_ALIKE and server_count is None:
+        raise ValueError(f"at least {_FEWEST_ALIKE} workers, or parameter servers beside one")

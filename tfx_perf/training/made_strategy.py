@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.training.parameter_servers import strategy as parameter_servers
 
 
 def devices() -> list[str]:
@@ -42,6 +43,7 @@ MAKERS: Mapping[str, Callable[[], tf.distribute.Strategy]] = {
     "one_device": tf.distribute.get_strategy,
     "mirrored": _mirrored,
     "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
+    "parameter_server": parameter_servers.make,
     "tpu": _tpu,
 }
 """What makes a strategy, by name.

@@ -65,6 +65,8 @@ def count_flops(model: Any, batch: Any) -> Flops:
     """
     if batch is None:
         return Flops(None, None, None, "FLOPs not counted: no batch can be read from x")
+    if strategies.servers_of(model.distribute_strategy):
+        return Flops(None, None, None, "FLOPs not counted: parameter servers hold the weights")
     try:
         module = _step_hlo(model, batch)
         per_step = hlo.count_flops(module)

@@ -29,6 +29,14 @@ _OF_FIRST_BATCH = (
     "be read again to find a typical one"
 )
 _CACHES = {"CacheDataset", "CacheDatasetV2"}
+# It says nothing of a training whose steps others compute.
+_OF_THIS_PROCESS = (
+    "peak_memory_bytes",
+    "peak_rss_bytes",
+    "training_memory_bytes",
+    "memory_growth",
+    "first_batch_seconds",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +85,13 @@ class EndedTraining:
         imprecise = [] if batch is None else precision.notes(call.model, batch, loop.keras_api)
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)
-        worker_count = strategies.worker_count(call.model.distribute_strategy)
-        if worker_count > 1:  # no process knows what the others' hosts took
+        strategy = call.model.distribute_strategy
+        servers = strategies.servers_of(strategy)
+        worker_count = servers.worker_count if servers else strategies.worker_count(strategy)
+        if servers:
+            known |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
+            times["host_share_ratio"] = None
+        if servers or worker_count > 1:  # no process knows what the others' hosts took
             gap = "the other workers' hosts are not counted"
             known |= {"energy_joules": None, "energy_gap": gap}
         record = TrainingRecord(
@@ -87,8 +100,9 @@ class EndedTraining:
             environment={
                 **devices.describe(),
                 "precision": precision.of(call.model),
-                "strategy": strategies.name(call.model.distribute_strategy),
-                **({"worker_count": str(worker_count)} if worker_count > 1 else {}),
+                "strategy": strategies.name(strategy),
+                **({"worker_count": str(worker_count)} if servers or worker_count > 1 else {}),
+                **({"parameter_server_count": str(servers.server_count)} if servers else {}),
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
                 # Of a batch that another run does not find, it says nothing of the model's size.
@@ -106,7 +120,7 @@ class EndedTraining:
             compile_time_seconds=_compile_seconds(
                 choice.trials if self.is_traced else (), choice.plan, timer
             ),
-            device_memory_bytes=limit.device_memory_bytes(),
+            device_memory_bytes=None if servers else limit.device_memory_bytes(),
             flops_per_step=flops.per_step,
             executed_flops_per_step=executed,
             peak_flops_per_second=flops.peak_per_second,

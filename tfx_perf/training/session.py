@@ -27,6 +27,7 @@ from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
+from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts, generators
@@ -150,7 +151,8 @@ class TrainingSession:
         """Carries out `call` and measures it; returns Keras' History.
 
         Raises:
-            UserError: see `reserve`; also what `same_start.check` and `Recovery.fit` raise.
+            UserError: see `reserve`; also what `same_start.check`, `Recovery.fit` and
+                `AsynchronousFit` raise.
         """
         try:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
@@ -248,7 +250,7 @@ class TrainingSession:
         loop: Loop,
         *,
         choice: PlanChoice,
-        recovery: Recovery | None,
+        recovery: Recovery | AsynchronousFit | None,
         notes: tuple[str, ...],
     ) -> FitResult:
         is_one_of_several = strategies.worker_count(call.model.distribute_strategy) > 1
@@ -301,10 +303,16 @@ class TrainingSession:
         if self._lock is not None:
             self._lock.release()
 
-    def _recovery(self, call: FitCall, loop: Loop) -> tuple[Recovery | None, tuple[str, ...]]:
+    def _recovery(
+        self, call: FitCall, loop: Loop
+    ) -> tuple[Recovery | AsynchronousFit | None, tuple[str, ...]]:
         """Returns what guards the training, None if nothing can, and notes for the record."""
         folder = self._folder_of(self._fit_count)
         self._fit_count += 1
+        if strategies.servers_of(call.model.distribute_strategy):
+            self.reserve()
+            settings, clock = self._settings.training, self._clock
+            return AsynchronousFit(call, loop, settings=settings, folder=folder, clock=clock), ()
         reason = recovery_obstacle(call, loop)
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
@@ -332,6 +340,8 @@ class TrainingSession:
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
+        if strategies.servers_of(call.model.distribute_strategy):
+            return choosing.for_parameter_servers(call, loop, settings=self._settings)
         choice = self._known(call, loop)
         team = Team(call.model.distribute_strategy)
         all_know = team.agrees("" if choice is None else str(choice.plan))
@@ -379,15 +389,21 @@ class TrainingSession:
 
 
 def _alone(call: FitCall) -> tuple[str, ...]:
-    """Says that a worker does not train with the others, though there are some; else nothing."""
+    """Says that a process trains without the others, though there are some; else nothing."""
     strategy = call.model.distribute_strategy
-    count = workers.this().count
-    if count == 1 or strategies.worker_count(strategy) > 1:
+    built = f"but the model was built under {strategies.in_words(strategy)}"
+    count, servers = workers.this().count, workers.these_servers()
+    if servers and strategies.servers_of(strategy) is None:
+        note = (
+            f"TF_CONFIG names parameter servers, {built}: this process trains alone. Build and "
+            "compile it in the scope of tf.distribute.ParameterServerStrategy"
+        )
+    elif count > 1 and strategies.worker_count(strategy) == 1:
+        note = (
+            f"TF_CONFIG names {count} workers, {built}: each of them trains alone. Build and "
+            "compile it in the scope of tf.distribute.MultiWorkerMirroredStrategy()"
+        )
+    else:
         return ()
-    note = (
-        f"TF_CONFIG names {count} workers, but the model was built under "
-        f"{strategies.in_words(strategy)}: each of them trains alone. Build and compile it in the "
-        "scope of tf.distribute.MultiWorkerMirroredStrategy()"
-    )
     _LOGGER.warning("%s.", note)
     return (note,)

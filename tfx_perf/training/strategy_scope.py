@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.interception import FitCall
+from tfx_perf.tf_internals import clusters
 from tfx_perf.training import made_strategy
 from tfx_perf.training.measuring import strategies
 
@@ -44,6 +45,8 @@ class StrategyScope:
         if self._name is not None:
             self._strategy = made_strategy.MAKERS[self._name]()
             self._open()
+            if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
+                self._undo.enter_context(clusters.made_once(self._strategy))
             self._undo.enter_context(
                 interception.replacing(tf.distribute.Strategy, "scope", self._giving_way)
             )

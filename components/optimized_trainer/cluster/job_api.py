@@ -124,14 +124,14 @@ class JobApi:
         )
 
     def pods(self, name: str) -> list[Pod]:
-        """Returns a job's pods, by the workers' indices."""
+        """Returns a job's pods, those of a kind by their indices."""
         found = self._call(
             self._core.list_namespaced_pod,
             namespace=self._namespace,
             label_selector=f"{self._kind.job_label}={name}",
         )
-        pods = [Pod.of(item, index_label=self._kind.index_label) for item in found.items]
-        return sorted(pods, key=lambda pod: pod.worker)
+        pods = [Pod.of(item, self._kind) for item in found.items]
+        return sorted(pods, key=lambda pod: (len(pod.task), pod.task))
 
     def log(self, pod: Pod, *, line_count: int) -> str:
         """Returns the last lines of what a worker has written."""

@@ -15,6 +15,8 @@ class JobKind:
         container: the name that the operator demands of the container that trains.
         job_label: label of the pods with the job's name.
         index_label: label of the pods with the worker's index.
+        task_label: label of the pods with the kind of their task; where there is none, all are
+            workers.
         succeeded: type of the condition that says so.
         operator: what must be installed, in words.
     """
@@ -26,6 +28,7 @@ class JobKind:
     container: str
     job_label: str
     index_label: str
+    task_label: str
     succeeded: str
     operator: str
 
@@ -39,6 +42,7 @@ _KINDS = (
         container="tensorflow",
         job_label="training.kubeflow.org/job-name",
         index_label="training.kubeflow.org/replica-index",
+        task_label="training.kubeflow.org/replica-type",
         succeeded="Succeeded",
         operator="Kubeflow's Training Operator v1",
     ),
@@ -50,6 +54,7 @@ _KINDS = (
         container="node",
         job_label="jobset.sigs.k8s.io/jobset-name",
         index_label="batch.kubernetes.io/job-completion-index",
+        task_label="",
         succeeded="Complete",
         operator="Kubeflow Trainer v2",
     ),

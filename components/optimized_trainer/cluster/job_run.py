@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from tfx_perf import errors
+from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
@@ -196,12 +196,16 @@ class JobRun:
     def _raise_failed(self, message: str) -> NoReturn:
         logs = worker_logs.keep(self._api, self._name, folder=self._log_folder)
         failed = [pod for pod in worker_logs.pods(self._api, self._name) if pod.has_failed]
+        names = workers.names_of(self._settings.worker_count, self._settings.servers)
         raise restarting.failed(
             self._title,
             failures=self._exchange.failures,
-            endings={pod.worker: f"{message} {pod.name} {pod.state}" for pod in failed},
+            endings={
+                names.index(pod.task): f"{message} {pod.name} {pod.state}" for pod in failed
+            },
             message=message,
-            logs=logs,
+            logs={names.index(task): log for task, log in logs.items()},
+            names=dict(enumerate(names)),
         )
 
     def _delete(self, patience_seconds: float) -> bool:

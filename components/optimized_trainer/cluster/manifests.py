@@ -19,7 +19,7 @@ _MARGIN_SECONDS = 60
 
 
 def manifest(
-    settings: ClusterJob, *, name: str, digest: str, command: Sequence[str]
+    settings: ClusterJob, *, name: str, digest: str, command: Sequence[str], restarts: int
 ) -> dict[str, Any]:
     """Returns the custom resource.
 
@@ -27,51 +27,63 @@ def manifest(
         settings: which kind, and how its workers run.
         name: of the job; a DNS label.
         digest: of what is trained, to tell the job of another training with this name.
-        command: what each worker runs.
+        command: what each process runs.
+        restarts: how often the operator itself starts workers again, where it can.
     """
-    make = _tf_job_spec if settings.kind == "TFJob" else _train_job_spec
-    kind = KINDS[settings.kind]
+    kind, own = KINDS[settings.kind], list(command)
+    if settings.kind == "TFJob":
+        spec = _tf_job_spec(settings, digest=digest, command=own, restarts=restarts)
+    else:
+        spec = _train_job_spec(settings, name=name, command=own)
     return {
         "apiVersion": f"{kind.group}/{kind.version}",
         "kind": kind.name,
         "metadata": {"name": name, "labels": _labels(digest)},
-        "spec": make(settings, name=name, digest=digest, command=list(command)),
+        "spec": spec,
     }
 
 
 def _tf_job_spec(
-    settings: ClusterJob, *, name: str, digest: str, command: list[str]
+    settings: ClusterJob, *, digest: str, command: list[str], restarts: int
 ) -> dict[str, Any]:
-    del name
+    def replicas(count: int, restart_policy: str) -> dict[str, Any]:
+        return {
+            "replicas": count,
+            "restartPolicy": restart_policy,
+            "template": {
+                "metadata": {
+                    "labels": _labels(digest),
+                    "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
+                },
+                "spec": _pod(settings, command),
+            },
+        }
+
+    servers = settings.servers
+    if servers is None:
+        # Else the others are killed when the first one ends. Alone, a worker cannot begin anew.
+        policy = {"successPolicy": "AllWorkers"}
+        specs = {"Worker": replicas(settings.worker_count, "Never")}
+    else:  # the job ends as the coordinator does, and the others are killed
+        policy = {}
+        specs = {
+            "Chief": replicas(1, "Never"),
+            "Worker": replicas(settings.worker_count, "ExitCode"),  # again after a signal
+            "PS": replicas(servers.server_count, "Never"),
+        }
     return {
         "runPolicy": {
             "cleanPodPolicy": "Running",  # what has ended stays until its log has been read
-            "backoffLimit": 0,
+            "backoffLimit": restarts if servers else 0,
             "activeDeadlineSeconds": _deadline_seconds(settings),
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
         },
-        # Else the others are killed when the first one ends.
-        "successPolicy": "AllWorkers",
-        "tfReplicaSpecs": {
-            "Worker": {
-                "replicas": settings.worker_count,
-                "restartPolicy": "Never",  # alone, a worker cannot begin anew
-                "template": {
-                    "metadata": {
-                        "labels": _labels(digest),
-                        "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
-                    },
-                    "spec": _pod(settings, command),
-                },
-            }
-        },
+        **policy,
+        "tfReplicaSpecs": specs,
     }
 
 
-def _train_job_spec(
-    settings: ClusterJob, *, name: str, digest: str, command: list[str]
-) -> dict[str, Any]:
-    del digest
+def _train_job_spec(settings: ClusterJob, *, name: str, command: list[str]) -> dict[str, Any]:
     kind = KINDS[settings.kind]
     # The names that JobSet gives the pods of the runtime's job `node`.
     hosts = [f"{name}-node-0-{index}.{name}:{_PORT}" for index in range(settings.worker_count)]

@@ -1,35 +1,38 @@
-"""Pod: what one worker's pod is doing."""
+"""Pod: what the pod of one process is doing."""
 
 import dataclasses
 from typing import Any
 
+from tfx_perf import workers
+from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
+
 
 @dataclasses.dataclass(frozen=True)
 class Pod:
-    """A worker's pod.
+    """The pod of a process that trains, or serves one that does.
 
     Attributes:
         name: of the pod.
-        worker: the worker's index.
+        task: what its process is, e.g. `worker 0`.
         state: its phase, with the reason if its container waits or was ended by Kubernetes, e.g.
             `Pending (ImagePullBackOff)`.
         has_failed: whether it has ended with an error.
     """
 
     name: str
-    worker: int
+    task: str
     state: str
     has_failed: bool
 
     @classmethod
-    def of(cls, item: Any, *, index_label: str) -> "Pod":
+    def of(cls, item: Any, kind: JobKind) -> "Pod":
         """Returns what the API says.
 
         Args:
             item: a `V1Pod`.
-            index_label: the label with the worker's index.
+            kind: of its job.
         """
-        phase = item.status.phase or "Pending"
+        phase, labels = item.status.phase or "Pending", item.metadata.labels or {}
         states = [each.state for each in item.status.container_statuses or () if each.state]
         reasons = [
             part.reason
@@ -45,7 +48,9 @@ class Pod:
         ]
         return cls(
             name=item.metadata.name,
-            worker=int((item.metadata.labels or {}).get(index_label, 0)),
+            task=workers.name_of(
+                labels.get(kind.task_label, "worker"), int(labels.get(kind.index_label, 0))
+            ),
             state=f"{phase} ({', '.join(reasons)})" if reasons else phase,
             has_failed=phase == "Failed",
         )

@@ -3,7 +3,7 @@
 import logging
 import pathlib
 
-from tfx_perf import errors
+from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.pod import Pod
 
@@ -13,7 +13,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 def pods(api: JobApi, job_name: str) -> list[Pod]:
-    """Returns a job's pods, by the workers' indices; none where they cannot be had."""
+    """Returns a job's pods; none where they cannot be had."""
     try:
         return api.pods(job_name)
     except (errors.UserError, errors.MeasurementError) as error:
@@ -21,13 +21,16 @@ def pods(api: JobApi, job_name: str) -> list[Pod]:
         return []
 
 
-def keep(api: JobApi, job_name: str, *, folder: pathlib.Path) -> dict[int, str]:
-    """Writes the workers' output to `worker-N.log`, and returns it by their indices.
+def keep(api: JobApi, job_name: str, *, folder: pathlib.Path) -> dict[str, str]:
+    """Writes what the processes have said to files, `worker-0.log` and so on.
 
     Args:
         api: to the cluster.
         job_name: whose pods have not been deleted yet.
         folder: where the files go; made if it is not there.
+
+    Returns:
+        It, by the processes' names.
     """
     folder.mkdir(parents=True, exist_ok=True)
     logs = {}
@@ -37,6 +40,6 @@ def keep(api: JobApi, job_name: str, *, folder: pathlib.Path) -> dict[int, str]:
         except (errors.UserError, errors.MeasurementError) as error:
             _LOGGER.warning("The log of %s cannot be read. %s", pod.name, error)
             continue
-        logs[pod.worker] = text
-        (folder / f"worker-{pod.worker}.log").write_text(text, encoding="utf-8")
+        logs[pod.task] = text
+        (folder / workers.log_file(pod.task)).write_text(text, encoding="utf-8")
     return logs

@@ -5,6 +5,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Sequence
 
+from tfx_perf import workers
 from tfx_perf.components.optimized_trainer.workers import restarting
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import launching
@@ -66,26 +67,34 @@ class LocalRun:
             self._exchange.remove()
 
     def _train(self) -> None:
-        count = self._settings.worker_count
-        paths = [self._log_folder / f"worker-{index}.log" for index in range(count)]
-        _LOGGER.info("%d workers train on this machine; see %s.", count, self._log_folder)
+        servers = self._settings.servers
+        tasks = launching.tasks(
+            self._command,
+            worker_count=self._settings.worker_count,
+            server_count=servers.server_count if servers else 0,
+        )
+        names = [task.name for task in tasks]
+        paths = [self._log_folder / workers.log_file(name) for name in names]
+        _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
         with contextlib.ExitStack() as stack:
             files = [
                 stack.enter_context(path.open("w", buffering=1, encoding="utf-8"))
                 for path in paths
             ]
-            processes = stack.enter_context(
+            launched = stack.enter_context(
                 launching.started(
-                    self._command,
-                    count=count,
+                    tasks,
                     show=lambda index, line: files[index].write(line),
                     say=_LOGGER.warning,
                 )
             )
             first = launching.first_failure(
-                processes, is_over=lambda: self._termination.requested, say=_LOGGER.warning
+                launched,
+                restarts=self._settings.restarts,
+                is_over=lambda: self._termination.requested,
+                say=_LOGGER.warning,
             )
-            codes = [process.poll() for process in processes]
+            codes = launched.codes
         if first is not None:
             raise restarting.failed(
                 _TITLE,
@@ -97,4 +106,5 @@ class LocalRun:
                 logs={
                     index: path.read_text(encoding="utf-8") for index, path in enumerate(paths)
                 },
+                names=dict(enumerate(names)),
             )

@@ -1,6 +1,7 @@
 """Workers train again, from their last checkpoint, after what may pass."""
 
 import logging
+import types
 from collections.abc import Callable, Mapping
 
 from tfx_perf import errors
@@ -67,6 +68,7 @@ def failed(
     endings: Mapping[int, str],
     message: str,
     logs: Mapping[int, str],
+    names: Mapping[int, str] = types.MappingProxyType({}),
 ) -> errors.UserError | WorkersFailedError:
     """Returns the error of workers of which one has failed.
 
@@ -78,6 +80,7 @@ def failed(
         endings: of those that have failed, how they have ended; likewise.
         message: what else is known.
         logs: what each has written; likewise.
+        names: of those that are no worker with that index.
     """
     own = [each for each in failures.values() if not each.may_pass]
     killed = sorted(endings.keys() - failures.keys())
@@ -93,11 +96,11 @@ def failed(
         worker, cause, may_pass = lost.worker, lost.message, True
     else:
         worker, cause, may_pass = 0, message, False
-    cause = " ".join(cause.split()).rstrip(".")
+    cause, name = " ".join(cause.split()).rstrip("."), names.get(worker, f"worker {worker}")
     lines = "\n".join(logs.get(worker, "It is not there.").splitlines()[-_QUOTED_LINES:])
     return WorkersFailedError(
-        f"Expected the workers of {title} to succeed. Received: worker {worker}: {cause}. "
+        f"Expected the workers of {title} to succeed. Received: {name}: {cause}. "
         f"The end of its log:\n{lines}",
-        cause=f"worker {worker}: {cause}",
+        cause=f"{name}: {cause}",
         may_pass=may_pass,
     )

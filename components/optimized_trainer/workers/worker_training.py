@@ -2,21 +2,21 @@
 
 import shutil
 
-from tfx_perf import errors
+from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import strategy_check
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.trials_together import TrialsTogether
 from tfx_perf.components.training_job import trainer_args
-from tfx_perf.workers import Worker
+from tfx_perf.workers import ParameterServers, Worker
 
 
 def train(exchange: Exchange, worker: Worker) -> None:
     """Runs the user's `run_fn`, whose strategy finds the other workers by `TF_CONFIG`.
 
     All of them run it, and all of them save, because that may take steps together; but what any
-    but the chief saves is thrown away.
+    but the chief saves is thrown away. With parameter servers the coordinator alone runs it.
 
     Args:
         exchange: where the job is, and where the results go.
@@ -28,11 +28,14 @@ def train(exchange: Exchange, worker: Worker) -> None:
         RuntimeError: `run_fn` ended without having saved a model.
     """
     job = exchange.job
-    expected = job.settings.distribution.worker_count
-    if expected != worker.count:
+    distribution = job.settings.distribution
+    servers = workers.these_servers()
+    found = servers.worker_count if servers else worker.count
+    if (servers, found) != (distribution.servers, distribution.worker_count):
         raise errors.UserError(
-            f"Expected as many workers as the settings in distribution say, {expected}. "
-            f"Received: {worker.count} in TF_CONFIG."
+            f"Expected the processes that the settings in distribution say, "
+            f"{_in_words(distribution.servers, distribution.worker_count)}. Received: "
+            f"{_in_words(servers, found)} in {workers.VARIABLE}."
         )
     folder = exchange.outputs_folder(worker)
     shutil.rmtree(folder, ignore_errors=True)  # of a container that was started again
@@ -42,7 +45,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
     trials = TrialsTogether(job, exchange.known_plan)
-    with strategy_check.refusing_mirrored(worker.count):
+    with strategy_check.refusing_mirrored(distribution):
         record = training.run(
             job,
             run_fn=run_fn,
@@ -50,9 +53,14 @@ def train(exchange: Exchange, worker: Worker) -> None:
             choice=trials.given,
             choose=trials.choose,
             checkpoint_folder=job.settings.training.checkpoint_folder,
-            around=lambda fit: strategy_check.checked(fit, worker.count),
+            around=lambda fit: strategy_check.checked(fit, distribution),
         )
     if worker.is_chief:
         exchange.report(TrainingResult(record=record))
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _in_words(servers: ParameterServers | None, worker_count: int) -> str:
+    beside = f" and {servers.server_count} parameter servers" if servers else ""
+    return f"{worker_count} workers{beside}"

@@ -234,6 +234,15 @@ def test_tf_keras_counts_its_steps_in_variables():
     assert (int(train), int(test)) == (2, 4)
 
 
+@contract("Workers beside parameter servers evaluate some examples twice, and some never.")
+def test_tf_keras_evaluates_in_shards_where_it_is_told():
+    model = built(tf_keras)
+    with either_keras.api_of(model).evaluating_exactly(model, shard_count=3):
+        assert model._pss_evaluation_shards == 3
+    assert not model._pss_evaluation_shards
+    assert "self._pss_evaluation_shards" in inspect.getsource(tf_keras.Model.evaluate)
+
+
 @contract("Optimizers whose update is one kernel read and write the wrong variables.")
 def test_optimizers_keep_what_they_remember_of_a_variable_at_its_place(keras):
     trained = built(keras).trainable_variables

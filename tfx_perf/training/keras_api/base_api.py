@@ -239,6 +239,19 @@ class KerasApi(abc.ABC):
             UserError: the optimizer's gradients cannot be summed, or not in another type.
         """
 
+    def evaluating_exactly(
+        self, model: Any, *, shard_count: int
+    ) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which workers that are handed out steps evaluate each example once.
+
+        Without it each of them reads all validation data, and they evaluate some examples twice.
+
+        Args:
+            model: compiled.
+            shard_count: into how many parts the data are divided.
+        """
+        return contextlib.nullcontext()
+
     @property
     def gradient_sum(self) -> tuple[Any, str]:
         """Owner and name of the function that sums (gradient, variable) pairs over replicas.

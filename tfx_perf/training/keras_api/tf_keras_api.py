@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -152,6 +152,16 @@ class TfKeras(KerasApi):
     @override
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
+
+    @override
+    @contextlib.contextmanager
+    def evaluating_exactly(self, model: Any, *, shard_count: int) -> Iterator[None]:
+        before = model._pss_evaluation_shards
+        model._pss_evaluation_shards = before or shard_count
+        try:
+            yield
+        finally:
+            model._pss_evaluation_shards = before
 
     @override
     def step_counters(self, model: Any) -> StepCounters:

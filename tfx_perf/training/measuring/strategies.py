@@ -4,11 +4,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf import workers
+from tfx_perf.tf_internals import clusters
+
 
 def name(strategy: tf.distribute.Strategy) -> str:
     """Returns the name that users know it by."""
     if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
         return "MultiWorkerMirroredStrategy"  # the class's own name is another
+    if isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return "ParameterServerStrategy"  # likewise
     return type(strategy).__name__
 
 
@@ -67,3 +72,11 @@ def host_count(strategy: tf.distribute.Strategy | None) -> int:
     cluster = strategy.cluster_resolver.cluster_spec().as_dict()
     addresses = (*cluster.get("chief", ()), *cluster.get("worker", ()))
     return len({address.rpartition(":")[0] for address in addresses})
+
+
+def servers_of(strategy: tf.distribute.Strategy | None) -> workers.ParameterServers | None:
+    """Returns what serves this process; None if the strategy has no parameter servers."""
+    if not isinstance(strategy, tf.distribute.ParameterServerStrategy):
+        return None
+    cluster = clusters.cluster_of(strategy)
+    return workers.ParameterServers(len(cluster["worker"]), len(cluster["ps"]))

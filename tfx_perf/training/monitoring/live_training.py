@@ -14,6 +14,7 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters, strategies
 from tfx_perf.training.measuring.collector import Pauses
+from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.recovery.recovery import Recovery
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -40,7 +41,7 @@ class LiveTraining:
         loop: Loop,
         *,
         choice: PlanChoice,
-        recovery: Recovery | None,
+        recovery: Recovery | AsynchronousFit | None,
         started: float,
     ) -> None:
         """Prepares to look, at no cost.

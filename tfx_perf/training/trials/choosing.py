@@ -118,6 +118,28 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoic
     return PlanChoice(plan=plan, plan_reason=plan_reason, is_settled=True)
 
 
+def for_parameter_servers(
+    call: FitCall, loop: Loop, *, settings: PerfConfig
+) -> PlanChoice:
+    """Returns the plan where a coordinator hands out steps: the fewest steps a call, untried.
+
+    Trials would have to keep workers, and what they hold, as they were.
+
+    Args:
+        call: the user's `fit`.
+        loop: of this `fit`.
+        settings: the section `training`.
+    """
+    if not settings.training.trial_budget_seconds:
+        return plain("trials are off")
+    reason = "workers train asynchronously, without trials"
+    own = loop.keras_api.get_steps_per_execution(call.model)
+    if own > 1:
+        return plain(f"{reason}: the model has steps_per_execution={own}", is_settled=True)
+    plan = TrainingPlan(steps_per_call=min(settings.training.steps_per_call))
+    return PlanChoice(plan=plan, plan_reason=reason, is_settled=True)
+
+
 def as_given(call: FitCall, loop: Loop, choice: PlanChoice) -> PlanChoice:
     """Returns a choice that was made before, if it holds for this `fit`, else plain `fit`.
 

@@ -1,0 +1,182 @@
+"""OptimizedTrainer hands its training to a coordinator: real executor, real processes.
+
+It is started by `local_run`, or by a job's operator, and its `strategy` is the one of
+`parameter_servers`.
+"""
+
+import pathlib
+
+import pytest
+import tensorflow as tf
+import training_cases
+
+pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
+import training_cluster  # noqa: E402 (which needs it)
+from training_cluster import job_settings  # noqa: E402
+
+from tfx_perf import errors  # noqa: E402
+from tfx_perf.training.plan import TrainingPlan
+
+SERVED = {"workers": 2, "parameter_servers": 1}
+_OWN = "ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())"
+# Without the conversion of tf_keras itself, which takes half a minute.
+MODULE = {
+    "line": "tf_keras",
+    "beginning": "from tfx_perf.tf_internals import autograph",
+    "train": f"with autograph.libraries_unconverted():\n        {training_cases.FIT}",
+}
+
+
+def module(strategy, **changes):
+    template = training_cases.MODULE.replace("MirroredStrategy()", strategy)
+    return {**MODULE, "template": template, **changes}
+
+
+@pytest.fixture
+def trainer(tmp_path):
+    (tmp_path / "data").mkdir()
+    return training_cases.Trainer(tmp_path / "data")
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    with training_cluster.at_hand(tmp_path, monkeypatch) as cluster:
+        yield cluster
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("strategy", ["get_strategy()", _OWN], ids=["none", "own"])
+def test_a_module_trains_beside_parameter_servers(strategy, trainer):
+    trainer.run(module=module(strategy), distribution=SERVED)
+    record = trainer.record
+    assert record.environment["strategy"] == "ParameterServerStrategy"
+    assert record.environment["parameter_server_count"] == "1"
+    assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
+    assert record.plan == TrainingPlan(steps_per_call=10)
+    assert record.figures()["examples_per_second"]
+    assert record.figures()["peak_memory_bytes"] is None
+    assert set(record.losses) == {"loss", "val_loss"}
+    written = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).iterdir()}
+    assert written == {
+        "metrics.json", "report.html", "job.json", "coordinator.log", "worker-0.log",
+        "worker-1.log", "server-0.log",
+    }  # fmt: skip
+    saved = tf.saved_model.load(str(pathlib.Path(trainer.model.uri, "Format-Serving")))
+    assert saved.signatures
+
+
+@pytest.mark.slow
+def test_a_model_of_keras_3_is_refused(trainer):
+    with pytest.raises(errors.UserError, match="Expected a model of tf_keras under"):
+        trainer.run(module=module("get_strategy()", line="keras"), distribution=SERVED)
+
+
+# What the coordinator kills once, where it is alone with those that serve it.
+KILLS = """
+    import json, os, psutil, signal
+    from tfx_perf.training.recovery import save_clock
+    save_clock._SAVE_SHARE = 0
+
+    def killed(kind):
+        for process in psutil.process_iter():
+            try:
+                found = json.loads(process.environ().get("TF_CONFIG", "{{}}"))
+            except psutil.Error:
+                continue
+            own = json.loads(os.environ["TF_CONFIG"])["cluster"]
+            if found.get("cluster") == own and found["task"] == {{"type": kind, "index": 0}}:
+                process.send_signal(signal.SIGKILL)
+
+    class Fuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3 and not os.path.exists({flag!r}):
+                open({flag!r}, "w").close()
+                killed({kind!r})
+
+    with autograph.libraries_unconverted():
+        model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
+
+
+def killing(kind, tmp_path):
+    train = KILLS.strip().format(kind=kind, flag=str(tmp_path / "flag"))
+    return module("get_strategy()", train=train)
+
+
+@pytest.mark.slow
+def test_all_go_on_after_a_server_was_killed(trainer, tmp_path):
+    folder = str(tmp_path / "checkpoints")
+    trainer.run(
+        module=killing("ps", tmp_path), distribution=SERVED, checkpoint_steps=20,
+        checkpoint_folder=folder,
+    )  # fmt: skip
+    record = trainer.record
+    assert (tmp_path / "flag").exists()
+    assert record.resumed_step >= 40
+    (note,) = [each for each in record.notes if "started again" in each]
+    assert "server 0: was ended by SIGKILL" in note
+
+
+STANDS_IN = "import time; time.sleep(600)"
+ENDS = """
+import json, pathlib, sys
+folder = pathlib.Path(sys.argv[1], "outputs/model/Format-Serving")
+folder.mkdir(parents=True)
+(folder / "saved_model.pb").write_text("the model")
+result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}}
+pathlib.Path(sys.argv[1], "result.json").write_text(json.dumps(result))
+"""
+KILLED_ONCE = """
+import os, signal, time
+if not os.path.exists("killed"):
+    open("killed", "w").close()
+    os.kill(os.getpid(), signal.SIGKILL)
+open("again", "w").close()
+time.sleep(600)
+"""
+WAITS_FOR_IT = """
+import os, time
+while not os.path.exists("again"):
+    time.sleep(0.05)
+"""
+
+
+def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS_FOR_IT + ENDS, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
+    job = job_settings(tmp_path, parameter_server_count=1)
+    trainer.run(module=MODULE, distribution={**job, "restarts": 1})
+    (made,) = cluster.made
+    spec = made.manifest["spec"]
+    replicas = {
+        name: (each["replicas"], each["restartPolicy"])
+        for name, each in spec["tfReplicaSpecs"].items()
+    }
+    assert replicas == {"Chief": (1, "Never"), "Worker": (2, "ExitCode"), "PS": (1, "Never")}
+    assert "successPolicy" not in spec
+    assert made.restarts == spec["runPolicy"]["backoffLimit"] == 1
+    cluster.reconcile()
+    assert not cluster.jobs
+    assert None not in made.codes
+
+
+@pytest.mark.slow
+def test_the_coordinator_of_a_job_goes_on_without_a_worker(trainer, cluster, tmp_path):
+    job = job_settings(tmp_path, parameter_server_count=1)
+    trainer.run(module=killing("worker", tmp_path), distribution={**job, "restarts": 2})
+    record = trainer.record
+    (made,) = cluster.made
+    assert made.restarts == 1
+    assert list(made.manifest["spec"]["tfReplicaSpecs"]) == ["Chief", "Worker", "PS"]
+    assert (record.worker_count, record.resumed_step) == (2, None)
+    assert record.environment["strategy"] == "ParameterServerStrategy"
+    assert (pathlib.Path(trainer.perf_metrics.uri) / "coordinator.log").exists()
+    assert not cluster.jobs
+
+
+@pytest.mark.slow
+def test_a_job_whose_server_fails_is_made_again(trainer, cluster, tmp_path):
+    job = job_settings(tmp_path, parameter_server_count=1)
+    trainer.run(
+        module=killing("ps", tmp_path), distribution={**job, "restarts": 1}, checkpoint_steps=20
+    )
+    assert len(cluster.made) == 2
+    assert trainer.record.resumed_step >= 40

@@ -1,0 +1,106 @@
+"""A training with parameter servers; run as a script under `tfx-perf launch --ps`.
+
+Arguments: where to write, options as JSON.
+"""
+
+import importlib
+import json
+import os
+import pathlib
+import signal
+import sys
+
+import numpy as np
+import psutil
+import tensorflow as tf
+
+import tfx_perf
+from tfx_perf.tf_internals import autograph
+from tfx_perf.training.recovery import save_clock
+
+ROWS, STEPS = 8, 20
+PARTITIONERS = tf.distribute.experimental.partitioners
+
+
+def main(place, options):
+    # The training is too short for a save to be a small share.
+    save_clock._SAVE_SHARE = 0
+    keras = importlib.import_module(options.get("package", "tf_keras"))
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    strategy = tf.distribute.ParameterServerStrategy(
+        resolver,
+        variable_partitioner=PARTITIONERS.MinSizePartitioner(
+            1024, max_shards=resolver.cluster_spec().num_tasks("ps")
+        ),
+    )
+    with strategy.scope():
+        model = made(keras, optimizer=options.get("optimizer", "Adam"))
+    found = {"sharded": type(model.layers[2].embeddings).__name__}
+    settings = {"training": {**options.get("training", {})}}
+    with (
+        tfx_perf.optimized(settings, folder=place / "perf") as run,
+        autograph.libraries_unconverted(),
+    ):
+        history = model.fit(
+            data(),
+            epochs=options.get("epochs", 2),
+            verbose=0,
+            validation_data=data(),
+            callbacks=[interrupting(keras, place, options)],
+        )
+    model.save(place / "model")
+    again = keras.models.load_model(place / "model")
+    found |= {
+        "history": history.history,
+        "weights": [each.tolist() for each in again.get_weights()],
+        "notes": run.record.notes,
+        "resumed_step": run.record.resumed_step,
+    }
+    (place / "outcome.json").write_text(json.dumps(found))
+
+
+def made(keras, *, optimizer="Adam"):
+    keras.utils.set_random_seed(3)
+    x = keras.Input((4,), name="x")
+    item = keras.Input((), dtype="int64", name="item")
+    embedded = keras.layers.Embedding(1000, 8)(item)
+    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()([x, embedded]))
+    model = keras.Model({"x": x, "item": item}, outputs)
+    rate = {"Adam": 0.01, "Adagrad": 0.1}[optimizer]
+    model.compile(getattr(keras.optimizers, optimizer)(rate), "mse", metrics=["mae"])
+    return model
+
+
+def data():
+    """Returns batches."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=(STEPS * ROWS, 4)).astype("float32")
+    item = random.integers(0, 1000, size=(STEPS * ROWS,))
+    return tf.data.Dataset.from_tensor_slices(({"x": x, "item": item}, x[:, :1])).batch(ROWS)
+
+
+def interrupting(keras, place, options):
+    """Returns a callback that kills a process of the cluster, once."""
+    flag = pathlib.Path(place, "interrupted")
+
+    def on_epoch_begin(epoch, logs=None):
+        if epoch == options.get("epoch") and not flag.exists():
+            flag.touch()
+            if options["kills"] == "raise":
+                raise RuntimeError("planned")
+            os.kill(server(options["kills"]), signal.SIGKILL)
+
+    return keras.callbacks.LambdaCallback(on_epoch_begin=on_epoch_begin)
+
+
+def server(kind):
+    """Returns the process id of the first one of a kind."""
+    for process in psutil.Process().parent().children():
+        config = process.environ().get("TF_CONFIG")
+        if config and json.loads(config)["task"] == {"type": kind, "index": 0}:
+            return process.pid
+    raise RuntimeError(f"no {kind}")
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]), json.loads(sys.argv[2]))

@@ -1,0 +1,105 @@
+"""Trainings with `parameter_servers`: real processes, as `tfx-perf launch --ps` starts them.
+
+The steps are those of `handing_out`, the data those of `fit_data` and `serving_data`, and what is
+saved is `state`. The processes that serve run `server`.
+"""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import served_training
+import tf_keras
+
+_SCRIPT = pathlib.Path(served_training.__file__)
+
+
+def launched(folder, *, workers=1, servers=1, restarts=0, **options):
+    """Trains under `tfx-perf launch`; returns the process that has ended and what it has said."""
+    command = [
+        *(sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers)),
+        *("--ps", str(servers), "--restarts", str(restarts)),
+        *(str(_SCRIPT), str(folder), json.dumps(options)),
+    ]
+    return subprocess.run(
+        command, cwd=folder, check=False, capture_output=True, text=True, timeout=300
+    )
+
+
+def outcome(folder):
+    return json.loads((folder / "outcome.json").read_text())
+
+
+def test_one_worker_trains_as_one_device_does(tmp_path):
+    done = launched(tmp_path, epochs=1)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = outcome(tmp_path)
+    alone = served_training.made(tf_keras)
+    history = alone.fit(
+        served_training.data(), epochs=1, verbose=0, validation_data=served_training.data()
+    )
+    for name, values in history.history.items():
+        np.testing.assert_allclose(found["history"][name], values, rtol=1e-5, err_msg=name)
+    for mine, theirs in zip(found["weights"], alone.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, atol=1e-5)
+    record = json.loads((tmp_path / "perf" / "metrics.json").read_text())
+    assert record["environment"]["strategy"] == "ParameterServerStrategy"
+    assert record["environment"]["worker_count"] == "1"
+    assert record["environment"]["parameter_server_count"] == "1"
+    assert (record["train_step_count"], record["global_batch_size"]) == (20, 8)
+    assert record["plan"]["steps_per_call"] == 10
+    assert record["peak_memory_bytes"] is record["energy_joules"] is None
+
+
+@pytest.mark.slow
+def test_servers_divide_an_embedding_and_the_model_is_saved_whole(tmp_path):
+    done = launched(tmp_path, workers=2, servers=2, epochs=20, optimizer="Adagrad")
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = outcome(tmp_path)
+    assert found["sharded"] == "ShardedVariable"
+    assert np.shape(found["weights"][0]) == (1000, 8)
+    assert found["history"]["loss"][-1] < found["history"]["loss"][0] / 4
+    assert not any("embedding" in note for note in found["notes"])
+
+
+def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
+    done = launched(tmp_path, workers=2, restarts=1, epochs=20, epoch=2, kills="worker")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Worker 0 was ended by SIGKILL, and is started again." in done.stderr
+    assert "all were ended" not in done.stderr
+    found = outcome(tmp_path)
+    assert len(found["history"]["loss"]) == 20
+    assert any(note.startswith("Adam updates all rows of an") for note in found["notes"])
+
+
+@pytest.mark.slow
+def test_after_the_loss_of_a_server_all_go_on_from_the_last_checkpoint(tmp_path):
+    training = {"checkpoint_folder": str(tmp_path / "checkpoints"), "checkpoint_steps": 20}
+    done = launched(
+        tmp_path, workers=2, restarts=1, epochs=5, epoch=3, kills="ps", training=training
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Server 0 was ended by SIGKILL, so that all were ended; restart 1 of 1" in done.stderr
+    found = outcome(tmp_path)
+    assert found["resumed_step"] >= 40
+    assert len(found["history"]["loss"]) == 5 - found["resumed_step"] // 20
+    assert not list((tmp_path / "checkpoints").rglob("checkpoint-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epoch": 1, "kills": "raise"}, "RuntimeError: planned"),
+        ({"package": "keras"}, "Expected a model of tf_keras under ParameterServerStrategy"),
+    ],
+    ids=["raises", "keras"],
+)
+def test_what_the_code_raises_ends_all(tmp_path, options, said):
+    done = launched(tmp_path, restarts=1, **options)
+    assert done.returncode == 1
+    assert said in done.stdout
+    assert "Coordinator ended with exit code 1, so that all were ended." in done.stderr

@@ -1,0 +1,1 @@
+"""Training with parameter servers: one process coordinates, others compute and hold the weights."""

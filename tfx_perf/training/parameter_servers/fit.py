@@ -1,0 +1,197 @@
+"""Runs `fit` where a coordinator hands out steps to workers, and servers hold the weights."""
+
+import functools
+import logging
+import pathlib
+
+import tensorflow as tf
+
+from tfx_perf import errors, fingerprint, workers
+from tfx_perf.interception import FitCall
+from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.tf_internals import clusters
+from tfx_perf.training.fit.fit_arguments import callback_list, in_given
+from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training.keras_api.base_api import all_layers
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.parameter_servers import state
+from tfx_perf.training.parameter_servers.fit_data import FitData
+from tfx_perf.training.parameter_servers.handing_out import HandingOut
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery import training_fingerprint
+from tfx_perf.training.recovery.checkpoint import Checkpoint
+from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
+from tfx_perf.training.recovery.recovery import FitResult
+from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.saver import Saver
+from tfx_perf.training.recovery.task import Task
+from tfx_perf.training.team import Team
+
+# They update all rows of an embedding, also those of which another worker has noted the first
+# moment and not yet the second, by which they divide.
+_RACING = ("Adam", "AdamW", "Adamax", "Nadam")
+
+_LOGGER = logging.getLogger(__name__)
+
+
+class AsynchronousFit:
+    """One `fit` under a `ParameterServerStrategy`; it stands where `Recovery` stands for others.
+
+    Attributes:
+        oom_count: always 0: workers have their memory for themselves.
+    """
+
+    oom_count = 0
+
+    def __init__(
+        self,
+        call: FitCall,
+        loop: Loop,
+        *,
+        settings: TrainingSettings,
+        folder: pathlib.Path | None,
+        clock: SaveClock,
+    ) -> None:
+        """Looks for a checkpoint of this `fit`.
+
+        Args:
+            call: the user's `fit`.
+            loop: of this `fit`; it gets the timer of the steps.
+            settings: when to save.
+            folder: where the checkpoints go, those of each training in a folder of its own; None:
+                there are none.
+            clock: when there was a checkpoint last.
+
+        Raises:
+            UserError: the model is one of Keras 3, tf_keras cannot train on the data, or the
+                cluster names no coordinator.
+        """
+        if loop.keras_api.package != "tf_keras":
+            raise errors.UserError(
+                "Expected a model of tf_keras under ParameterServerStrategy, which Keras 3 does "
+                f"not support. Received: model={type(call.model).__module__}."
+                f"{type(call.model).__name__}. Import tf_keras in the place of keras, or use "
+                "MultiWorkerMirroredStrategy."
+            )
+        self._call, self._loop = call, loop
+        self._settings, self._clock = settings, clock
+        self._cluster = clusters.cluster_of(call.model.distribute_strategy)
+        if workers.COORDINATOR not in self._cluster:
+            raise errors.UserError(
+                f"Expected a cluster with a {workers.COORDINATOR}, the process that coordinates. "
+                f"Received: {', '.join(self._cluster)}. Workers take their data from its address."
+            )
+        self._data = FitData.of(call.arguments)
+        self._fingerprint: dict[str, str] = {}
+        self._store: CheckpointStore | None = None
+        # Of a DatasetCreator nobody knows whether it is the same.
+        if folder is not None and isinstance(call.arguments["x"], tf.data.Dataset):
+            self._fingerprint = training_fingerprint.of(call, loop)
+            parts = (f"{name}={value}\n".encode() for name, value in self._fingerprint.items())
+            self._store = CheckpointStore(folder / fingerprint.digest(*parts))
+        self._found = self._store.latest() if self._store else None
+
+    @property
+    def plan(self) -> TrainingPlan | None:
+        """The plan of the training to go on with; None if there is none."""
+        return self._found[1].plan if self._found else None
+
+    @property
+    def step(self) -> int | None:
+        """The step to go on from; None if there is no training to go on with."""
+        return self._found[1].step if self._found else None
+
+    def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> FitResult:
+        """Runs `fit`.
+
+        Args:
+            plan: of which the steps per call are used; plain `fit` has the user's.
+            promise: none, since there are no trials.
+        """
+        assert promise is None
+        model, arguments = self._call.model, self._call.arguments
+        if self._found:
+            state.restore(model, self._found[0])
+        begin, length = self.step or 0, self._data.length
+        worker_count = len(self._cluster["worker"])
+        notes = self._hazards(worker_count)
+        saver = Saver(self._task(plan))
+        saver.step = begin
+        passed_epochs, passed_steps = divmod(begin, length)
+        handing_out = HandingOut(
+            model,
+            self._loop.keras_api,
+            worker_count=worker_count,
+            epoch_length=length,
+            passed_steps=passed_steps,
+            on_look=functools.partial(self._save_if_due, saver, plan),
+        )
+        self._loop.timer = handing_out.timer
+        host = self._cluster[workers.COORDINATOR][0].rpartition(":")[0]
+        callbacks = [handing_out.callback(), *callback_list(arguments["callbacks"])]
+        with (
+            self._data.served(host=host, step=begin) as found,
+            handing_out.taken_over(steps_per_call=plan.steps_per_call),
+            self._loop.keras_api.evaluating_exactly(model, shard_count=worker_count),
+            in_given(arguments["callbacks"], callbacks, model=model) as used,
+        ):
+            history = self._call.proceed(
+                **found,
+                callbacks=used,
+                initial_epoch=arguments["initial_epoch"] + passed_epochs,
+            )
+        return FitResult(
+            history,
+            handing_out.timer,
+            plan=plan,
+            notes=(*notes, *([saver.note.rstrip(".")] if saver.note else [])),
+            resumed_step=self.step,
+            checkpoint_time_seconds=saver.seconds,
+        )
+
+    def _hazards(self, worker_count: int) -> tuple[str, ...]:
+        """Returns what several workers may do to the weights, in sentences."""
+        model, optimizer = self._call.model, type(self._call.model.optimizer).__name__
+        embedding = self._loop.keras_api.layers.Embedding
+        has_embedding = any(isinstance(layer, embedding) for layer in all_layers(model))
+        if worker_count == 1 or optimizer not in _RACING or not has_embedding:
+            return ()
+        note = (
+            f"{optimizer} updates all rows of an embedding at every step, also those that another "
+            "worker is just updating, and may throw them far off; Adagrad and SGD do not"
+        )
+        _LOGGER.warning("%s.", note)
+        return (note,)
+
+    def _save_if_due(self, saver: Saver, plan: TrainingPlan, trained: int) -> None:
+        step = (self.step or 0) + trained
+        if saver.is_due(step, is_last=False):
+            saver.save(step, functools.partial(self._fill, step, plan))
+
+    def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:
+        state.save(self._call.model, folder)
+        epoch, step_in_epoch = divmod(step, self._data.length)
+        return Checkpoint(
+            step=step,
+            epoch=epoch,
+            step_in_epoch=step_in_epoch,
+            fingerprint=self._fingerprint,
+            plan=plan,
+        )
+
+    def _task(self, plan: TrainingPlan) -> Task:
+        arguments = self._call.arguments
+        return Task(
+            model=self._call.model,
+            keras_api=self._loop.keras_api,
+            epochs=arguments["epochs"],
+            initial_epoch=arguments["initial_epoch"],
+            epoch_length=self._data.length,
+            plan=plan,
+            fingerprint=self._fingerprint,
+            store=self._store,
+            team=Team(),
+            clock=self._clock,
+            settings=self._settings,
+            watches=False,
+        )

@@ -1,0 +1,132 @@
+"""HandingOut: hands out calls of the train function, no more than workers will soon take."""
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import interception
+from tfx_perf.training.fit.timer import StepTimer
+from tfx_perf.training.keras_api.base_api import Function, KerasApi
+
+# Steps that wait for each worker, in two calls at least: with fewer, one may have nothing to do
+# between two looks.
+_WAITING_STEPS = 40
+_LOOK_SECONDS = 0.01
+_SAMPLE_SECONDS = 0.05  # between two figures of the step time
+
+_MAKER = "make_train_function"
+
+
+class HandingOut:
+    """Stands around the train function of a coordinator.
+
+    Keras hands out a whole epoch at once and waits for its end. Here only so many calls wait as
+    keep the workers busy, so that in between steps can be counted and weights be saved.
+
+    Attributes:
+        timer: of the steps of all workers together.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        keras_api: KerasApi,
+        *,
+        worker_count: int,
+        epoch_length: int,
+        passed_steps: int,
+        on_look: Callable[[int], None],
+    ) -> None:
+        """Hands nothing out yet.
+
+        Args:
+            model: of tf_keras, compiled.
+            keras_api: the model's.
+            worker_count: how many take calls.
+            epoch_length: steps of an epoch.
+            passed_steps: of the first epoch, which were trained before.
+            on_look: called with the steps that were trained here, now and then and at the end of
+                an epoch.
+        """
+        self._model, self._keras_api, self._on_look = model, keras_api, on_look
+        self._worker_count = worker_count
+        self._epoch_length, self._to_pass = epoch_length, passed_steps
+        self._handed_out = self._in_epoch = self._trained = self._new = 0
+        self._sampled = 0.0
+        self._steps_per_call = 1
+        self.timer = StepTimer(steps_in_call=lambda: self._new)
+
+    @contextlib.contextmanager
+    def taken_over(self, *, steps_per_call: int | None) -> Iterator[None]:
+        """Stands around the train function of every `fit` while the context lasts.
+
+        Args:
+            steps_per_call: how many steps a worker takes at once; None: as the user has said.
+        """
+        model, keras_api = self._model, self._keras_api
+        before = keras_api.execution_steps(model), model.train_function
+        if steps_per_call is not None:
+            keras_api.set_steps_per_execution(model, steps_per_call)
+            model.train_function = None
+        self._steps_per_call = keras_api.get_steps_per_execution(model)
+
+        def making(own: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda force=False: self._around(own(force))
+
+        try:
+            with interception.replacing(model, _MAKER, making):
+                yield
+        finally:
+            keras_api.put_execution_steps(model, before[0])
+            model.train_function = before[1]
+
+    def callback(self) -> Any:
+        """Returns the callback that is to stand before the user's."""
+        return self._keras_api.callback(
+            on_epoch_begin=self._begin,
+            on_test_begin=lambda logs=None: self._look(is_end=True),
+            on_epoch_end=lambda epoch, logs=None: self._look(is_end=True),
+        )
+
+    def _begin(self, epoch: int, logs: Any = None) -> None:
+        self._in_epoch = 0
+        self._sampled = time.perf_counter()
+        self.timer.on_epoch_begin(epoch)
+        self.timer.on_batch_begin()
+
+    def _around(self, function: Function) -> Function:
+        strategy = self._model.distribute_strategy
+        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)  # there is but one
+
+        def hand_out(iterator: Any) -> Any:
+            steps = min(self._steps_per_call, self._epoch_length - self._in_epoch)
+            self._in_epoch += steps
+            if self._to_pass >= steps:
+                self._to_pass -= steps
+                return None
+            logs = function(iterator)
+            self._handed_out += steps
+            most = self._worker_count * max(_WAITING_STEPS, 2 * self._steps_per_call)
+            while self._handed_out - self._trained >= most and not coordinator.done():
+                time.sleep(_LOOK_SECONDS)
+                self._look()
+            return logs
+
+        return hand_out
+
+    def _look(self, *, is_end: bool = False) -> None:
+        """Counts the steps that were trained; a step that a lost worker had begun counts twice."""
+        counter = self._keras_api.step_counters(self._model).train
+        assert counter is not None  # tf_keras has one
+        count = int(counter)
+        self._new += count - self._trained
+        self._trained = count
+        now = time.perf_counter()
+        if self._new and (is_end or now >= self._sampled + _SAMPLE_SECONDS):
+            self.timer.on_batch_end()
+            self.timer.on_batch_begin()
+            self._new, self._sampled = 0, now
+            self._on_look(count)

@@ -1,0 +1,28 @@
+"""A process that serves: `python -m tfx_perf.training.parameter_servers.server`.
+
+By its task in `TF_CONFIG` it computes steps (`worker`) or holds weights (`ps`). It knows nothing of
+the user's code: the coordinator sends what is to be computed.
+"""
+
+from typing import NoReturn
+
+import tensorflow as tf
+
+_PROTOCOL = "grpc"
+
+
+def serve() -> NoReturn:
+    """Serves until the process is ended from outside."""
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+    server = tf.distribute.Server(
+        resolver.cluster_spec(),
+        job_name=resolver.task_type,
+        task_index=resolver.task_id,
+        protocol=_PROTOCOL,
+    )
+    server.join()
+    raise SystemExit("TensorFlow's server has ended.")
+
+
+if __name__ == "__main__":
+    serve()
