@@ -1,8 +1,5 @@
 """Trials that the workers make together, each at the same time as the others."""
 
-import pathlib
-import tempfile
-
 from tfx_perf.components.optimized_trainer import checkpoints, supervised_trials
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.processes import time_limit
@@ -12,6 +9,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import choosing, families, trials_here
 from tfx_perf.training.trials.choice import PlanChoice
+
+_OWN_LOG = "/dev/stderr"  # the worker's
 
 
 class TrialsTogether:
@@ -59,7 +58,9 @@ class TrialsTogether:
                 return untried
             if team.is_chief:
                 reason = "trials of it have ended the workers"
-                refused = untried.model_copy(update={"plan_reason": reason})
+                refused = untried.model_copy(
+                    update={"plan_reason": reason, "is_settled": False}
+                )
                 checkpoints.keep_choice(self._folder, refused)
             choice = self._tried(own or call, loop)
         choice = _or_untried(choice, untried).model_copy(update={"key": self._known.key})
@@ -71,15 +72,13 @@ class TrialsTogether:
 
     def _tried(self, call: FitCall, loop: Loop) -> PlanChoice:
         limit_seconds = supervised_trials.limit_seconds(self._budget_seconds)
-        with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
-            log_path = pathlib.Path(folder, "stacks.txt")
-            with time_limit.ended_after(limit_seconds, log_path=str(log_path)):
-                return choosing.by_trials(
-                    call,
-                    loop,
-                    settings=self._settings,
-                    previous_plan=self._known.previous_plan,
-                )
+        with time_limit.ended_after(limit_seconds, log_path=_OWN_LOG):
+            return choosing.by_trials(
+                call,
+                loop,
+                settings=self._settings,
+                previous_plan=self._known.previous_plan,
+            )
 
 
 def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
