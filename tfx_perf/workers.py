@@ -72,6 +72,15 @@ def worker_of(text: str) -> Worker:
     return Worker(index=place, count=len(chiefs) + len(workers))
 
 
+def these_hosts() -> list[str]:
+    """Returns `host:port` of all workers, by their indices; empty without `TF_CONFIG`."""
+    try:
+        cluster, _, _ = _parsed(os.environ.get(VARIABLE, ""))
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return []
+    return [*(cluster.get(COORDINATOR) or []), *(cluster.get("worker") or [])]
+
+
 def parameter_servers_of(text: str) -> ParameterServers | None:
     """Returns what serves the process that trains; None if there are no parameter servers.
 

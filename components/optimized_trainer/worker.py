@@ -1,6 +1,7 @@
 """What a worker of a job runs: `python -m tfx_perf.components.optimized_trainer.worker`."""
 
 import argparse
+import functools
 import logging
 import os
 import pathlib
@@ -40,7 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _said(error)
     _LOGGER.info("Worker %d of %d.", worker.index, worker.count)
     # Imported here, after TF_CONFIG is set, and because they take long.
-    from tfx_perf.components.optimized_trainer.workers import worker_training
+    from tfx_perf.components.optimized_trainer.workers import arrival, worker_training
     from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
     from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
     from tfx_perf.tf_internals import worker_server
@@ -54,22 +55,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"job={folder}. Is the volume with distribution.job.shared_folder mounted?"
             )
         )
-    try:
-        if worker.count > 1:
-            worker_server.start()
-        worker_training.train(exchange, worker)
-    except Exception as error:  # reported, whatever it is
-        is_users = isinstance(error, errors.UserError)
-        message = str(error) if is_users else errors.in_one_line(error)
+
+    def fail(message: str, *, is_users: bool = False, may_pass: bool) -> None:
         exchange.report_failure(
             WorkerFailure(
                 worker=worker.index,
                 seconds=time.time(),
                 message=message,
                 is_users=is_users,
-                may_pass=team.is_lost(error),
+                may_pass=may_pass,
             )
         )
+
+    try:
+        if worker.count > 1:
+            seconds = exchange.job.settings.distribution.start_timeout_seconds
+            report = functools.partial(fail, may_pass=True)
+            with arrival.awaited(workers.these_hosts(), seconds=seconds, report=report):
+                worker_server.start()
+        worker_training.train(exchange, worker)
+    except Exception as error:  # reported, whatever it is
+        is_users = isinstance(error, errors.UserError)
+        message = str(error) if is_users else errors.in_one_line(error)
+        fail(message, is_users=is_users, may_pass=team.is_lost(error))
         if isinstance(error, errors.UserError):
             return _said(error)
         _LOGGER.exception("The training failed.")

@@ -147,6 +147,7 @@ class DistributionSettings(Section):
             None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
             connection; with parameter servers, how often a worker is that was lost.
+        start_timeout_seconds: how long workers wait for one another when they start.
         job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 
@@ -156,6 +157,7 @@ class DistributionSettings(Section):
     workers: PositiveInt | None = None
     parameter_servers: PositiveInt | None = None
     restarts: Count = 3
+    start_timeout_seconds: Positive = 1800.0
     job: ClusterJob | None = None
 
     @pydantic.model_validator(mode="after")

@@ -1,0 +1,62 @@
+"""Workers that do not come up are named, and not waited for without end."""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from tfx_perf.components.processes import child_guard
+
+_CONNECT_SECONDS = 5.0
+
+
+@contextlib.contextmanager
+def awaited(
+    hosts: Sequence[str], *, seconds: float, report: Callable[[str], None]
+) -> Iterator[None]:
+    """Ends this process if the context takes longer, after it has said who was not there.
+
+    TensorFlow waits for the other workers in a call in which no Python code can run. So another
+    process looks at the clock; it is forked, and there should be no threads yet.
+
+    Args:
+        hosts: `host:port` of all workers.
+        seconds: how long they may take.
+        report: is called in the other process, with a sentence.
+    """
+    watch = multiprocessing.get_context("fork").Process(
+        target=_watch, args=(hosts, seconds, report, os.getpid()), daemon=True
+    )
+    watch.start()
+    try:
+        yield
+    finally:
+        watch.kill()
+        watch.join()
+
+
+def _watch(
+    hosts: Sequence[str], seconds: float, report: Callable[[str], None], waiting: int
+) -> None:
+    child_guard.end_with(waiting)
+    time.sleep(seconds)
+    missing = [index for index, host in enumerate(hosts) if not _answers(host)]
+    who = " and ".join(f"worker {index} at {hosts[index]}" for index in missing)
+    report(
+        f"Expected all {len(hosts)} workers to be up within {seconds:.0f} s. Received: no answer "
+        f"from {who or 'one of them in time'}. Look at its log, or set "
+        "distribution.start_timeout_seconds to a longer time."
+    )
+    os.kill(waiting, signal.SIGKILL)
+
+
+def _answers(host: str) -> bool:
+    name, _, port = host.rpartition(":")
+    try:
+        with socket.create_connection((name, int(port)), _CONNECT_SECONDS):
+            return True
+    except OSError:
+        return False
