@@ -172,6 +172,7 @@ def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
     distribution = job_settings(tmp_path) if place == "job" else {"workers": 2}
     settings = {
         "distribution": distribution, "seed": 5, "checkpoint_steps": 10,
+        "planned_runs": 1,  # trials could choose another plan for each of the two runs
         "checkpoint_folder": str(tmp_path / "checkpoints") if place == "here" else None,
     }  # fmt: skip
     killed, whole = killing(tmp_path)
