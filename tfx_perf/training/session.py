@@ -80,7 +80,7 @@ class TrainingSession:
         self._settings = settings
         self._given = choice
         self._found = [] if choice is None else [choice]
-        self._try = choose or self._try_here
+        self._try = choose or functools.partial(trials_here.choose_and_restore, settings=settings)
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
         self._custom: TrainingRecord | None = None
@@ -356,11 +356,6 @@ class TrainingSession:
         spent = {"trial_time_seconds": 0.0}
         self._found = [found.model_copy(update=spent) for found in self._found]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
-
-    def _try_here(self, call: FitCall, loop: Loop) -> PlanChoice:
-        if strategies.worker_count(call.model.distribute_strategy) > 1:
-            return choosing.for_workers(call, loop, settings=self._settings)
-        return trials_here.choose_and_restore(call, loop, settings=self._settings)
 
     def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
         """Returns what was given, or found for an earlier `fit` like this one; None if nothing."""

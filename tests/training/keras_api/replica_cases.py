@@ -56,6 +56,8 @@ def optimizers(keras):
         "short_batch": lambda: made.SGD(0.05),
         "uneven_batch": lambda: made.Adam(0.05, global_clipnorm=0.1),
         "single_row": lambda: made.SGD(0.05, momentum=0.9),
+        "indivisible": lambda: made.SGD(0.05),
+        "own_mean": lambda: made.SGD(0.05),
         "normalized": lambda: made.SGD(0.05, momentum=0.9),
         "calls_keras_step": lambda: made.SGD(0.05),
         "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
@@ -138,7 +140,7 @@ def data(case):
     found = tf.data.Dataset.from_tensor_slices(parts)
     if case in LAST_BATCHES:
         found = found.take(ROWS - BATCH + LAST_BATCHES[case])
-    return found.batch(BATCH).repeat()
+    return found.batch(BATCH + 1 if case == "indivisible" else BATCH).repeat()
 
 
 def model_of(keras, case):
@@ -159,10 +161,15 @@ def model_of(keras, case):
     model.second = optimizers(keras)[case]()
     has_none = several or case == "own_train_step"
     metrics = {} if has_none else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
-    model.compile(optimizers(keras)[case](), ["mse", "mae"] if several else "mse", **metrics)
+    loss = ["mse", "mae"] if several else own_mean if case == "own_mean" else "mse"
+    model.compile(optimizers(keras)[case](), loss, **metrics)
     if case == "own_train_step":
         model.second.build(model.trainable_variables[:2])
     return model
+
+
+def own_mean(y_true, y_pred):
+    return tf.reduce_mean(tf.square(y_true - y_pred))
 
 
 def trained(model, case):

@@ -18,7 +18,7 @@ _CASES = {
     "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
     "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
     "around_another", "own_train_step", "uneven_batch", "single_row", "normalized",
-    "calls_keras_step",
+    "calls_keras_step", "indivisible", "own_mean",
 }  # fmt: skip
 _FUSED = {
     "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs",

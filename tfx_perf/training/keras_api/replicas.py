@@ -9,6 +9,7 @@ tf_keras does all that right.
 import contextlib
 import functools
 import importlib
+import inspect
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -45,12 +46,14 @@ def as_one_device(model: Any, *, reduction_dtype: str | None) -> Iterator[None]:
         replace(optimizers.Optimizer, "_all_reduce_sum_gradients", summing.summed)
         replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
         replace(keras.random.SeedGenerator, "next", _own_seeds)
+        losses = importlib.import_module("keras.src.losses.loss")
+        replace(losses, "reduce_values", _scaling_scalars(losses))
         strategy = model.distribute_strategy
+        trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
+        # Not the model's own: what it is made of tells whether a checkpoint is its.
+        trainer_class = trainer.TensorFlowTrainer
+        replace(trainer_class, "_maybe_symbolic_build", _building_locally(strategy))
         if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
-            # Not the model's own: what it is made of tells whether a checkpoint is its.
-            trainer_class = trainer.TensorFlowTrainer
-            replace(trainer_class, "_maybe_symbolic_build", _building_locally(strategy))
             replace(trainer, "reduce_per_replica", _reducing_scalars)
         before, model.train_function = model.train_function, None
         try:
@@ -144,10 +147,29 @@ def _own_seeds(own: Callable[..., Any]) -> Callable[..., Any]:
     return next_seed
 
 
+def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A loss function that returns its own mean is divided by the replicas, as Keras' means are."""
+
+    def scaling(own: Callable[..., Any]) -> Callable[..., Any]:
+        signature = inspect.signature(own)  # which is another one in every version
+
+        def reduce_values(values: Any, *arguments: Any, **named: Any) -> Any:
+            found = own(values, *arguments, **named)
+            given = signature.bind(values, *arguments, **named)
+            given.apply_defaults()
+            is_mean = given.arguments["reduction"] not in (None, "none", "sum")
+            is_done = not is_mean or len(values.shape)
+            return found if is_done else losses.scale_loss_for_distribution(found)
+
+        return reduce_values
+
+    return scaling
+
+
 def _building_locally(
     strategy: tf.distribute.Strategy,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Builds by what this worker has; Keras would reduce a batch outside of the replicas."""
+    """Builds by what one replica has; Keras would add up the batches of all."""
 
     def building(own: Callable[..., Any]) -> Callable[..., Any]:
         def build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:

@@ -1,6 +1,6 @@
 """StartingPoint: the values from which every trial begins, exactly or changed a little."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,8 +31,10 @@ class StartingPoint:
         """Reads the variables."""
         self._values: dict[int, tuple[Any, np.ndarray]] = {}
         for variant in variants.values():
+            strategy = variant.call.model.distribute_strategy
             for variable in variables_of(variant).values():
-                self._values.setdefault(id(variable), (variable, variable.numpy()))
+                for part in _parts(variable, strategy):
+                    self._values.setdefault(id(part), (part, part.numpy()))
         own = variants[None]
         self._trained = {id(inner(each)) for each in own.call.model.trainable_variables}
         self._epsilon = _epsilon_of_computation(own.call.model)
@@ -91,6 +93,18 @@ class StartingPoint:
 def variables_of(variant: Variant) -> dict[str, tf.Variable]:
     """Returns all that a training step may change, by the names that users know."""
     return _named(variant.loop.keras_api.state(variant.call.model))
+
+
+def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
+    """Returns what is read and assigned by itself.
+
+    The parts of replicas that are added up where they are read, as those of a metric: to assign
+    their sum would have all workers add them up once more.
+    """
+    own = inner(variable)
+    if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:
+        return strategy.experimental_local_results(own)
+    return (variable,)
 
 
 def _is_number(attribute: Any) -> bool:
