@@ -27,13 +27,15 @@ def key_of(job: TrainingJob) -> dict[str, str]:
         UserError: the input plan or the schema cannot be read.
     """
     tuned = trainer_args.input_plan(job.input_dict)
-    return plan_key.plan_key(
+    key = plan_key.plan_key(
         job.settings,
         code=job.code,
         hyperparameters=_hyperparameters(job.input_dict),
         data=_schema_digest(job.input_dict),
         input_candidate=tuned.chosen if tuned else "",
     )
+    count = job.settings.distribution.worker_count
+    return key if count == 1 else {**key, "workers": str(count)}
 
 
 def known_choice(

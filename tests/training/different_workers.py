@@ -19,7 +19,8 @@ def main(package, index, what):
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
     with strategy.scope():
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, name="last")])
+        first = [] if what == "unbuilt" else [keras.Input((4,))]
+        model = keras.Sequential([*first, keras.layers.Dense(1, name="last")])
         model.compile("sgd", "mse")
     is_other = index == "1"
     if is_other and what == "weights":

@@ -20,6 +20,8 @@ _ROOT = str(pathlib.Path(__file__).parents[2])
         pytest.param("tf_keras", "weights", "weights in last/kernel", marks=pytest.mark.slow),
         pytest.param("tf_keras", "steps", "other steps_per_epoch", marks=pytest.mark.slow),
         pytest.param("keras", "nothing", "trained", marks=pytest.mark.slow),
+        pytest.param("keras", "unbuilt", "trained", marks=pytest.mark.slow),
+        pytest.param("tf_keras", "unbuilt", "trained", marks=pytest.mark.slow),
     ],
 )
 def test_the_difference_is_named_on_every_worker(package, what, words):

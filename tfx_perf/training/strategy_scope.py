@@ -45,6 +45,8 @@ class StrategyScope:
         if self._name is not None:
             self._strategy = made_strategy.MAKERS[self._name]()
             self._open()
+            if self._name == "mirrored" and self._strategy.num_replicas_in_sync == 1:
+                self.notes = ("mirrored: this machine has one device, so that one replica trains",)
             if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
                 self._undo.enter_context(clusters.made_once(self._strategy))
             self._undo.enter_context(

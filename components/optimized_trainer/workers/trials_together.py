@@ -82,9 +82,17 @@ class TrialsTogether:
 
 
 def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
-    """Returns what trials chose; where they chose nothing, the plan that needs none, if untried."""
-    tried = (each.plan for each in choice.trials if each.status != "untried")
-    is_known = any(families.same_function(plan, untried.plan) for plan in tried)
+    """Returns what trials chose; where they chose nothing, the plan that needs none.
+
+    Not if it lost, or failed; that there was no time for it says nothing.
+    """
+    against = (
+        each.plan
+        for each in choice.trials
+        if each.status in ("slower", "different")
+        or (each.status == "failed" and each.compile_time_seconds is None)
+    )
+    is_known = any(families.same_function(plan, untried.plan) for plan in against)
     if is_known or not choice.plan.is_plain_fit:
         return choice
     reason = f"{untried.plan_reason}: {choice.plan_reason}"

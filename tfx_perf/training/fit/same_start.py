@@ -28,7 +28,8 @@ def check(call: FitCall, *, train_length: int | None, team: Team) -> None:
     """
     if team.count == 1:
         return
-    arguments = call.arguments
+    arguments, model = call.arguments, call.model
+    weights = model.trainable_variables if model.built else ()
     remedy = "Have every worker build, compile and fit the same"
     _compare(
         {
@@ -36,8 +37,8 @@ def check(call: FitCall, *, train_length: int | None, team: Team) -> None:
             "steps_per_epoch": train_length,
             "validation data": arguments["validation_data"] is not None,
             "batches": getattr(arguments["x"], "element_spec", type(arguments["x"])),
-            "an optimizer": type(call.model.optimizer).__name__,
-            "variables": [(each.shape, each.dtype) for each in call.model.trainable_variables],
+            "an optimizer": type(model.optimizer).__name__,
+            "variables": [(each.shape, each.dtype) for each in weights],
         },
         team=team,
         remedy=f"{remedy}.",
@@ -45,7 +46,7 @@ def check(call: FitCall, *, train_length: int | None, team: Team) -> None:
     _compare(
         {
             f"weights in {getattr(variable, 'path', variable.name)}": _value(variable)
-            for variable in call.model.trainable_variables
+            for variable in weights
         },
         team=team,
         remedy=f"{remedy}; set weights on all of them, from the same file or seed.",
