@@ -128,9 +128,9 @@ class KerasApi(abc.ABC):
         None if it is not. The user's own may call it.
 
         Args:
-            model: compiled and built.
+            model: compiled; one that is not built is taken to have something to train.
         """
-        if not model.trainable_variables:
+        if model.built and not model.trainable_variables:
             return "the model has nothing to train"
         return None
 
