@@ -134,6 +134,7 @@ ENDS_IN_TRIALS = """
     model.fit(train, steps_per_epoch=20, epochs=6, verbose=0)"""
 
 
+@pytest.mark.slow
 def test_trials_that_end_the_workers_are_not_made_again(trainer, cluster, tmp_path):
     module = {**MODULE, "line": "keras", "beginning": "import json"}
     trainer.run(

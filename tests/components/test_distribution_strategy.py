@@ -176,6 +176,7 @@ def test_auto_trains_on_all_devices_if_they_are_faster(
     assert job.is_unchanged
 
 
+@pytest.mark.slow
 def test_one_device_trains_where_all_together_fail(trainer):
     given = module("keras")
     given["train"] = f"assert {_REPLICAS} == 1, 'not for me'\n    {_FIT}"

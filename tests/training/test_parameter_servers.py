@@ -65,6 +65,7 @@ def test_servers_divide_an_embedding_and_the_model_is_saved_whole(tmp_path):
     assert not any("embedding" in note for note in found["notes"])
 
 
+@pytest.mark.slow
 def test_the_others_go_on_without_a_worker_which_is_started_again(tmp_path):
     done = launched(tmp_path, workers=2, restarts=1, epochs=20, epoch=2, kills="worker")
     assert done.returncode == 0, done.stdout + done.stderr
