@@ -61,8 +61,6 @@ def cluster(tmp_path, monkeypatch):
         yield cluster
 
 
-
-
 @pytest.mark.parametrize(
     ("kind", "line"),
     [

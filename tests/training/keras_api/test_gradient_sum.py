@@ -7,7 +7,8 @@ import pathlib
 
 import pytest
 
-from tests.training.keras_api.test_replicas import configurations, differences, started
+from tests.training.keras_api.test_replicas import differences, started
+from tests.training.two_workers import configurations
 
 pytestmark = pytest.mark.each_choice
 

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.ports import free_port
+from tests.training import two_workers
 
 pytestmark = pytest.mark.each_choice
 
@@ -40,15 +40,6 @@ def differences(process, *, timeout=500):
     out, err = process.communicate(timeout=timeout)
     assert process.returncode == 0, err[-4000:]
     return json.loads(out.splitlines()[-1])
-
-
-def configurations(worker_count):
-    """Returns the `TF_CONFIG` of each worker."""
-    addresses = [f"localhost:{free_port()}" for _ in range(worker_count)]
-    return [
-        json.dumps({"cluster": {"worker": addresses}, "task": {"type": "worker", "index": index}})
-        for index in range(worker_count)
-    ]
 
 
 def check(found, plans):
@@ -93,23 +84,9 @@ def test_each_replica_drops_its_own_units(package):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
-    script = str(pathlib.Path(__file__).with_name("agreeing_workers.py"))
-    workers = [
-        subprocess.Popen(
-            [sys.executable, script, package, str(index)],
-            env={**os.environ, "PYTHONPATH": _ROOT, "TF_CONFIG": configured},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for index, configured in enumerate(configurations(2))
-    ]
-    try:
-        for worker in workers:
-            out, _ = worker.communicate(timeout=200)
-            assert out.splitlines()[-1] == "plain fit; 10 steps per call"
-    finally:
-        for worker in workers:
-            worker.kill()
+    script = pathlib.Path(__file__).with_name("agreeing_workers.py")
+    for line in two_workers.last_lines(script, package):
+        assert line == "plain fit; 10 steps per call"
 
 
 @pytest.mark.slow
@@ -119,7 +96,7 @@ def test_workers_train_as_one_device(package, worker_count):
     plans = ("plain", "calls", "fused")
     workers = [
         started(package, "workers", plans, TF_CONFIG=configured)
-        for configured in configurations(worker_count)
+        for configured in two_workers.configurations(worker_count)
     ]
     try:
         for worker in workers:

@@ -39,9 +39,10 @@ class StartingPoint:
         self._trained = {id(inner(each)) for each in own.call.model.trainable_variables}
         self._epsilon = _epsilon_of_computation(own.call.model)
         self._generators = {
-            id(variable)
+            id(part)
             for variable in variables_of(own).values()
             if _is_generator(variable)
+            for part in _parts(variable, own.call.model.distribute_strategy)
         }
         self.has_generators = bool(self._generators)
         # tf_keras' Nadam counts in an attribute how often it is traced.
