@@ -36,7 +36,9 @@ def main(package, place, options):
                 keras.layers.Dense(1),
             ]
         )
-        model.compile(keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+        # Of steps; an epoch ends within a window.
+        window = {"gradient_accumulation_steps": 3} if options.get("accumulates") else {}
+        model.compile(keras.optimizers.Adam(0.01, **window), "mse", metrics=["mae"])
 
     def interrupt():
         flag = pathlib.Path(place, "interrupted")
@@ -45,7 +47,7 @@ def main(package, place, options):
             os.kill(os.getpid(), getattr(signal, options["signal"]))
 
     def after_batch(batch, logs=None):
-        if int(model.optimizer.iterations.numpy()) >= options["step"]:
+        if int(tf.convert_to_tensor(model.optimizer.iterations)) >= options["step"]:
             interrupt()
 
     class AtEpoch(keras.callbacks.Callback):
@@ -74,7 +76,7 @@ def main(package, place, options):
             for each in model.weights
         },
         "history": history.history,
-        "iterations": int(model.optimizer.iterations.numpy()),
+        "iterations": int(tf.convert_to_tensor(model.optimizer.iterations)),
     }
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
     found |= {"plan": str(run.record.plan), "notes": run.record.notes}

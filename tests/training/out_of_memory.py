@@ -3,12 +3,14 @@
 Arguments: the Keras package, the steps per call and a scenario.
 """
 
+import contextlib
 import importlib
 import json
 import sys
 
 import numpy as np
 import tensorflow as tf
+from keras_api.replica_cases import strategy_of
 from model_cases import captured
 
 from tfx_perf import errors
@@ -49,7 +51,8 @@ def data(rows=ROWS):
 
 def main(package: str, steps: int, scenario: str) -> None:
     keras = importlib.import_module(package)
-    model = build(keras, width=1_000_000 if scenario == "one row" else 2048)
+    with strategy_of(2).scope() if scenario == "replicas" else contextlib.nullcontext():
+        model = build(keras, width=1_000_000 if scenario == "one row" else 2048)
     ballast, sizes = [], []
 
     def on_epoch_begin(epoch, logs=None):
@@ -90,7 +93,7 @@ def main(package: str, steps: int, scenario: str) -> None:
     else:
         found["history"] = {key: list(map(float, v)) for key, v in history.history.items()}
         found["steps"] = timer.step_count
-        found["iterations"] = int(model.optimizer.iterations)
+        found["iterations"] = int(tf.convert_to_tensor(model.optimizer.iterations))
         found["weights"] = [weight.astype(float).tolist() for weight in model.get_weights()]
         found["counter"] = int(getattr(model, "_train_counter", timer.step_count))
     found["oom_count"] = loop.oom_guard.oom_count

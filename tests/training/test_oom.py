@@ -50,6 +50,14 @@ def test_the_batch_is_run_again_in_slices_and_nothing_else_changes(keras):
 
 
 @pytest.mark.slow
+def test_every_replica_cuts_what_it_has_of_the_batch(keras):
+    found, log = train(keras.__name__, limit_mib=44, steps=5, scenario="replicas")
+    assert found["oom_count"] >= 1
+    assert f"the batch is run again in {found['micro_batches']} micro-batches" in log
+    assert_as_without_a_limit(found, keras)
+
+
+@pytest.mark.slow
 def test_what_is_compiled_together_goes_on_step_by_step(keras):
     """And there in slices: what is compiled together needs less than single steps do."""
     found, log = train(keras.__name__, limit_mib=36, steps=5, scenario="compiled")

@@ -20,13 +20,14 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import fused_update
 from tfx_perf.training.trials.choice import PlanChoice
 
-BATCH, EPOCHS, STEPS = 48, 2, 6  # divided by 2, 3 and 4
+BATCH, EPOCHS, STEPS = 48, 2, 10  # divided by 2, 3 and 4
 ROWS = 240
 PLANS = {
     "plain": PLAIN_FIT,
     "calls": TrainingPlan(steps_per_call=4),
     "fused": TrainingPlan(steps_per_call=4, fused_update=True),
     "xla": TrainingPlan(steps_per_call=4, xla=True),
+    "sliced": TrainingPlan(steps_per_call=4, micro_batches=3),
 }
 LAST_BATCHES = {
     "short_batch": 12,
@@ -41,13 +42,30 @@ _OVERFLOWS = 2.0**110
 def optimizers(keras):
     made = keras.optimizers
     scaling = keras.mixed_precision if keras.__name__ == "tf_keras" else made
+    # In the last epoch a window begins that does not end.
+    accumulating = {
+        "accumulated": lambda: made.Adam(
+            0.05, gradient_accumulation_steps=3, global_clipnorm=0.1, weight_decay=0.01
+        ),
+        "accumulated_sparse": lambda: made.SGD(0.05, gradient_accumulation_steps=3),
+        "accumulated_overflow": lambda: scaling.LossScaleOptimizer(
+            made.SGD(1e-8, gradient_accumulation_steps=3), initial_scale=_OVERFLOWS
+        ),
+        "accumulated_average": lambda: made.SGD(
+            0.05, gradient_accumulation_steps=3, use_ema=True, ema_overwrite_frequency=2
+        ),
+    }
     return {
+        **({} if keras.__name__ == "tf_keras" else accumulating),
         "sgd": lambda: made.SGD(0.05),
         "clipnorm": lambda: made.Adam(0.05, clipnorm=0.1),
         "global_clipnorm": lambda: made.Adam(0.05, global_clipnorm=0.1),
         "clipvalue": lambda: made.SGD(0.05, clipvalue=0.05),
         "weight_decay": lambda: made.AdamW(0.05, weight_decay=0.1, global_clipnorm=0.1),
         "moving_average": lambda: made.Adam(0.05, use_ema=True, ema_momentum=0.9),
+        "overwritten": lambda: made.Adam(
+            0.05, use_ema=True, ema_momentum=0.9, ema_overwrite_frequency=3
+        ),
         "overflow": lambda: scaling.LossScaleOptimizer(
             made.SGD(1e-8), initial_scale=_OVERFLOWS
         ),
@@ -130,10 +148,10 @@ def data(case):
     x = rng.normal(size=(ROWS, 8)).astype("float32")
     y = (x[:, :2] * 3 + rng.normal(size=(ROWS, 2))).astype("float32")
     weights = rng.uniform(0.1, 2, size=ROWS).astype("float32")
-    if case == "overflow":
+    if case.endswith("overflow"):
         x[BATCH - 1 :: BATCH] = 1e4  # which the last replica gets
     parts = (x, y, weights) if case == "weighted" else (x, y)
-    if case == "sparse":
+    if case.endswith("sparse"):
         parts = rng.integers(0, 5, size=(ROWS, 3)), y
     if case == "two_outputs":
         parts = x, (y[:, :1], y[:, 1:])
@@ -146,9 +164,9 @@ def data(case):
 def model_of(keras, case):
     keras.utils.set_random_seed(3)
     regularizer = keras.regularizers.L2(0.1) if case == "regularized" else None
-    inputs = keras.Input((3,) if case == "sparse" else (8,))
+    inputs = keras.Input((3,) if case.endswith("sparse") else (8,))
     hidden = inputs
-    if case == "sparse":
+    if case.endswith("sparse"):
         hidden = keras.layers.Flatten()(keras.layers.Embedding(5, 4)(inputs))
     hidden = keras.layers.Dense(8, "relu", kernel_regularizer=regularizer)(hidden)
     if case == "normalized":
@@ -200,7 +218,10 @@ def planned(plan):
         optimizer = call.model.optimizer
         is_own = loop.keras_api.overrides_train_step(call.model)
         is_fused = fused_update.is_possible(optimizer, loop.keras_api) and not is_own
+        is_sliced = plan.micro_batches > 1
         if (plan.fused_update and not is_fused) or (plan.xla and is_own):
+            raise NotPossible
+        if is_sliced and loop.functions.slicing_obstacle:
             raise NotPossible
         return PlanChoice(plan=plan, plan_reason="given")
 

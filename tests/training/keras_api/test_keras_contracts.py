@@ -119,18 +119,39 @@ def test_the_parts_of_a_step_compute_loss_and_metric_of_keras(keras):
     assert float(keras_api.metrics(model, X, Y, y_pred, None)["loss"]) == pytest.approx(expected)
 
 
-@contract("Keras 3 clips the gradients of each replica before it sums them, as it does alone.")
-def test_keras_3_applies_and_sums_gradients_where_it_is_told_otherwise():
-    model, seen = built(keras3, run_eagerly=True), []
+_OPTIMIZER_CALLS = [
+    "check_finite", "cond", "_clip_gradients", "_all_reduce_sum_gradients", "cond",
+    "_overwrite_model_variables_with_average_value",
+]  # fmt: skip
+
+
+@contract("Keras 3 clips the gradients of each replica before it sums them, or fails, as it does.")
+def test_keras_3_clips_sums_and_decides_where_it_is_told_otherwise():
+    inner = keras3.optimizers.SGD(
+        gradient_accumulation_steps=2, use_ema=True, ema_overwrite_frequency=1
+    )
+    optimizer = keras3.optimizers.LossScaleOptimizer(inner)
+    model, seen = built(keras3, optimizer=optimizer, run_eagerly=True), []
 
     def noting(name):
         return lambda own: lambda *args: (seen.append(name), own(*args))[1]
 
+    base = importlib.import_module("keras.src.optimizers.base_optimizer")
+    owners = {"check_finite": optimizer, "cond": base.ops}
     with contextlib.ExitStack() as undo:
-        for name in ("apply", "_all_reduce_sum_gradients"):
-            undo.enter_context(interception.replacing(model.optimizer, name, noting(name)))
+        for each in dict.fromkeys(_OPTIMIZER_CALLS):
+            owner = owners.get(each, inner)
+            undo.enter_context(interception.replacing(owner, each, noting(each)))
         model.fit(X, Y, verbose=0)
-    assert seen == ["apply", "_all_reduce_sum_gradients"]
+        seen.clear()
+        inner._iterations.assign(1)  # the next step is a window's last
+        model.fit(X, Y, verbose=0)
+    wanted = iter(_OPTIMIZER_CALLS)  # in this order, beside the conditions of others
+    name = next(wanted)
+    for each in seen:
+        name = next(wanted, None) if each == name else name
+    assert name is None, seen
+    assert len(inner._accumulated_gradients) == len(model.trainable_variables)
 
 
 @contract("Several workers cannot train with Keras 3.")

@@ -169,6 +169,13 @@ class KerasApi(abc.ABC):
         """Returns the optimizer's variables, also what tf_keras does not list (loss scale)."""
         return list(variables.named_variables({"optimizer": model.optimizer}).values())
 
+    def replica_sums(self, model: Any) -> list[tf.Variable]:
+        """Returns the optimizer's variables of which each replica has a value of its own.
+
+        What counts is the sum over all replicas: these are parts of gradients.
+        """
+        return []
+
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
         """Returns what stateful layers remember, which Keras does not count among variables."""
         recurrent = self.layers.RNN
@@ -313,6 +320,21 @@ class KerasApi(abc.ABC):
         self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
     ) -> dict[str, tf.Tensor]:
         """Updates the model's metrics and returns their results."""
+
+    def update_metrics(
+        self, model: Any, x: Tensors, y: Tensors, y_pred: Tensors, weight: Tensors
+    ) -> None:
+        """Updates the model's metrics without their results, which tf_keras has of all replicas.
+
+        Args:
+            model: one that computes its metrics in Keras' way.
+            x: inputs.
+            y: targets.
+            y_pred: predictions.
+            weight: sample weights or None.
+        """
+        with interception.replacing(model, "get_metrics_result", lambda own: dict):
+            self.metrics(model, x, y, y_pred, weight)
 
     @abc.abstractmethod
     def node_parts(self, node: Any) -> NodeParts:

@@ -36,15 +36,16 @@ class Keras3(KerasApi):
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
-        for optimizer in optimizers(model):
-            steps = getattr(optimizer, "gradient_accumulation_steps", None)
-            if steps:
-                raise errors.UserError(
-                    "Expected an optimizer that applies every gradient: Keras accumulates none "
-                    f"over replicas. Received: gradient_accumulation_steps={steps}. Leave it out, "
-                    f"and make the batch {steps} times as large if memory allows."
-                )
         return replicas.as_one_device(model, reduction_dtype=reduction_dtype)
+
+    @override
+    def replica_sums(self, model: Any) -> list[tf.Variable]:
+        accumulators = [
+            accumulator
+            for optimizer in optimizers(model)
+            for accumulator in getattr(optimizer, "_accumulated_gradients", ())
+        ]
+        return [variables.inner(each) for each in accumulators if each is not None]
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:

@@ -2,15 +2,14 @@
 
 Its `fit` clips and unscales the gradients of each replica before it sums them, so that clipping
 by a norm gives other updates than on one device, and an overflow on one replica is not seen by
-the others; all replicas drop the same units; and it cannot train on several workers at all.
-tf_keras does all that right.
+the others; it fails where an optimizer updates weights in some steps only; all replicas drop the
+same units; and it cannot train on several workers at all. tf_keras does all that right.
 """
 
 import contextlib
 import functools
 import importlib
 import inspect
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -34,16 +33,21 @@ def as_one_device(model: Any, *, reduction_dtype: str | None) -> Iterator[None]:
     """
     keras = importlib.import_module("keras")
     optimizers = keras.optimizers
-    summing = _SummingFirst(optimizers.LossScaleOptimizer, reduction_dtype)
+    base = importlib.import_module("keras.src.optimizers.base_optimizer")
+    summing = _Summing(reduction_dtype)
     with contextlib.ExitStack() as undo:
 
         def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
             undo.enter_context(interception.replacing(owner, name, make))
 
         # Of the classes, since an optimizer may have others in it, and a model several.
-        replace(optimizers.Optimizer, "apply", summing.applied)
-        replace(optimizers.LossScaleOptimizer, "apply", summing.applied)
-        replace(optimizers.Optimizer, "_all_reduce_sum_gradients", summing.summed)
+        replace(optimizers.LossScaleOptimizer, "apply", summing.scaled)
+        replace(optimizers.LossScaleOptimizer, "check_finite", _finite_on_all)
+        replace(optimizers.Optimizer, "_clip_gradients", summing.clipped)
+        replace(optimizers.Optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are)
+        overwriting = "_overwrite_model_variables_with_average_value"
+        replace(optimizers.Optimizer, overwriting, _across_replicas)
+        replace(base, "ops", _Operations)
         replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
         replace(keras.random.SeedGenerator, "next", _own_seeds)
         losses = importlib.import_module("keras.src.losses.loss")
@@ -62,60 +66,118 @@ def as_one_device(model: Any, *, reduction_dtype: str | None) -> Iterator[None]:
             model.train_function = before
 
 
-class _SummingFirst:
-    """Sums the gradients over all replicas before an optimizer makes anything of them, and once.
+def _several() -> bool:
+    """Whether this is one of several replicas."""
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1
+
+
+class _Summing:
+    """Sums the gradients over all replicas before an optimizer clips them, and once.
+
+    Those of a scaled loss are summed before they are unscaled, where a sum that is too large for
+    its type is found; what an optimizer accumulates is summed when it updates with it.
 
     Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
     """
 
-    def __init__(self, scaling: Any, dtype: str | None) -> None:
+    def __init__(self, dtype: str | None) -> None:
         """Has summed nothing yet.
 
         Args:
-            scaling: the class of optimizers that scale the loss for another one.
             dtype: see `gradient_sum`.
         """
-        self._scaling, self._dtype = scaling, dtype
-        self._replica = threading.local()  # each is traced in a thread of its own
-        self._inner: list[Any] = []  # optimizers that get what was summed, in other threads
+        self._dtype = dtype
+        self._inner: list[Any] = []  # optimizers that get what was summed
 
-    def applied(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what sums, and then does what an optimizer's `apply` does."""
+    def scaled(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, and then does what `apply` does, of one that scales the loss."""
 
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            context = tf.distribute.get_replica_context()
-            several = context is not None and context.num_replicas_in_sync > 1
-            grads = list(grads)
-            present = [each for each in grads if each is not None]
-            if not several or self._is_summed(optimizer) or not present:
-                return own(optimizer, grads, trainable_variables)
-            sum_up = functools.partial(context.all_reduce, tf.distribute.ReduceOp.SUM)
-            summed = iter(gradient_sum.summed(present, sum_up, dtype=self._dtype))
-            grads = [None if each is None else next(summed) for each in grads]
-            if isinstance(optimizer, self._scaling):
-                self._inner.append(optimizer.inner_optimizer)
-            self._replica.has_summed = True
-            try:
-                return own(optimizer, grads, trainable_variables)
-            finally:
-                self._replica.has_summed = False
+            inner = optimizer.inner_optimizer
+            if _several() and not inner.gradient_accumulation_steps:
+                self._inner.append(inner)
+                grads = self._summed(grads)
+            return own(optimizer, grads, trainable_variables)
 
         return apply
 
-    def summed(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what sums (gradient, variable) pairs, if that was not done before."""
+    def clipped(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, if that was not done before, and clips."""
 
-        def sum_gradients(optimizer: Any, grads_and_vars: Any) -> Any:
-            if self._is_summed(optimizer):
-                return list(grads_and_vars)
-            return own(optimizer, grads_and_vars)
+        def clip(optimizer: Any, grads: Any) -> Any:
+            is_summed = any(optimizer is inner for inner in self._inner)
+            return own(optimizer, grads if is_summed or not _several() else self._summed(grads))
 
-        return sum_gradients
+        return clip
 
-    def _is_summed(self, optimizer: Any) -> bool:
-        if getattr(self._replica, "has_summed", False):
-            return True
-        return any(optimizer is inner for inner in self._inner)
+    def _summed(self, grads: Any) -> list[Any]:
+        context = tf.distribute.get_replica_context()
+        sum_up = functools.partial(context.all_reduce, tf.distribute.ReduceOp.SUM)
+        present = [each for each in grads if each is not None]
+        summed = iter(gradient_sum.summed(present, sum_up, dtype=self._dtype) if present else ())
+        return [None if each is None else next(summed) for each in grads]
+
+
+def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
+    """Is in the place of Keras' own sum, which comes after clipping."""
+    return list(grads_and_vars)
+
+
+def _finite_on_all(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Has all replicas take a step, or none; each looks at its own gradients if it accumulates."""
+
+    def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
+        found = own(optimizer, grads)
+        if not (_several() and optimizer.inner_optimizer.gradient_accumulation_steps):
+            return found
+        context = tf.distribute.get_replica_context()
+        overflows = tf.cast(tf.logical_not(found), tf.int32)
+        return context.all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
+
+    return check_finite
+
+
+def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a method of optimizers, which changes what all replicas have, called once for all."""
+
+    def once(optimizer: Any, variables: Any) -> None:
+        if _several():
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda strategy: own(optimizer, variables))
+        else:
+            own(optimizer, variables)
+
+    return once
+
+
+class _Operations:
+    """Keras' operations, as optimizers use them: a condition is one of all replicas.
+
+    In some steps only an optimizer updates with what it has accumulated, or overwrites weights with
+    their averages. That concerns all replicas, and no branch of a single one's condition may.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def cond(self, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+        """Has every replica do one thing or the other; `pred` is the same on all of them."""
+        if not _several():
+            return self._own.cond(pred, true_fn, false_fn)
+
+        def decide(strategy: Any, preds: Any, true_fns: Any, false_fns: Any) -> Any:
+            def of_each(functions: Any) -> Any:
+                return lambda: strategy.run(lambda function: function(), args=(functions,))
+
+            first = strategy.experimental_local_results(preds)[0]
+            return tf.cond(first, of_each(true_fns), of_each(false_fns))
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(decide, args=(pred, true_fn, false_fn))
 
 
 def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:

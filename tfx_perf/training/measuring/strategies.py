@@ -1,5 +1,6 @@
 """What can be said of a `tf.distribute` strategy."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -37,6 +38,20 @@ def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str
         return parts[0] if len(parts) == 1 else strategy.reduce(reduction, value, axis=None)
 
     return tf.nest.map_structure(reduced, values)
+
+
+def to_replicas(strategy: tf.distribute.Strategy, parts: Sequence[Any]) -> Any:
+    """Returns what `strategy.run` gives to each replica of this worker.
+
+    Args:
+        strategy: whose replicas.
+        parts: a nested structure of eager tensors for each.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: parts[context.replica_id_in_sync_group]
+    )
 
 
 def of_workers(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:

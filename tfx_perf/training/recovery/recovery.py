@@ -242,10 +242,9 @@ class Recovery:
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
         """Returns the plan that may survive where the steps raised; None if there is none."""
-        if self._team.count > 1:  # the others wait for this one's step
-            return None
+        is_alone = self._team.count == 1  # else the others wait for this one's step
         if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
-            found = self._smaller(plan, error)
+            found = self._smaller(plan, error) if is_alone else None
             if found is not None:
                 self.oom_count += 1
                 return found
@@ -254,7 +253,7 @@ class Recovery:
             if reason:
                 _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", reason)
             return None
-        if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
+        if not is_alone or plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
             return None
         return plan.plain
 

@@ -131,17 +131,19 @@ class TrainingState:
         first = self._team.index * max(
             1, self._model.distribute_strategy.num_replicas_in_sync // self._team.count
         )
+        sums = self._replica_sums()
         values: dict[str, Callable[[], Any]] = {}
         for name in self._variables():
             base, number = _base_of(name)
             if base in saved.copies and id(containers[base]) in same:
                 values[name] = saved.copies[base][0]
             elif base in saved.copies:
+                variable = containers[base]
+                aggregation = getattr(variable, "aggregation", tf.VariableAggregation.NONE)
+                if id(variable) in sums:
+                    aggregation = tf.VariableAggregation.SUM
                 values[name] = functools.partial(
-                    _value_here,
-                    saved.copies[base],
-                    getattr(containers[base], "aggregation", tf.VariableAggregation.NONE),
-                    first + number,
+                    _value_here, saved.copies[base], aggregation, first + number
                 )
         unknown = saved.copies.keys() - containers.keys()
         return {**values, **{name: saved.copies[name][0] for name in unknown}}
@@ -179,8 +181,8 @@ class TrainingState:
         """Returns every variable that a step may change, under a name that does not change.
 
         Weights that are trained, and what the optimizer holds, are the same on all replicas and
-        workers. Of any other variable (metrics, moving averages, seeds) each may have a value of
-        its own: then there is one for each replica here.
+        workers. Of any other variable (metrics, moving averages, seeds, accumulated gradients) each
+        may have a value of its own: then there is one for each replica here.
 
         Args:
             only_own: whether to leave out what all workers have the same.
@@ -213,7 +215,10 @@ class TrainingState:
         model = self._model
         optimizer = self._keras_api.optimizer_variables(model)
         same = {id(variables.inner(each)) for each in (*model.trainable_variables, *optimizer)}
-        return named, same
+        return named, same - self._replica_sums()
+
+    def _replica_sums(self) -> set[int]:
+        return {id(each) for each in self._keras_api.replica_sums(self._model)}
 
 
 class _Saved:

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
+from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 
 _NUMBERS = itertools.count()
@@ -39,6 +40,34 @@ class _Shelf:
             return int(tf.raw_ops.StageSize(dtypes=self._dtypes, shared_name=self._name))
 
 
+class _Page:
+    """What one replica has noted."""
+
+    def __init__(self) -> None:
+        self._spec: Any = None
+        self._batch, self._state = _Shelf(), _Shelf()
+
+    def write(self, batch: Tensors, state: list[tf.Tensor]) -> list[tf.Operation]:
+        self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
+        return [
+            self._batch.put(tf.nest.flatten(batch, expand_composites=True)),
+            self._state.put([tf.constant(True), *state]),  # never empty
+        ]
+
+    def cross_out_batch(self) -> list[tf.Tensor]:
+        return self._batch.take()
+
+    def cross_out_state(self) -> list[tf.Tensor]:
+        return self._state.take()
+
+    def torn_out(self) -> tuple[Tensors | None, list[tf.Tensor] | None]:
+        """Returns the batch and the state, each None if it does not stand there."""
+        batch = self._batch.take() if self._batch.size() else None
+        if batch is not None:
+            batch = tf.nest.pack_sequence_as(self._spec, batch, expand_composites=True)
+        return batch, self._state.take()[1:] if self._state.size() else None
+
+
 class Journal:
     """Notes in the graph what a step is about to change, until it has been changed.
 
@@ -48,18 +77,21 @@ class Journal:
     off. So after an error the batch stands in the journal if, and only if, weights and optimizer
     are untouched.
 
+    Of several replicas each has a page. None computes before all have written theirs, and none
+    applies gradients before all have theirs.
+
     Nothing is copied: the tensors are only kept alive, and a variable that is assigned while
     its old value is kept gets a new buffer.
     """
 
     def __init__(self, model: Any, keras_api: KerasApi) -> None:
-        """Makes an empty journal, for steps in one replica."""
+        """Makes an empty journal, for steps in the replicas of one process."""
         self._model = model
         self._keras_api = keras_api
         self._variables: list[Any] = []
-        self._spec: Any = None
         self._applied = 0  # operations before the optimizer's, in the graph that is traced
-        self._batch, self._state, self._ticks = _Shelf(), _Shelf(), _Shelf()
+        self._pages = [_Page() for _ in range(model.distribute_strategy.num_replicas_in_sync)]
+        self._ticks = _Shelf()
 
     @property
     def is_complete(self) -> bool:
@@ -72,19 +104,17 @@ class Journal:
         self._ticks.clear()
 
     def begin(self, batch: Tensors) -> Tensors:
-        """Writes the step's batch down; to be traced before the step.
+        """Writes the step's batch down; to be traced before the step, in every replica.
 
         Returns:
-            The batch, for the step to use: it is there only once it is written down.
+            The batch, for the step to use: it is there only once all replicas have written theirs.
         """
+        context = tf.distribute.get_replica_context()
         self._variables = self._keras_api.transient_state(self._model)
-        self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
         state = [tf.convert_to_tensor(variable) for variable in self._variables]
-        notes = [
-            self._batch.put(tf.nest.flatten(batch, expand_composites=True)),
-            self._state.put([tf.constant(True), *state]),  # never empty
-        ]
-        with tf.control_dependencies(notes):
+        page = self._pages[tf.get_static_value(context.replica_id_in_sync_group)]
+        notes = page.write(batch, state)
+        with tf.control_dependencies(context.merge_call(_of_all, args=(notes,))):
             return tf.nest.map_structure(tf.identity, batch, expand_composites=True)
 
     @contextlib.contextmanager
@@ -92,13 +122,12 @@ class Journal:
         """Wraps the tracing of the optimizer's turn; `end` must follow.
 
         Args:
-            results: everything that is computed before: nothing is applied until it is there.
+            results: everything that is computed before: nothing is applied until it is there, of
+                all replicas.
         """
-        graph = tf.compat.v1.get_default_graph()
+        context = tf.distribute.get_replica_context()
         computed = [t for t in tf.nest.flatten(results, expand_composites=True) if t is not None]
-        with tf.control_dependencies(computed):
-            crossed_out = self._batch.take()
-        self._applied = len(graph.get_operations())
+        crossed_out = context.merge_call(self._cross_out, args=(computed,))
         with tf.variable_creator_scope(_made_at_once), tf.control_dependencies(crossed_out):
             yield
 
@@ -107,35 +136,54 @@ class Journal:
 
         Not all of it in `applying`: variables that Keras makes there would depend on the step.
         """
-        added = tf.compat.v1.get_default_graph().get_operations()[self._applied :]
-        with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
-            self._state.take()
-            self._ticks.put([tf.constant(True)])
+        tf.distribute.get_replica_context().merge_call(self._tick_off)
 
     @property
     def applied_steps(self) -> int:
         """How many steps of the last call are complete."""
         return self._ticks.size()
 
-    def take_back(self) -> Tensors | None:
+    def take_back(self) -> list[Tensors] | None:
         """Undoes the step that failed.
 
         Returns:
-            Its batch; None if no step was under way.
+            What each replica had of its batch; None if no step was under way.
 
         Raises:
             HalfAppliedError: the optimizer had begun.
         """
-        if not self._state.size():
+        parts, states = zip(*(page.torn_out() for page in self._pages), strict=True)
+        if any(state is None for state in states):  # the data failed
             return None
-        _, *values = self._state.take()
-        if not self._batch.size():
+        if any(part is None for part in parts):
             raise errors.HalfAppliedError(
                 "A step failed while the optimizer applied its gradients; go back to a checkpoint."
             )
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
-        return tf.nest.pack_sequence_as(self._spec, self._batch.take(), expand_composites=True)
+        for replica, state in enumerate(states):
+            for variable, value in zip(self._variables, state, strict=True):
+                own = variables.components(variable) or [variable] * len(states)
+                own[replica].assign(value)
+        return list(parts)
+
+    def _cross_out(
+        self, strategy: tf.distribute.Strategy, computed: list[Any]
+    ) -> list[tf.Tensor]:
+        with tf.control_dependencies(_of_all(strategy, computed)):
+            found = [each for page in self._pages for each in page.cross_out_batch()]
+        self._applied = len(tf.compat.v1.get_default_graph().get_operations())
+        return found
+
+    def _tick_off(self, strategy: tf.distribute.Strategy) -> None:
+        added = tf.compat.v1.get_default_graph().get_operations()[self._applied :]
+        with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
+            for page in self._pages:
+                page.cross_out_state()
+            self._ticks.put([tf.constant(True)])
+
+
+def _of_all(strategy: tf.distribute.Strategy, given: list[Any]) -> list[Any]:
+    """Returns what all replicas have given, as one list: who waits for it waits for all."""
+    return [part for each in given for part in strategy.experimental_local_results(each)]
 
 
 def _made_at_once(make: Callable[..., Any], **options: Any) -> Any:

@@ -3,6 +3,7 @@
 import dataclasses
 import gc
 import logging
+from collections.abc import Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -55,9 +56,10 @@ class OomGuard(StepRunnerWrapper):
     """Has steps survive `ResourceExhaustedError`.
 
     The batch of the step that failed is run again with twice as many micro-batches, if need be
-    down to single rows; then the call goes on. The optimizer gets the gradient of the whole
-    batch every time, so that neither batch size nor loss curve change. The approach is
-    Composer's automatic micro-batching.
+    down to single rows; then the call goes on. Of several replicas each cuts what it has of the
+    batch, into the same number of slices. The optimizer gets the gradient of the whole batch every
+    time, so that neither batch size nor loss curve change. The approach is Composer's automatic
+    micro-batching.
 
     After `retry_steps` steps the larger slices are tried once more, if the allocator's peak
     says that they would fit now; if they do not, they are not tried again.
@@ -117,32 +119,37 @@ class OomGuard(StepRunnerWrapper):
             return self.inner.run(iterator, steps), steps
         except tf.errors.ResourceExhaustedError as error:
             done = self._journal.applied_steps
-            batch = self._journal.take_back()
-            if batch is None:  # something else is exhausted, e.g. the disk under a cache
+            parts = self._journal.take_back()
+            if parts is None:  # something else is exhausted, e.g. the disk under a cache
                 raise
             message = error.message
         # Out of the except clause, so that the error's traceback keeps nothing alive.
         self._steps.count(done)
         while True:
-            self._halve(batch, message)
+            self._halve(parts, message)
             try:
-                return self._steps.run_batch(batch), done + 1
+                return self._steps.run_batch(parts), done + 1
             except tf.errors.ResourceExhaustedError as error:
                 self._journal.take_back()
                 message = error.message
 
-    def _halve(self, batch: Any, message: str) -> None:
-        """Doubles the number of slices after an error."""
+    def _halve(self, parts: Sequence[Any], message: str) -> None:
+        """Doubles the number of slices after an error.
+
+        Args:
+            parts: of the batch, what each replica had of it.
+            message: of the error.
+        """
         self.oom_count += 1
         gc.collect()
         self._peaks.restart()
-        rows = int(row_count(batch))
-        if self.micro_batches >= rows:
-            raise errors.UserError(self._explanation(batch, rows))
+        rows = [int(row_count(part)) for part in parts]
+        if self.micro_batches >= max(rows):
+            raise errors.UserError(self._explanation(parts, sum(rows)))
         self._may_return = self._may_return and not self._returning
         self._returning = False
         self._steps_since = 0
-        self._steps.micro_batches = min(2 * self.micro_batches, rows)
+        self._steps.micro_batches = min(2 * self.micro_batches, max(rows))
         _LOGGER.warning(
             "Out of memory (%s); the batch is run again in %d micro-batches.",
             cause(message),
@@ -161,18 +168,18 @@ class OomGuard(StepRunnerWrapper):
             self._steps.micro_batches = max(self._fewest, self.micro_batches // 2)
             _LOGGER.info("Memory allows %d micro-batches again.", self.micro_batches)
 
-    def _explanation(self, batch: Any, rows: int) -> str:
+    def _explanation(self, parts: Sequence[Any], rows: int) -> str:
         state = breakdown.state_sizes(self._model)
-        parts = {
+        sizes = {
             "weights": state.weights_bytes,
             "optimizer state": state.optimizer_state_bytes,
             "gradients": state.gradients_bytes,
-            "one row of the batch": breakdown.tensor_bytes(batch) / rows,
+            "one row of the batch": breakdown.tensor_bytes(parts) / rows,
         }
         if self._peaks.highest:
-            parts[f"peak of {self._peaks.device}"] = self._peaks.highest
-        sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+            sizes[f"peak of {self._peaks.device}"] = self._peaks.highest
+        said = ", ".join(f"{name} {format_bytes(size)}" for name, size in sizes.items())
         return (
             "Expected enough memory for a training step on one row. "
-            f"Received: {sizes}. Take a smaller model or input, or a device with more memory."
+            f"Received: {said}. Take a smaller model or input, or a device with more memory."
         )

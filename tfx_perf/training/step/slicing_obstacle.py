@@ -3,6 +3,7 @@
 from typing import Any
 
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.measuring import strategies
 
 
 def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
@@ -17,8 +18,8 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
     reason = keras_api.splitting_obstacle(model)
     if reason:
         return reason
-    if model.distribute_strategy.num_replicas_in_sync > 1:
-        return "micro-batches on several replicas are not supported yet"
+    if strategies.worker_count(model.distribute_strategy) > 1:
+        return "a worker cannot run a step again that the others wait in; make the batch smaller"
     if not keras_api.averages_loss(model):
         return "a loss is not the mean over the rows of the batch"
     if not keras_api.scales_loss_as_keras_does(model):

@@ -89,10 +89,11 @@ class SplitStep:
         if self._journal is not None:
             batch = self._journal.begin(batch)
         if micro_batches is None:
-            share = self._row_share(batch)
+            share = None if _static_row_count(batch) else self._row_share(batch)
             gradients, metrics = self._gradients(batch, share=share, counts_as=None)
         else:
-            gradients, logs = self._of_slices(batch, micro_batches)
+            gradients = self._of_slices(batch, micro_batches, self._row_share(batch))
+            logs = self._model.get_metrics_result()
         computed = gradients if micro_batches is None else (gradients, logs)
         journal = self._journal
         with contextlib.nullcontext() if journal is None else journal.applying(computed):
@@ -135,11 +136,11 @@ class SplitStep:
     def _row_share(self, batch: Tensors) -> tf.Tensor | None:
         """Returns what this replica's loss counts of the others', by its rows.
 
-        None if all have the same number of rows, or the losses are no means over them.
+        None if there are no others, or the losses are no means over rows.
         """
         context = tf.distribute.get_replica_context()
         count = context.num_replicas_in_sync
-        if count == 1 or _static_row_count(batch) or not self._keras_api.averages_loss(self._model):
+        if count == 1 or not self._keras_api.averages_loss(self._model):
             return None
         rows = datasets.row_count(batch)
         of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
@@ -165,14 +166,10 @@ class SplitStep:
         recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
         return gradients, y_pred, masks.of(y_pred), self.ranges.holds
 
-    def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
-        gradients, metrics = self._gradients(batch, share, counts_as)
-        return gradients, metrics()
-
     def _gradients(
         self, batch: Tensors, share: Any, counts_as: Any
-    ) -> tuple[Gradients, Callable[[], Logs]]:
-        """Returns the gradients, and what updates the metrics and returns their results."""
+    ) -> tuple[Gradients, Callable[[], Any]]:
+        """Returns the gradients, and what updates the metrics; of a whole batch, to results."""
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
@@ -181,14 +178,18 @@ class SplitStep:
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
-        return gradients, lambda: self._keras_api.metrics(self._model, x, y, y_pred, weight)
+        is_whole, keras_api = counts_as is None, self._keras_api
+        metrics = keras_api.metrics if is_whole else keras_api.update_metrics
+        return gradients, lambda: metrics(self._model, x, y, y_pred, weight)
 
-    def _one_slice(
-        self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor
-    ) -> tuple[Gradients, Logs]:
-        return self._of_batch(batch, share, counts_as)
+    def _one_slice(self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor) -> Gradients:
+        gradients, update_metrics = self._gradients(batch, share, counts_as)
+        update_metrics()
+        return gradients
 
-    def _of_slices(self, batch: Tensors, pieces: tf.Tensor) -> tuple[Gradients, Logs]:
+    def _of_slices(
+        self, batch: Tensors, pieces: tf.Tensor, row_share: tf.Tensor | None
+    ) -> Gradients:
         """Returns the batch's gradients, summed over slices that run one after the other.
 
         A mean over the batch is the sum of its slices' means, each weighted by its share of
@@ -200,28 +201,28 @@ class SplitStep:
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
         known_size = _static_row_count(batch) or 1
 
-        def piece(index: tf.Tensor) -> tuple[Gradients, Logs]:
+        def piece(index: tf.Tensor) -> Gradients:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
-            # In float64, whatever the loss is in.
-            share = tf.cast(size, tf.float64) / tf.cast(rows, tf.float64)
+            # In float64, whatever the loss is in; of a replica without rows it is 0.
+            share = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(rows, tf.float64))
             counts_as = tf.cast(share * known_size, tf.float32)
-            return self._slice(slices.rows(batch, begin, size), share, counts_as)
+            of_all = share if row_share is None else share * row_share
+            return self._slice(slices.rows(batch, begin, size), of_all, counts_as)
 
         # The first stands before the loop, because the loop needs to know the structures.
-        first, logs = piece(tf.constant(0))
+        first = piece(tf.constant(0))
         total = GradientSum(first, terms=pieces)
 
-        def body(index: tf.Tensor, state: Any, _: Logs) -> tuple[tf.Tensor, Any, Logs]:
-            gradients, logs = piece(index)
-            return index + 1, total.add(state, gradients, index=index), logs
+        def body(index: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+            return index + 1, total.add(state, piece(index), index=index)
 
-        _, state, logs = tf.while_loop(
-            lambda index, *_: index < pieces,
+        _, state = tf.while_loop(
+            lambda index, _: index < pieces,
             body,
-            [tf.constant(1), total.start, logs],
+            [tf.constant(1), total.start],
             parallel_iterations=1,  # more would need the memory of several slices
         )
-        return total.result(state), logs
+        return total.result(state)
 
 
 def _identity(gradient: Any) -> Any:

@@ -142,7 +142,7 @@ class MultiStep:
         self.shapes = shapes
         self.trace_seconds = 0.0
         self._used: Sequence[tf.Variable] = ()
-        self._element_spec: Any = None
+        self._spec: Any = None  # of what a replica takes from the data
         self._strategy = strategy
         self._reduction = reduction
         self._counter = counter
@@ -195,13 +195,14 @@ class MultiStep:
         """
         return self._function(iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches))
 
-    def run_batch(self, batch: Any, *, micro_batches: int = 1) -> Logs:
+    def run_batch(self, parts: Sequence[Any], *, micro_batches: int = 1) -> Logs:
         """Runs one step on a batch in hand.
 
         Args:
-            batch: an element of the data.
-            micro_batches: slices of it.
+            parts: what each replica had taken from the data.
+            micro_batches: slices of each.
         """
+        batch = strategies.to_replicas(self._strategy, parts)
         return self._once_on(batch, *_slicing(micro_batches))
 
     def count(self, steps: int) -> None:
@@ -209,20 +210,25 @@ class MultiStep:
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
 
-    def _once(self, batch: Any, *slicing: tf.Tensor) -> Logs:
+    def _once(self, step: Step, batch: Any, *slicing: tf.Tensor) -> Logs:
         return in_replicas(
-            self._step, (batch, *slicing), strategy=self._strategy, reduction=self._reduction
+            step, (batch, *slicing), strategy=self._strategy, reduction=self._reduction
         )
+
+    def _on_next(self, batch: Any, *slicing: tf.Tensor) -> Logs:
+        self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
+        return self._step(batch, *slicing)
+
+    def _in_hand(self, batch: Any, *slicing: tf.Tensor) -> Logs:
+        return self._step(tf.nest.map_structure(_of_static_shape, batch, self._spec), *slicing)
 
     def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> Logs:
         began = time.perf_counter()  # all of this runs only while it is traced
-        if isinstance(iterator, tf.data.Iterator):
-            self._element_spec = iterator.element_spec
         if self.journal is not None:
             self.journal.begin_call()
 
         def step(*unused: Any) -> tuple[Logs, tuple[()]]:
-            return self._once(next(iterator), *slicing), ()
+            return self._once(self._on_next, next(iterator), *slicing), ()
 
         logs, _ = repeated(step, steps)
         logs = self._of_all_workers(logs)
@@ -236,9 +242,7 @@ class MultiStep:
         return strategies.of_workers(self._strategy, logs, reduction=self._reduction)
 
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        if self._element_spec is not None:
-            batch = tf.nest.map_structure(_of_static_shape, batch, self._element_spec)
-        logs = self._of_all_workers(self._once(batch, *slicing))
+        logs = self._of_all_workers(self._once(self._in_hand, batch, *slicing))
         with tf.control_dependencies(tf.nest.flatten(logs)):
             self.count(1)
         return logs

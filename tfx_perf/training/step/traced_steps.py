@@ -61,9 +61,9 @@ class TracedSteps:
         """
         return self._function.run(iterator, steps, micro_batches=self.micro_batches)
 
-    def run_batch(self, batch: Any) -> Logs:
-        """Runs one step on a batch in hand."""
-        return self._function.run_batch(batch, micro_batches=self.micro_batches)
+    def run_batch(self, parts: Sequence[Any]) -> Logs:
+        """Runs one step on a batch in hand: on what each replica had taken from the data."""
+        return self._function.run_batch(parts, micro_batches=self.micro_batches)
 
     def trace(self, iterator: Any) -> None:
         """Traces the steps for an iterator without running any."""
