@@ -18,17 +18,17 @@ _LINE = "{:>10} {:>10} {:>9} {:>9} {:>10}"
 
 
 class CellResult(records.Record):
-    """Two workers on links of some bandwidth, with gradients that are summed in some type.
+    """Two workers on links of some bandwidth, that send more or less of their gradients.
 
     Attributes:
         megabits_per_second: of each link, in each direction.
-        dtype: in which gradients are summed.
-        step_time_seconds: one for each block; the types have theirs in turns.
-        loss: mean of the last steps, after as many of each type.
+        sent: of the gradients: all of them in some type, or their largest entries.
+        step_time_seconds: one for each block; all have theirs in turns.
+        loss: mean of the last steps, after as many of each.
     """
 
     megabits_per_second: int
-    dtype: str
+    sent: str
     step_time_seconds: tuple[float, ...]
     loss: float
 
@@ -59,7 +59,7 @@ class ReductionsRecord(records.Record):
 @click.option("--steps", type=click.IntRange(min=1), default=20, show_default=True,
               help="Of a block, beside as many that are not measured.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True,
-              help="Blocks of each type.")  # fmt: skip
+              help="Blocks of each.")  # fmt: skip
 @options.DATA
 @options.JSON
 def main(
@@ -71,10 +71,10 @@ def main(
     data: pathlib.Path,
     json_path: pathlib.Path | None,
 ) -> None:
-    """Compares steps of two workers that sum gradients in narrower types, on limited links."""
+    """Compares steps of two workers that send less of their gradients, on limited links."""
     json_path = json_path or data / "reductions_benchmark.json"
     json_path.parent.mkdir(parents=True, exist_ok=True)
-    click.echo(_LINE.format("Mbit/s", "summed in", "step, ms", "speed-up", "loss"))
+    click.echo(_LINE.format("Mbit/s", "sent", "step, ms", "speed-up", "loss"))
     cells = []
     for rate in megabits:
         with shaped_network.links(2, bits_per_second=rate * 10**6) as places:
@@ -87,11 +87,11 @@ def main(
         found = [
             CellResult(
                 megabits_per_second=rate,
-                dtype=dtype,
+                sent=sent,
                 step_time_seconds=tuple(seconds for seconds, _ in blocks),
                 loss=blocks[-1][1],
             )
-            for dtype, blocks in json.loads(said).items()
+            for sent, blocks in json.loads(said).items()
         ]
         for cell in found:
             click.echo(_row(cell, found[0]))
@@ -109,7 +109,7 @@ def _row(cell: CellResult, own: CellResult) -> str:
     pairs = zip(own.step_time_seconds, cell.step_time_seconds, strict=True)
     return _LINE.format(
         cell.megabits_per_second,
-        cell.dtype,
+        cell.sent,
         f"{statistics.median(cell.step_time_seconds) * 1e3:.0f}",
         f"{statistics.median(before / after for before, after in pairs):.2f}",
         f"{cell.loss:.5f}",

@@ -1,10 +1,11 @@
-"""One worker: trains in blocks with gradients that are summed in each type, in turns."""
+"""One worker: trains in blocks in which more or less of the gradients is sent, in turns."""
 
 import importlib
 import json
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -14,19 +15,24 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.session import TrainingSession
 
-DTYPES = ("float32", "bfloat16", "float16")
-"""The types; the first one is the gradients' own."""
+_SETTINGS = {  # of `distribution`, by what is sent
+    "float32": {},
+    "bfloat16": {"reduction_dtype": "bfloat16"},
+    "float16": {"reduction_dtype": "float16"},
+    "top 1 %": {"top_k_ratio": 0.01},
+    "top 0.1 %": {"top_k_ratio": 0.001},
+}
 
 _UNITS, _ROWS, _BATCH = 512, 4096, 16  # of each worker
 
 
 def main(package: str, steps: int, rounds: int) -> None:
-    """Prints for each type the seconds of a step, one for each round, and the last loss, as JSON.
+    """Prints by what is sent the seconds of a step, one for each round, and the last loss, as JSON.
 
     Args:
         package: the Keras package.
         steps: of the part of a block that is measured; as many are before it.
-        rounds: how often each type has its turn.
+        rounds: how often each has its turn.
     """
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
@@ -40,7 +46,7 @@ def main(package: str, steps: int, rounds: int) -> None:
     options.experimental_distribute.auto_shard_policy = by_rows
     data = data.with_options(options)
 
-    def trainer(dtype: str) -> Callable[[], tuple[float, float]]:
+    def trainer(asked: dict[str, Any]) -> Callable[[], tuple[float, float]]:
         keras.utils.set_random_seed(3)
         with strategy.scope():
             hidden = [keras.layers.Dense(_UNITS, "relu") for _ in range(4)]
@@ -48,8 +54,7 @@ def main(package: str, steps: int, rounds: int) -> None:
                 [keras.layers.Input((_UNITS,)), *hidden, keras.layers.Dense(1)]
             )
             model.compile(keras.optimizers.Adam(1e-4), "mse")
-        asked = None if dtype == DTYPES[0] else dtype
-        settings = PerfConfig.from_dict({"distribution": {"reduction_dtype": asked}})
+        settings = PerfConfig.from_dict({"distribution": asked})
         session, api = TrainingSession(settings), either_keras.api_of(model)
 
         def block() -> tuple[float, float]:
@@ -63,11 +68,11 @@ def main(package: str, steps: int, rounds: int) -> None:
 
         return block
 
-    trainers = {dtype: trainer(dtype) for dtype in DTYPES}
-    found: dict[str, list[tuple[float, float]]] = {dtype: [] for dtype in DTYPES}
+    trainers = {sent: trainer(asked) for sent, asked in _SETTINGS.items()}
+    found: dict[str, list[tuple[float, float]]] = {sent: [] for sent in _SETTINGS}
     for _ in range(rounds):
-        for dtype, block in trainers.items():
-            found[dtype].append(block())
+        for sent, block in trainers.items():
+            found[sent].append(block())
     print(json.dumps(found))
 
 

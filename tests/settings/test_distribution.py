@@ -31,7 +31,7 @@ def test_workers_on_this_machine():
 def test_how_replicas_reduce():
     assert PerfConfig().distribution.reduction_dtype is None
     own = {"implementation": "ring", "bytes_per_pack": 1024, "timeout_seconds": 20}
-    values = {"distribution": {"reduction_dtype": "float16", "collective": own}}
+    values = {"distribution": {"reduction_dtype": "float16", "top_k_ratio": 1, "collective": own}}
     settings = PerfConfig.from_dict(values)
     assert settings.distribution.collective.timeout_seconds == 20.0
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
@@ -58,6 +58,7 @@ def test_the_strategy_that_is_made(settings, made):
     ("values", "words"),
     [
         ({"distribution": {"reduction_dtype": "int8"}}, ["bfloat16", "reduction_dtype='int8'"]),
+        ({"distribution": {"top_k_ratio": 0}}, ["above 0", "top_k_ratio=0"]),
         (
             {"distribution": {"collective": {"implementation": "gloo"}}},
             ["ring", "collective.implementation='gloo'"],

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
+from tfx_perf.training.keras_api import top_k
 from tfx_perf.training.recovery import decisions, save_clock
 
 EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
@@ -23,6 +24,7 @@ EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 worker
 def main(package, place, options):
     # These trainings are too short for a save to be a small share, or for a second to pass.
     save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0
+    top_k._FEWEST_ENTRIES = 1
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
     worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
@@ -63,9 +65,12 @@ def main(package, place, options):
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch] if "step" in options else [AtEpoch()]
     folder = str(place / "checkpoints") if options.get("signal") else None
-    training = {"checkpoint_folder": folder, "checkpoint_steps": 4}
+    settings = {
+        "training": {"checkpoint_folder": folder, "checkpoint_steps": 4},
+        "distribution": {"top_k_ratio": options.get("sent")},
+    }
     with (
-        tfx_perf.optimized({"training": training}, folder=place / "perf") as run,
+        tfx_perf.optimized(settings, folder=place / "perf") as run,
         autograph.libraries_unconverted(),
     ):
         examples = data(bad_row=options.get("bad_row"))

@@ -89,5 +89,11 @@ def test_the_shares():
 def test_nothing_is_measured_of_what_was_not_metered():
     meter = communication.CommunicationMeter()
     meter.on_warm(20)
-    found = meter.account(None, step_count=40, mean_step_time_seconds=0.1, peak_memory_bytes=None)
+    found = meter.account(
+        None,
+        step_count=40,
+        mean_step_time_seconds=0.1,
+        peak_memory_bytes=None,
+        is_predictable=True,
+    )
     assert found is None

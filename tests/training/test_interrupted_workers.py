@@ -41,7 +41,10 @@ def launched(package, place, options, *, restarts=0, workers=2):
 @pytest.mark.parametrize(
     ("package", "options"),
     [
-        ("keras", {"worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True}),
+        (
+            "keras",
+            {"worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True, "sent": 0.3},
+        ),
         pytest.param(
             "tf_keras", {"worker": 0, "epoch": 2, "signal": "SIGKILL"}, marks=pytest.mark.slow
         ),
@@ -49,7 +52,9 @@ def launched(package, place, options, *, restarts=0, workers=2):
             "keras", {"worker": 0, "step": 14, "signal": "SIGKILL"}, marks=pytest.mark.slow
         ),
         pytest.param(
-            "tf_keras", {"worker": 1, "step": 14, "signal": "SIGKILL"}, marks=pytest.mark.slow
+            "tf_keras",
+            {"worker": 1, "step": 14, "signal": "SIGKILL", "sent": 0.3},
+            marks=pytest.mark.slow,
         ),
         pytest.param(
             "keras", {"worker": 1, "step": 7, "signal": "SIGTERM"}, marks=pytest.mark.slow
@@ -58,8 +63,8 @@ def launched(package, place, options, *, restarts=0, workers=2):
 )
 def test_all_go_on_from_where_they_were(tmp_path, package, options):
     kind = {"step": 1000} if "step" in options else {}
-    whole = {**kind, "accumulates": options.get("accumulates")}
-    expected, _ = launched(package, tmp_path / "expected", whole)
+    sums = {name: options.get(name) for name in ("accumulates", "sent")}
+    expected, _ = launched(package, tmp_path / "expected", {**kind, **sums})
     found, done = launched(package, tmp_path / "found", options, restarts=1)
     assert "restart 1 of 1" in done.stderr
     for own, was in zip(found, expected, strict=True):

@@ -48,6 +48,7 @@ EVERYTHING = {
     "xla_call": False,
     "onednn": True,
     "reduction_dtype": "bfloat16",
+    "top_k_ratio": 0.01,
 }
 
 
@@ -58,9 +59,11 @@ def test_plans_are_written_as_ever():
     assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
     assert str(plan) == (
         "50 steps per call, XLA, 2 micro-batches, fused update, recompute (auto), "
-        "mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+        "mixed_bfloat16, oneDNN, gradients summed in bfloat16, "
+        "the largest 1 % of each gradient sent"
     )
-    assert str(plan.plain) == "plain fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+    plain = plan.model_copy(update={"top_k_ratio": None}).plain
+    assert str(plain) == "plain fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
     in_one = TrainingPlan(steps_per_call=1, xla_call=True, precision="mixed_float16")
     assert str(in_one) == "1 step per call in one XLA computation, mixed_float16"
 

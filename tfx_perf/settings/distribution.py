@@ -12,7 +12,7 @@ from tfx_perf.settings.kubernetes_values import (
     check_accelerator,
 )
 from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt
+from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt, Share
 from tfx_perf.workers import ParameterServers
 
 _FEWEST_ALIKE = 2  # workers that train together
@@ -140,7 +140,8 @@ class DistributionSettings(Section):
         strategy: what the user's code is run under if it makes no strategy; `auto`: one device,
             or all of this machine's if that is surely faster; None: its own, if it makes one.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
-        collective: how they are.
+        top_k_ratio: the share of each gradient's entries that is sent, the largest; None: all.
+        collective: how gradients are summed.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
             beside parameter servers; None: OptimizedTrainer trains itself.
         parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
@@ -153,6 +154,7 @@ class DistributionSettings(Section):
 
     strategy: Strategy | None = None
     reduction_dtype: ReductionDtype | None = None
+    top_k_ratio: Share | None = None
     collective: CollectiveSettings = CollectiveSettings()
     workers: PositiveInt | None = None
     parameter_servers: PositiveInt | None = None

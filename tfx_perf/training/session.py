@@ -17,6 +17,7 @@ from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api.reduction import Reduction
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import collector, memory_watch, meters, strategies
 from tfx_perf.training.measuring.accounts import CommunicationAccount
@@ -27,6 +28,7 @@ from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
+from tfx_perf.training.optimizations.top_k_ratio import TopKReduction
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
@@ -162,7 +164,8 @@ class TrainingSession:
                 collectives.options(strategy, distribution.collective),
                 self._communication.metered(strategy, keras_api),
                 keras_api.over_replicas(
-                    call.model, reduction_dtype=distribution.reduction_dtype
+                    call.model,
+                    reduction=Reduction(distribution.reduction_dtype, distribution.top_k_ratio),
                 ),
                 row_shares.counting_rows(call.model, keras_api),
             ):
@@ -237,6 +240,7 @@ class TrainingSession:
                 step_count=result.timer.step_count,
                 mean_step_time_seconds=result.timer.mean_seconds(),
                 peak_memory_bytes=meters.peak_memory_bytes(),
+                is_predictable=self._settings.distribution.top_k_ratio is None,
             )
         except LostWorkerError as error:  # this one has trained to the end
             _LOGGER.warning("What the replicas wait for is not known: %s.", error)
@@ -366,9 +370,10 @@ class TrainingSession:
         return None
 
     def _summing(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
-        """Returns a plan with the type in which gradients are summed, whoever has found it."""
-        dtype = NarrowReduction().always(Fit(call.model, loop, self._settings))
-        return plan.model_copy(update={NarrowReduction.name: dtype})
+        """Returns a plan with what is sent of gradients, whoever has found it."""
+        fit = Fit(call.model, loop, self._settings)
+        sent = {each.name: each.always(fit) for each in (NarrowReduction(), TopKReduction())}
+        return plan.model_copy(update=sent)
 
     def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""

@@ -187,6 +187,12 @@ def main(package, replicas, names):
         record = fit(model, batch_of("sgd"), session_with(_CALLS, dtype), steps=_LONG)
         found["bytes"][str(dtype)] = record.communication.reduced_bytes_per_step
         found["plans"].append(record.trained_with)
+    if package == "keras":
+        with strategy.scope():
+            optimizer = keras.optimizers.SGD(1e-3, gradient_accumulation_steps=2)
+            model = model_of(keras, "sgd", optimizer)
+        record = fit(model, batch_of("sgd"), session_with(_CALLS, None), steps=_LONG)
+        found["bytes"]["accumulated"] = record.communication.reduced_bytes_per_step
     found["refusal"] = refusal(keras, strategy)
     print(json.dumps(found))
 

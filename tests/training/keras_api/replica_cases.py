@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.training.keras_api import top_k
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import fused_update
@@ -28,7 +29,9 @@ PLANS = {
     "fused": TrainingPlan(steps_per_call=4, fused_update=True),
     "xla": TrainingPlan(steps_per_call=4, xla=True),
     "sliced": TrainingPlan(steps_per_call=4, micro_batches=3),
+    "all_entries": TrainingPlan(steps_per_call=4),
 }
+SETTINGS = {"all_entries": {"distribution": {"top_k_ratio": 1.0}}}
 LAST_BATCHES = {
     "short_batch": 12,
     "uneven_batch": 13,
@@ -210,9 +213,9 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(replicas))])
 
 
-def planned(plan):
-    """Returns a session that trains with the plan, where it is possible."""
-    session = TrainingSession(PerfConfig())
+def planned(name):
+    """Returns a session that trains with a plan, where it is possible."""
+    session, plan = TrainingSession(PerfConfig.from_dict(SETTINGS.get(name, {}))), PLANS[name]
 
     def choose(call, loop):
         optimizer = call.model.optimizer
@@ -235,6 +238,7 @@ class NotPossible(Exception):
 
 def main(package, replicas, names):
     keras = importlib.import_module(package)
+    top_k._FEWEST_ENTRIES = 1
     strategy = strategy_of(replicas)
     found = {}
     for case in optimizers(keras):
@@ -244,7 +248,7 @@ def main(package, replicas, names):
                 model = model_of(keras, case)
             with (
                 contextlib.suppress(NotPossible),
-                interception.intercepting_fit(planned(PLANS[name]).fit),
+                interception.intercepting_fit(planned(name).fit),
             ):
                 results[name] = trained(model, case)
         expected = trained(model_of(keras, case), case) if results else None

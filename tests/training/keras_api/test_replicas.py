@@ -60,10 +60,10 @@ def check(found, package, plans):
     ("package", "replicas", "plans"),
     [
         ("keras", "2", ("fused",)),
-        pytest.param("keras", "2", ("sliced",), marks=pytest.mark.slow),
+        pytest.param("keras", "2", ("sliced", "all_entries"), marks=pytest.mark.slow),
         pytest.param("keras", "4", ("plain", "calls", "fused", "xla"), marks=pytest.mark.slow),
         pytest.param("tf_keras", "2", ("plain", "fused", "xla"), marks=pytest.mark.slow),
-        pytest.param("tf_keras", "4", ("plain", "calls", "sliced"), marks=pytest.mark.slow),
+        pytest.param("tf_keras", "4", ("calls", "sliced", "all_entries"), marks=pytest.mark.slow),
     ],
 )
 def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
@@ -98,7 +98,7 @@ def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
 @pytest.mark.parametrize("worker_count", [2, 3])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_as_one_device(package, worker_count):
-    plans = ("plain", "calls", "fused")
+    plans = ("plain", "calls", "fused", "all_entries")
     workers = [
         started(package, "workers", plans, TF_CONFIG=configured)
         for configured in two_workers.configurations(worker_count)

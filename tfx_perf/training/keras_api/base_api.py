@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_perf import interception
-from tfx_perf.training.keras_api import variables
+from tfx_perf.training.keras_api import top_k, variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
+from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs
@@ -174,7 +175,7 @@ class KerasApi(abc.ABC):
 
         What counts is the sum over all replicas: these are parts of gradients.
         """
-        return []
+        return top_k.residuals_in(model.optimizer)
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
         """Returns what stateful layers remember, which Keras does not count among variables."""
@@ -234,16 +235,16 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None
+        self, model: Any, *, reduction: Reduction = WHOLE
     ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which a model's replicas, if several, train as one device would.
 
         Args:
             model: compiled.
-            reduction_dtype: in which gradients are summed; see `gradient_sum`.
+            reduction: what is sent of gradients.
 
         Raises:
-            UserError: the optimizer's gradients cannot be summed, or not in another type.
+            UserError: the optimizer's gradients can be summed in their own way only.
         """
 
     def evaluating_exactly(

@@ -18,6 +18,7 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     optimizers,
 )
+from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
 
 
 class Keras3(KerasApi):
@@ -32,11 +33,11 @@ class Keras3(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None
+        self, model: Any, *, reduction: Reduction = WHOLE
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
-        return replicas.as_one_device(model, reduction_dtype=reduction_dtype)
+        return replicas.as_one_device(model, reduction=reduction)
 
     @override
     def replica_sums(self, model: Any) -> list[tf.Variable]:
@@ -45,7 +46,8 @@ class Keras3(KerasApi):
             for optimizer in optimizers(model)
             for accumulator in getattr(optimizer, "_accumulated_gradients", ())
         ]
-        return [variables.inner(each) for each in accumulators if each is not None]
+        accumulated = [variables.inner(each) for each in accumulators if each is not None]
+        return [*super().replica_sums(model), *accumulated]
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:

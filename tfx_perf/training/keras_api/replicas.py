@@ -10,31 +10,31 @@ import contextlib
 import functools
 import importlib
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
 
 from tfx_perf import interception
-from tfx_perf.training.keras_api import gradient_sum
+from tfx_perf.training.keras_api.reduction import Reduction, Summing
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
 
 
 @contextlib.contextmanager
-def as_one_device(model: Any, *, reduction_dtype: str | None) -> Iterator[None]:
+def as_one_device(model: Any, *, reduction: Reduction) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device, while the context lasts.
 
     What Keras has traced outside of the context is not used inside, nor the other way round.
 
     Args:
         model: built under a `tf.distribute` strategy.
-        reduction_dtype: see `gradient_sum`.
+        reduction: what is sent of gradients.
     """
     keras = importlib.import_module("keras")
     optimizers = keras.optimizers
     base = importlib.import_module("keras.src.optimizers.base_optimizer")
-    summing = _Summing(reduction_dtype)
+    summing = _SummingOnce(reduction, model.optimizer)
     with contextlib.ExitStack() as undo:
 
         def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
@@ -42,7 +42,8 @@ def as_one_device(model: Any, *, reduction_dtype: str | None) -> Iterator[None]:
 
         # Of the classes, since an optimizer may have others in it, and a model several.
         replace(optimizers.LossScaleOptimizer, "apply", summing.scaled)
-        replace(optimizers.LossScaleOptimizer, "check_finite", _finite_on_all)
+        replace(optimizers.LossScaleOptimizer, "check_finite", summing.checked)
+        replace(optimizers.Optimizer, "_backend_apply_gradients", summing.noted)
         replace(optimizers.Optimizer, "_clip_gradients", summing.clipped)
         replace(optimizers.Optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are)
         overwriting = "_overwrite_model_variables_with_average_value"
@@ -72,70 +73,87 @@ def _several() -> bool:
     return context is not None and context.num_replicas_in_sync > 1
 
 
-class _Summing:
+class _SummingOnce:
     """Sums the gradients over all replicas before an optimizer clips them, and once.
 
-    Those of a scaled loss are summed before they are unscaled, where a sum that is too large for
-    its type is found; what an optimizer accumulates is summed when it updates with it.
+    Those of a scaled loss are summed before they are unscaled, so that a sum that is too large for
+    its type is found. But what is kept for later steps, accumulated or not sent, must not depend on
+    the scale: there each replica looks for an overflow first, and all skip the step.
 
     Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
     """
 
-    def __init__(self, dtype: str | None) -> None:
+    def __init__(self, reduction: Reduction, optimizer: Any) -> None:
         """Has summed nothing yet.
 
         Args:
-            dtype: see `gradient_sum`.
+            reduction: what is sent.
+            optimizer: the model's.
         """
-        self._dtype = dtype
+        self._sum = Summing(reduction, optimizer)
+        self._keeps = reduction.top_k_ratio is not None
         self._inner: list[Any] = []  # optimizers that get what was summed
+        self._weights: dict[int, list[Any]] = {}  # by the id of the optimizer that trains them
 
     def scaled(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what sums, and then does what `apply` does, of one that scales the loss."""
 
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            inner = optimizer.inner_optimizer
-            if _several() and not inner.gradient_accumulation_steps:
-                self._inner.append(inner)
-                grads = self._summed(grads)
+            if _several() and not self._looks_first(optimizer):
+                self._inner.append(optimizer.inner_optimizer)
+                grads = self._summed(list(grads), trainable_variables or ())
             return own(optimizer, grads, trainable_variables)
 
         return apply
+
+    def checked(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what has all replicas take a step, or none, of one that scales the loss."""
+
+        def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
+            found = own(optimizer, grads)
+            if not (_several() and self._looks_first(optimizer)):
+                return found
+            context = tf.distribute.get_replica_context()
+            overflows = tf.cast(tf.logical_not(found), tf.int32)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
+
+        return check_finite
+
+    def noted(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what notes which weights an optimizer's gradients are of, and applies them."""
+
+        def backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> Any:
+            self._weights[id(optimizer)] = list(trainable_variables)
+            return own(optimizer, grads, trainable_variables)
+
+        return backend_apply_gradients
 
     def clipped(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what sums, if that was not done before, and clips."""
 
         def clip(optimizer: Any, grads: Any) -> Any:
             is_summed = any(optimizer is inner for inner in self._inner)
-            return own(optimizer, grads if is_summed or not _several() else self._summed(grads))
+            if _several() and not is_summed:
+                grads = self._summed(grads, self._weights[id(optimizer)])
+            return own(optimizer, grads)
 
         return clip
 
-    def _summed(self, grads: Any) -> list[Any]:
+    def _looks_first(self, scaling: Any) -> bool:
+        """Whether each replica looks for an overflow in its own gradients."""
+        return self._keeps or bool(scaling.inner_optimizer.gradient_accumulation_steps)
+
+    def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
         context = tf.distribute.get_replica_context()
         sum_up = functools.partial(context.all_reduce, tf.distribute.ReduceOp.SUM)
         present = [each for each in grads if each is not None]
-        summed = iter(gradient_sum.summed(present, sum_up, dtype=self._dtype) if present else ())
+        summed = iter(self._sum(present, weights, sum_up=sum_up) if present else ())
         return [None if each is None else next(summed) for each in grads]
 
 
 def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
     """Is in the place of Keras' own sum, which comes after clipping."""
     return list(grads_and_vars)
-
-
-def _finite_on_all(own: Callable[..., Any]) -> Callable[..., Any]:
-    """Has all replicas take a step, or none; each looks at its own gradients if it accumulates."""
-
-    def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
-        found = own(optimizer, grads)
-        if not (_several() and optimizer.inner_optimizer.gradient_accumulation_steps):
-            return found
-        context = tf.distribute.get_replica_context()
-        overflows = tf.cast(tf.logical_not(found), tf.int32)
-        return context.all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
-
-    return check_finite
 
 
 def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:

@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api import gradient_sum
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -19,6 +18,7 @@ from tfx_perf.training.keras_api.base_api import (
     optimizers,
 )
 from tfx_perf.training.keras_api.overriding import is_of_package
+from tfx_perf.training.keras_api.reduction import WHOLE, Reduction, Summing
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
 # the last three are those of the optimizers in `tf_keras.optimizers.legacy`.
@@ -43,21 +43,22 @@ class TfKeras(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None
+        self, model: Any, *, reduction: Reduction = WHOLE
     ) -> contextlib.AbstractContextManager[None]:
-        if model.distribute_strategy.num_replicas_in_sync == 1 or reduction_dtype is None:
+        if model.distribute_strategy.num_replicas_in_sync == 1 or reduction == WHOLE:
             return contextlib.nullcontext()
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
         for optimizer in optimizers(model):
             if isinstance(optimizer, legacy):
                 raise errors.UserError(
-                    "Expected an optimizer that has its gradients summed by tf_keras, to have them "
-                    f"summed in {reduction_dtype}. Received: legacy.{type(optimizer).__name__}, "
-                    "which sums them itself. Take the one of tf_keras.optimizers, or leave "
-                    "distribution.reduction_dtype out."
+                    "Expected an optimizer that has its gradients summed by tf_keras, to send less "
+                    f"of them. Received: legacy.{type(optimizer).__name__}, which sums them "
+                    "itself. Take the one of tf_keras.optimizers, or leave "
+                    "distribution.reduction_dtype and distribution.top_k_ratio out."
                 )
+        summing = Summing(reduction, model.optimizer)
 
-        def narrowed(own: Callable[..., Any]) -> Callable[..., Any]:
+        def sending_less(own: Callable[..., Any]) -> Callable[..., Any]:
             def sum_gradients(grads_and_vars: Any) -> Any:
                 pairs = list(grads_and_vars)
                 gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
@@ -65,12 +66,12 @@ class TfKeras(KerasApi):
                 def sum_up(given: Any) -> Any:
                     return [total for total, _ in own(zip(given, variables, strict=True))]
 
-                summed = gradient_sum.summed(gradients, sum_up, dtype=reduction_dtype)
+                summed = summing(gradients, variables, sum_up=sum_up)
                 return list(zip(summed, variables, strict=True))
 
             return sum_gradients
 
-        return interception.replacing(*self.gradient_sum, narrowed)
+        return interception.replacing(*self.gradient_sum, sending_less)
 
     @property
     @override

@@ -58,6 +58,7 @@ class CommunicationMeter:
         with contextlib.ExitStack() as undo:
             for owner, name, make in (
                 (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
+                (tf.distribute.ReplicaContext, "all_gather", self._all_gather),
                 (*keras_api.gradient_sum, self._gradient_sum),
             ):
                 if owner is not None:
@@ -79,6 +80,7 @@ class CommunicationMeter:
         step_count: int,
         mean_step_time_seconds: float | None,
         peak_memory_bytes: int | None,
+        is_predictable: bool,
     ) -> CommunicationAccount | None:
         """Returns what all replicas have measured; None if that is nothing.
 
@@ -89,6 +91,8 @@ class CommunicationMeter:
             step_count: of the training.
             mean_step_time_seconds: after warm-up; None if the training was too short.
             peak_memory_bytes: of this process; None if unknown.
+            is_predictable: whether all is summed along a ring, so that the network tells what other
+                numbers of workers would take.
         """
         if self._totals is None:
             return None
@@ -108,11 +112,12 @@ class CommunicationMeter:
         if not said[:, 0].all():
             return None
         size = int(said[:, 3].max())
+        asks = team.count > 1 and is_predictable
         return CommunicationAccount(
             step_time_seconds=said[:, 1].mean() / _NANO,
             reduced_bytes_per_step=size,
             reduced_tensors_per_step=float(tensors[0]),
-            network=network_probe.measured(strategy, size_bytes=size) if team.count > 1 else None,
+            network=network_probe.measured(strategy, size_bytes=size) if asks else None,
             replicas=tuple(
                 ReplicaAccount(
                     worker=worker,
@@ -137,6 +142,14 @@ class CommunicationMeter:
             return self._timed(value, lambda: own(context, reduce_op, value, options))
 
         return all_reduce
+
+    def _all_gather(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Likewise; what users gather counts, too."""
+
+        def all_gather(context: Any, value: Any, axis: int, options: Any = None) -> Any:
+            return self._timed(value, lambda: own(context, value, axis, options))
+
+        return all_gather
 
     def _gradient_sum(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what stands in the place of Keras' function of (gradient, variable) pairs."""

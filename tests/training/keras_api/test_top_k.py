@@ -1,0 +1,57 @@
+"""The largest entries of gradients are summed, and the rest is kept for later steps.
+
+That all entries together are what one device has, `test_replicas` tests, in the plan `all_entries`.
+How much is sent, `reduction` decides; the plan's words are those of `top_k_ratio`.
+"""
+
+import pathlib
+
+import pytest
+
+from tests.training.keras_api.test_replicas import differences, started
+from tests.training.two_workers import configurations
+
+pytestmark = pytest.mark.each_choice
+
+_SCRIPT = str(pathlib.Path(__file__).with_name("largest_entries.py"))
+_DTYPES = ("float32", "bfloat16", "float16")
+_SENT, _SMALL = 21, 610  # entries of the one gradient that is cut, and of all others
+
+
+def check(found, dtypes):
+    assert tuple(found) == dtypes
+    for dtype, of_dtype in found.items():
+        # What was sent and what is left is the sum of all gradients, whatever was rounded.
+        assert of_dtype["steps"]["error"] < 1e-7
+        assert 0.005 < of_dtype["steps"]["most"] <= 0.0103
+        assert of_dtype["overflow"] == [True, True, True]
+        size = 4 if dtype == "float32" else 2
+        sent, plan = of_dtype["bytes"]
+        assert sent == size * _SMALL + _SENT * (size + 4)  # a place has four bytes
+        assert plan.endswith(", the largest 1 % of each gradient sent")
+
+
+@pytest.mark.parametrize(
+    ("package", "replicas", "dtypes"),
+    [
+        ("keras", "2", ("float32", "bfloat16")),
+        pytest.param("tf_keras", "3", _DTYPES, marks=pytest.mark.slow),
+    ],
+)
+def test_what_is_not_sent_is_kept(package, replicas, dtypes):
+    check(differences(started(package, replicas, dtypes, script=_SCRIPT)), dtypes)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_workers_keep_what_they_do_not_send(package):
+    workers = [
+        started(package, "workers", _DTYPES, script=_SCRIPT, TF_CONFIG=configured)
+        for configured in configurations(2)
+    ]
+    try:
+        for worker in workers:
+            check(differences(worker), _DTYPES)
+    finally:
+        for worker in workers:
+            worker.kill()

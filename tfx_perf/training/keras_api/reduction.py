@@ -1,0 +1,75 @@
+"""Reduction: how gradients are summed over replicas, if not as Keras does it."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_perf.training.keras_api import gradient_sum
+from tfx_perf.training.keras_api.gradient_sum import Gradient, SumUp
+from tfx_perf.training.keras_api.top_k import TopK, is_cut
+
+
+class Reduction(NamedTuple):
+    """What is sent of gradients.
+
+    Attributes:
+        dtype: see `gradient_sum`.
+        top_k_ratio: see `top_k`; None: they are sent whole.
+    """
+
+    dtype: str | None = None
+    top_k_ratio: float | None = None
+
+
+WHOLE = Reduction()
+
+
+class Summing:
+    """Sums gradients over replicas."""
+
+    def __init__(self, reduction: Reduction, optimizer: Any) -> None:
+        """Has summed nothing yet.
+
+        Args:
+            reduction: what is sent.
+            optimizer: the model's, which keeps what is not sent.
+        """
+        self._dtype, ratio = reduction
+        self._top_k = None if ratio is None else TopK(optimizer, ratio=ratio, dtype=self._dtype)
+
+    def __call__(
+        self, gradients: Sequence[Gradient], weights: Sequence[Any], *, sum_up: SumUp
+    ) -> list[Gradient]:
+        """Returns the sums.
+
+        Args:
+            gradients: of this replica.
+            weights: their variables.
+            sum_up: sums what every replica gives it.
+        """
+        if self._top_k is None:
+            return gradient_sum.summed(gradients, sum_up, dtype=self._dtype)
+        indices = range(len(gradients))
+        cut = [index for index in indices if is_cut(gradients[index])]
+        whole = [index for index in indices if index not in cut]
+        given = [gradients[index] for index in whole]
+        sums: dict[int, Gradient] = {}
+        if given:
+            sums |= zip(whole, gradient_sum.summed(given, sum_up, dtype=self._dtype), strict=True)
+        if cut:
+            found = self._top_k.summed(
+                [gradients[index] for index in cut],
+                [weights[index] for index in cut],
+                finite=_are_finite(list(sums.values())),
+            )
+            sums |= zip(cut, found, strict=True)
+        return [sums[index] for index in indices]
+
+
+def _are_finite(sums: list[Gradient]) -> tf.Tensor:
+    tensors = [each for each in tf.nest.flatten(sums, expand_composites=True) if each is not None]
+    finite = [
+        tf.reduce_all(tf.math.is_finite(each)) for each in tensors if each.dtype.is_floating
+    ]
+    return tf.reduce_all(tf.stack([tf.constant(True), *finite]))
