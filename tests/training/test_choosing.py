@@ -152,6 +152,7 @@ def test_fit_key(keras, kind, differs):
 
 def test_plan_key():
     parts = {"code": "a", "hyperparameters": "b", "data": "c", "input_candidate": "d"}
+    parts["worker_count"] = 1
     key = plan_key.plan_key(settings_with(), **parts)
     irrelevant = settings_with(seed=1, checkpoint_steps=5)
     assert plan_key.plan_key(irrelevant, **parts) == key

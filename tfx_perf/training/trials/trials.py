@@ -7,7 +7,7 @@ lies above 1 + margin. Where that takes longer than it can save, and no plan is 
 slower by its nature, the check decides. The variables are put back afterwards.
 
 Workers that train together try the same plan at the same time: what the chief measures, and what
-it decides by its clock, holds for all of them.
+it decides by its clock and by what it knows of runs before, holds for all of them.
 """
 
 import dataclasses
@@ -110,7 +110,7 @@ class Trials:
         start = StartingPoint(self._variants)
         try:
             contenders, one_batch = self._checked(start)
-            if len(contenders) > 1 and self._takes_turns(contenders):
+            if len(contenders) > 1 and self._team.decides(self._takes_turns(contenders)):
                 self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
         finally:
             start.restore()
@@ -141,7 +141,8 @@ class Trials:
                     self._ran_out_of_time = True
                     break
                 prospect = self._prospect(plans[0], contenders)
-                if not (prospect.is_worth_it or self._is_previous(plans[0])):
+                is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
+                if not self._team.decides(is_worth_it):
                     self._left_out.append((plans, prospect))
                     continue
                 if contenders[0] is first:
@@ -175,7 +176,7 @@ class Trials:
                 for plans in found
                 if not any(families.same_function(plans[0], plan) for plan in known)
             ]
-        return to_try
+        return to_try if self._team.agrees(str(to_try)) else []
 
     def _is_previous(self, plan: TrainingPlan) -> bool:
         previous = self._previous_plan
