@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import datetime
-import functools
 import pathlib
 import sys
 import sysconfig
@@ -22,8 +21,9 @@ from tfx_perf.training import custom_loop
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials import plan_key, trials_here
+from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.trials_together import TrialsTogether
 
 # What AutoGraph writes of code that is known, in an order that changes from process to process.
 _AUTOGRAPHS = "__autograph_generated_file"
@@ -92,20 +92,23 @@ def optimized(
     settings = _settings(settings)
     with _ready(folder, settings.gate) as place:
         key = _plan_key(settings)
-        file = place and place / training_record.FILE_NAME
+        # Every worker reads it, the first one alone writes it.
+        file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
         before = _record_before(file)
         planned_runs = settings.schedule.run_count(runs_before=0 if before is None else 1)
         schedule = ScheduleSettings(planned_runs=planned_runs)
-        choice = None
-        if before is not None and key is not None:
+        restart_folder = workers.restart_folder()
+        choice = kept_choice.kept(restart_folder, key or {})
+        if choice is None and before is not None and key is not None:
             choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
         settings = settings.model_copy(update={"schedule": schedule})
-        choose = functools.partial(
-            trials_here.choose_and_restore,
-            settings=settings,
+        trials = TrialsTogether(
+            settings,
+            folder=restart_folder,
+            key=key,
             previous_plan=None if before is None else before.plan,
         )
-        session = TrainingSession(settings, choice=choice, choose=choose)
+        session = TrainingSession(settings, choice=choice, choose=trials.choose)
         with interception.intercepting_fit(session.fit):
             yield training
         session.close()
@@ -260,7 +263,14 @@ def _plan_key(settings: config.PerfConfig) -> dict[str, str] | None:
     code = _code_digest()
     if code is None:
         return None
-    return plan_key.plan_key(settings, code=code, hyperparameters="", data="", input_candidate="")
+    return plan_key.plan_key(
+        settings,
+        code=code,
+        hyperparameters="",
+        data="",
+        input_candidate="",
+        worker_count=workers.this().count,
+    )
 
 
 def _code_digest() -> str | None:

@@ -9,6 +9,9 @@ from typing import Any
 from tfx_perf import errors
 
 VARIABLE = "TF_CONFIG"
+RESTART_FOLDER_VARIABLE = "TFX_PERF_RESTART_FOLDER"
+"""Names a folder that the workers find again where they are started again after a failure."""
+
 COORDINATOR = "chief"
 """The task that TensorFlow lets coordinate where there are parameter servers."""
 
@@ -111,6 +114,11 @@ def this() -> Worker:
         return worker_of(os.environ.get(VARIABLE, ""))
     except errors.UserError:
         return Worker(index=0, count=1)
+
+
+def restart_folder() -> str | None:
+    """Returns what this process finds again after a restart; None if nobody would start it."""
+    return os.environ.get(RESTART_FOLDER_VARIABLE)
 
 
 def config_of(worker: Worker, *, hosts: Sequence[str]) -> str:

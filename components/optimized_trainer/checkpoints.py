@@ -1,21 +1,17 @@
 """Where OptimizedTrainer keeps the checkpoints of a training that may be interrupted."""
 
-import contextlib
 import json
 import logging
 import pathlib
-from collections.abc import Mapping
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import errors, fingerprint, storage
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf import fingerprint, storage
 
 _LOGGER = logging.getLogger(__name__)
 
-_CHOICE = "choice.json"
 _FOLDER = "training_checkpoints"
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
@@ -76,41 +72,3 @@ def name_for(
     properties = {**exec_properties, "config": settings}
     given = json.dumps([inputs, properties], sort_keys=True, default=str)
     return fingerprint.digest(given.encode())
-
-
-def keep_choice(folder: str | None, choice: PlanChoice) -> None:
-    """Leaves a choice beside the checkpoints, so that a training that is interrupted has no trials.
-
-    Args:
-        folder: where the checkpoints go; None if there are none.
-        choice: with its key.
-    """
-    if folder is None:
-        return
-    try:
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        choice.replace(pathlib.Path(folder, _CHOICE))
-    except OSError as error:  # it costs trials, not the training
-        _LOGGER.warning("The plan could not be kept in %s: %s", folder, error)
-
-
-def kept_choice(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
-    """Returns the choice that `keep_choice` left, None if there is none with this key."""
-    if folder is None:
-        return None
-    try:
-        choice = PlanChoice.read(pathlib.Path(folder, _CHOICE))
-    except errors.UserError:  # none, or one of another version
-        return None
-    if choice.key != key:
-        return None
-    _LOGGER.info("The plan of a training that was interrupted is used again: %s.", choice.plan)
-    return choice.model_copy(update={"trial_time_seconds": 0.0})
-
-
-def forget_choice(folder: str | None) -> None:
-    """Removes the choice, once what was trained with it is safe."""
-    if folder is not None:
-        with contextlib.suppress(OSError):
-            pathlib.Path(folder, _CHOICE).unlink(missing_ok=True)
-            pathlib.Path(folder).rmdir()  # unless there is something else in it

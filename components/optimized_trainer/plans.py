@@ -7,11 +7,11 @@ from tfx.utils import io_utils
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.components.examples import sources
-from tfx_perf.components.optimized_trainer import checkpoints, previous, too_short
+from tfx_perf.components.optimized_trainer import previous, too_short
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials import plan_key
+from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
@@ -27,15 +27,14 @@ def key_of(job: TrainingJob) -> dict[str, str]:
         UserError: the input plan or the schema cannot be read.
     """
     tuned = trainer_args.input_plan(job.input_dict)
-    key = plan_key.plan_key(
+    return plan_key.plan_key(
         job.settings,
         code=job.code,
         hyperparameters=_hyperparameters(job.input_dict),
         data=_schema_digest(job.input_dict),
         input_candidate=tuned.chosen if tuned else "",
+        worker_count=job.settings.distribution.worker_count,
     )
-    count = job.settings.distribution.worker_count
-    return key if count == 1 else {**key, "workers": str(count)}
 
 
 def known_choice(
@@ -54,7 +53,7 @@ def known_choice(
         checkpoint_folder: where a training that was interrupted has left its choice; None if
             nothing outlives the process.
     """
-    choice = checkpoints.kept_choice(checkpoint_folder, key)
+    choice = kept_choice.kept(checkpoint_folder, key)
     if choice is not None:
         return choice
     choice = previous.find(

@@ -7,9 +7,8 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from tfx_perf import quiet, records
+from tfx_perf import quiet, records, time_limit
 from tfx_perf.components.optimized_trainer.onednn_turns import OneDnnTurns
-from tfx_perf.components.processes import time_limit
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
@@ -19,7 +18,7 @@ from tfx_perf.training.measuring import meters
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials import choosing, doubling
+from tfx_perf.training.trials import budget, choosing, doubling
 from tfx_perf.training.trials.choice import (
     PlanChoice,
     StrategyChoice,
@@ -27,9 +26,6 @@ from tfx_perf.training.trials.choice import (
     TrialRecord,
 )
 
-# Trials are ended after so many budgets and seconds. They keep to the budget but for the call
-# that they are in, which may compile, or hang.
-_LIMIT_BUDGETS, _LIMIT_SECONDS = 2, 30
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.
 _STARTS, _IMPORT_SECONDS = 3, 10.0
@@ -79,16 +75,7 @@ class TrialOrder(records.Record):
     @property
     def limit_seconds(self) -> float:
         """How long trials may take before they count as hung."""
-        return limit_seconds(self.budget_seconds)
-
-
-def limit_seconds(budget_seconds: float) -> float:
-    """Returns how long trials may take before they count as hung.
-
-    Args:
-        budget_seconds: theirs.
-    """
-    return _LIMIT_BUDGETS * budget_seconds + _LIMIT_SECONDS
+        return budget.limit_seconds(self.budget_seconds)
 
 
 def is_worth_onednn(step_seconds: float, *, step_count: int, start_seconds: float) -> bool:

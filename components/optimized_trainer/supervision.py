@@ -17,7 +17,6 @@ from tfx.utils import json_utils
 
 from tfx_perf import activity, errors
 from tfx_perf.components.optimized_trainer import (
-    checkpoints,
     onednn_turns,
     strategy_turns,
     training,
@@ -29,6 +28,7 @@ from tfx_perf.components.processes import child
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.choice import (
     PlanChoice,
     StrategyChoice,
@@ -85,7 +85,7 @@ def train(
             choice = trials.choose_apart()
         while True:
             if choice is not None:
-                checkpoints.keep_choice(checkpoint_folder, choice)
+                kept_choice.keep(checkpoint_folder, choice)
             order = trials.order() if trials.are_open else None
             plan = trials.plan if choice is None else choice.plan
             try:

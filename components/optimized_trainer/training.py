@@ -13,7 +13,7 @@ from tfx.utils import json_utils
 
 from tfx_perf import errors, interception, script, storage, unmeasured
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import checkpoints, supervised_trials
+from tfx_perf.components.optimized_trainer import supervised_trials
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
 from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
@@ -26,7 +26,7 @@ from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.strategy_scope import StrategyScope
-from tfx_perf.training.trials import trials_here
+from tfx_perf.training.trials import kept_choice, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.xla import aot_export
 
@@ -145,7 +145,7 @@ class _TrialsHere:
         if choice is None:
             self.lack = "onednn"
             raise interception.AbandonedError
-        checkpoints.keep_choice(self._checkpoint_folder, choice)
+        kept_choice.keep(self._checkpoint_folder, choice)
         return choice
 
 
@@ -198,7 +198,7 @@ def run(
         )
     model_run.publish()
     training.close()
-    checkpoints.forget_choice(checkpoint_folder)
+    kept_choice.forget(checkpoint_folder)
     found = training.record or unmeasured.Unmeasured(reason=training.gap)
     return TrainingResult(record=found).with_notes(scope.notes).record
 

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
 from tfx_perf import workers
@@ -41,19 +42,23 @@ class Task:
         name: for people.
         label: what its lines of output begin with.
         arguments: of its command.
-        config: the text of `TF_CONFIG`.
+        environment: variables that it has beside those of this process.
         may_be_lost: whether the others go on without it.
     """
 
     name: str
     label: str
     arguments: Sequence[str]
-    config: str
+    environment: Mapping[str, str]
     may_be_lost: bool = False
 
 
 def tasks(
-    arguments: Sequence[str], *, worker_count: int, server_count: int = 0
+    arguments: Sequence[str],
+    *,
+    worker_count: int,
+    server_count: int = 0,
+    environment: Mapping[str, str] = types.MappingProxyType({}),
 ) -> list[Task]:
     """Returns what processes that train together do.
 
@@ -62,6 +67,7 @@ def tasks(
             which comes first.
         worker_count: how many compute.
         server_count: how many hold the weights; 0: the workers do.
+        environment: variables of all of them.
     """
     if not server_count:
         hosts = _free_hosts(worker_count)
@@ -71,7 +77,7 @@ def tasks(
                 workers.name_of("worker", worker.index),
                 str(worker.index),
                 arguments,
-                workers.config_of(worker, hosts=hosts),
+                {**environment, workers.VARIABLE: workers.config_of(worker, hosts=hosts)},
             )
             for worker in team
         ]
@@ -83,7 +89,7 @@ def tasks(
             name,
             name,
             serving if workers.only_serves(config) else arguments,
-            config,
+            {**environment, workers.VARIABLE: config},
             may_be_lost=name.startswith("worker"),
         )
         for name, config in workers.served_configs(servers, hosts=hosts).items()
@@ -278,7 +284,7 @@ def _process(task: Task) -> "subprocess.Popen[str]":
             **_QUIET,
             **os.environ,
             "PYTHONUNBUFFERED": "1",
-            workers.VARIABLE: task.config,
+            **task.environment,
         },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

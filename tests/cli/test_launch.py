@@ -1,8 +1,9 @@
-"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`."""
+"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
+
+Workers that start again find what the ones before have left (`kept_choice`).
+"""
 
 import json
-import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -30,7 +31,7 @@ if what == "killed" and task["index"] == 0:
 time.sleep(0 if what == "ends" else 60)
 """
 _TRAINING = """
-import importlib, sys
+import importlib, json, os, sys
 import numpy as np
 import tensorflow as tf
 import tfx_perf
@@ -45,8 +46,21 @@ x = np.random.default_rng(0).normal(size=(160, 4)).astype("float32")
 data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
 options = tf.data.Options()
 options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-with tfx_perf.optimized(folder="perf"):
+index = json.loads(os.environ.get("TF_CONFIG", '{"task": {"index": 0}}'))["task"]["index"]
+with tfx_perf.optimized(folder=f"perf-{index}"):
     model.fit(data.with_options(options), epochs=2, verbose=0)
+"""
+# The second worker ends in the trials, for which the first one would wait.
+_ENDING = """
+import os, signal
+from tfx_perf.training.trials import trials
+
+def ending(*_):
+    if "\"index\": 1" in os.environ["TF_CONFIG"]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    own(*_)
+
+own, trials.Trials._checked = trials.Trials._checked, ending
 """
 
 
@@ -145,17 +159,49 @@ def test_what_is_no_script_is_refused(tmp_path):
     assert "Received: script=absent.py" in done.stderr
 
 
+def record_of(folder):
+    return json.loads((folder / "perf-0" / "metrics.json").read_text())
+
+
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
-    process = started(tmp_path, _TRAINING, package)
+    process = started(tmp_path, _TRAINING, package, options=["--restarts", "1"])
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, output + error
-    told = [line for line in output.splitlines() if "workers train together" in line]
-    assert len(told) == 1 and told[0].startswith("0: Trained with")
-    record = json.loads(pathlib.Path(tmp_path, "perf", "metrics.json").read_text())
-    assert record["worker_count"] == 2
-    assert os.listdir(tmp_path / "perf") and record["train_step_count"] == 40
+    (told,) = (line for line in output.splitlines() if "Trained with" in line)
+    assert told.startswith("0: Trained with ")
+    record = record_of(tmp_path)
+    assert (record["worker_count"], record["train_step_count"]) == (2, 40)
+    assert record["trials"][0]["status"] == "reference"
+    assert record["trials"][-1]["status"] == "untried"  # it is too short for them
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path, package):
+    (tmp_path / "alone.py").write_text(_TRAINING)
+    alone = [sys.executable, "alone.py", package]
+    subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    before = record_of(tmp_path)
+    before["plan"]["steps_per_call"], before["key"] = 10, {"code": "that was changed"}
+    (tmp_path / "perf-0" / "metrics.json").write_text(json.dumps(before))
+    process = started(tmp_path, _TRAINING, package, options=["--restarts", "1"])
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == 0, output + error
+    assert "restart" not in error
+    reference, *others = record_of(tmp_path)["trials"]
+    assert reference["status"] == "reference"
+    assert any(each["step_time"] for each in others)  # whatever it costs
+
+
+@pytest.mark.slow
+def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
+    process = started(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
+    output, error = process.communicate(timeout=300)
+    assert process.returncode == 0, output + error
+    assert "was ended by SIGKILL, so that all were ended; restart 1 of 1." in error
+    assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
 
 
 class Launched:
@@ -163,7 +209,7 @@ class Launched:
 
     def __init__(self, *codes):
         self.codes = list(codes)
-        self.tasks = [launching.Task(f"worker {i}", str(i), [], "") for i in range(len(codes))]
+        self.tasks = [launching.Task(f"worker {i}", str(i), [], {}) for i in range(len(codes))]
 
 
 def test_a_worker_that_leaves_the_others_is_told(monkeypatch):

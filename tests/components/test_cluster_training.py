@@ -78,8 +78,8 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
     assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
     assert record.figures()["examples_per_second"] == 10 / record.mean_step_time_seconds
     assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    reason = "2 workers train together, without trials: the training is too short for trials"
-    assert record.plan_reason == f"{reason} of what may be faster"
+    reason = "it needs no trial, and the training is too short for trials of what may be faster"
+    assert record.plan_reason == reason
     assert trainer.perf_metrics.get_float_custom_property("worker_count") == 2
     plan = trainer.perf_metrics.get_string_custom_property("plan")
     assert plan == "10 steps per call, fused update"

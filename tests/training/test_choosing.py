@@ -12,11 +12,14 @@ from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials import choosing, plan_key, short_trainings, trials, turns
+from tfx_perf.training.trials.budget import Budget
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.short_trainings import ShortTrainings
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant
 
@@ -152,6 +155,7 @@ def test_fit_key(keras, kind, differs):
 
 def test_plan_key():
     parts = {"code": "a", "hyperparameters": "b", "data": "c", "input_candidate": "d"}
+    parts["worker_count"] = 1
     key = plan_key.plan_key(settings_with(), **parts)
     irrelevant = settings_with(seed=1, checkpoint_steps=5)
     assert plan_key.plan_key(irrelevant, **parts) == key
@@ -213,17 +217,43 @@ def test_the_plan_of_the_run_before_is_tried_whatever_it_costs(keras, previous):
 def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
     check, checked = EquivalenceCheck.check, []
 
-    def hang(self, plan):
+    def noted(self, plan):
         checked.append(plan)
-        time.sleep(2.0)
         return check(self, plan)
 
-    monkeypatch.setattr(EquivalenceCheck, "check", hang)
+    monkeypatch.setattr(EquivalenceCheck, "check", noted)
+    left_seconds = property(lambda budget: 0.0 if checked else 600.0)
+    monkeypatch.setattr(Budget, "left_seconds", left_seconds)
     call = small(keras)
-    settings = settings_with(xla=True, trial_budget_seconds=2)
+    settings = settings_with(xla=True)
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert len(checked) == 1
     assert not found.is_settled
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("budget_seconds", [30, 70, 110, 170])
+def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
+    train, real, late = ShortTrainings.train, time.perf_counter, []
+    monkeypatch.setattr(time, "perf_counter", lambda: real() + sum(late))
+
+    def take_long(self, plan, **given):
+        late.append(20.0)
+        return train(self, plan, **given)
+
+    monkeypatch.setattr(ShortTrainings, "train", take_long)
+    call = small(keras)
+    settings = settings_with(xla=True, trial_budget_seconds=budget_seconds)
+    began = real()
+    found = choosing.by_trials(call, Loop(call), settings=settings)
+    busy_seconds = real() - began  # of a machine that may do something else
+    assert sum(late) <= budget_seconds
+    assert found.trial_time_seconds <= budget_seconds + busy_seconds
+    if budget_seconds < 60:  # the reference would have to train twice more
+        assert sum(late) == 20
+        assert not found.is_settled
+    if budget_seconds > 160:
+        assert any(each.status in ("chosen", "slower") for each in found.trials)
 
 
 def test_a_wait_for_input_is_what_noise_does_not_explain():
@@ -246,11 +276,11 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
     fastest = Trials._fastest
 
     def end_time(self, *_):
-        self._deadline = 0.0
+        self._budget.keep_back(600.0)
         return True
 
     def late(self, contenders):  # no winner stands out before the time is over, and then one does
-        return None if self._deadline else fastest(self, contenders)
+        return None if self._budget.left_seconds else fastest(self, contenders)
 
     monkeypatch.setattr(Trials, "_may_pay", end_time)
     monkeypatch.setattr(Trials, "_fastest", late)
@@ -262,6 +292,7 @@ def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch)
     assert found.input_wait_ratio is not None
 
 
+@pytest.mark.usefixtures("same_plans")
 def test_a_plan_that_takes_too_long_to_compile_is_named(keras, monkeypatch):
     monkeypatch.setattr(short_trainings, "_STEPS", 40)
     ten, delays = TrainingPlan(steps_per_call=10, fused_update=True), []
@@ -298,7 +329,9 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     call = captured(
         model_cases.dense(keras), model_cases.regression().repeat(), steps_per_epoch=steps, epochs=1
     )
-    trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(margin=0.02))
+    variants = {None: Variant(call, Loop(call))}
+    budget = Budget(60.0, team=Team())
+    trials = Trials(variants, settings=settings_with(margin=0.02), budget=budget)
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))

@@ -76,3 +76,19 @@ def test_where_too_much_is_held_beside_the_model_nothing_is_tried_here(keras, mo
     data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
     assert tried(captured(model, data, steps_per_epoch=50)) == []
     del large
+
+
+def test_what_a_strategy_keeps_on_each_device_is_kept_part_by_part():
+    strategy = tf.distribute.MirroredStrategy(["CPU:0"])
+    with strategy.scope():
+        whole = tf.Variable(
+            1.0,
+            synchronization=tf.VariableSynchronization.ON_READ,
+            aggregation=tf.VariableAggregation.SUM,
+        )
+    (part,) = whole.values
+    found = surroundings.variables(beside=[])
+    assert any(each is part for each in found)
+    assert not any(each is whole for each in found)
+    found = surroundings.variables(beside=[whole])
+    assert not any(each is part for each in found)

@@ -3,10 +3,12 @@
 import contextlib
 import functools
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
 
 import click
 
+from tfx_perf import workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.components.processes import launching
 from tfx_perf.hardware import host
@@ -47,7 +49,8 @@ def command(
     Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; the
     first one's model and figures are the training's. If one fails, the others are ended, and the
     exit code is its own; with --restarts all begin again, from the last checkpoint where the
-    settings name a training.checkpoint_folder. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+    settings name a training.checkpoint_folder. With --restarts the workers try plans, too; where
+    that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
 
     With --ps the script runs once, as the coordinator of a ParameterServerStrategy; workers and
     servers are processes that serve it. A worker that is lost does not end the others; with
@@ -57,39 +60,54 @@ def command(
     cores = host.cpu_count()
     if count > cores:
         terminal.show_progress(f"{count} workers share {cores} cores, and wait for one another.")
-    for attempt in range(restarts + 1):
-        tasks = launching.tasks(
-            [sys.executable, script, *arguments], worker_count=count, server_count=server_count
-        )
-        with (
-            Termination() as termination,
-            launching.started(
-                tasks,
-                show=functools.partial(_show, labels=[task.label for task in tasks], err=as_json),
-                say=terminal.show_progress,
-            ) as launched,
-        ):
-            # SIGTERM takes effect when all have been ended.
-            failed = launching.first_failure(
-                launched,
-                restarts=restarts,
-                is_over=lambda: termination.requested,
-                say=terminal.show_progress,
+    with _environment(restarts) as environment:
+        for attempt in range(restarts + 1):
+            tasks = launching.tasks(
+                [sys.executable, script, *arguments],
+                worker_count=count,
+                server_count=server_count,
+                environment=environment,
             )
-        if failed is None:
-            break
-        code = launched.codes[failed] or 0
-        is_users = bool(server_count) and failed == 0 and code > 0  # it would come again
-        is_last = is_users or attempt == restarts
-        again = "" if is_last else f"; restart {attempt + 1} of {restarts}"
-        how = f"{tasks[failed].name.capitalize()} {launching.ending(code)}"
-        terminal.show_progress(f"{how}, so that all were ended{again}.")
-        if is_last:
-            break
+            labels = [task.label for task in tasks]
+            with (
+                Termination() as termination,
+                launching.started(
+                    tasks,
+                    show=functools.partial(_show, labels=labels, err=as_json),
+                    say=terminal.show_progress,
+                ) as launched,
+            ):
+                # SIGTERM takes effect when all have been ended.
+                failed = launching.first_failure(
+                    launched,
+                    restarts=restarts,
+                    is_over=lambda: termination.requested,
+                    say=terminal.show_progress,
+                )
+            if failed is None:
+                break
+            code = launched.codes[failed] or 0
+            is_users = bool(server_count) and failed == 0 and code > 0  # it would come again
+            is_last = is_users or attempt == restarts
+            again = "" if is_last else f"; restart {attempt + 1} of {restarts}"
+            how = f"{tasks[failed].name.capitalize()} {launching.ending(code)}"
+            terminal.show_progress(f"{how}, so that all were ended{again}.")
+            if is_last:
+                break
     if as_json:
         terminal.show_json({"exit_codes": launched.codes})
     if failed is not None:
         ctx.exit(code if code > 0 else _SIGNALLED - code)
+
+
+@contextlib.contextmanager
+def _environment(restarts: int) -> Iterator[dict[str, str]]:
+    """Yields what workers are told: with restarts, where the next ones find what these leave."""
+    if not restarts:
+        yield {}
+        return
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
+        yield {workers.RESTART_FOLDER_VARIABLE: folder}
 
 
 def _show(index: int, line: str, *, labels: Sequence[str], err: bool) -> None:

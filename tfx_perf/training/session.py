@@ -39,8 +39,9 @@ from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.step import row_shares
 from tfx_perf.training.team import LostWorkerError, Team
-from tfx_perf.training.trials import choosing, trials_here
+from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.trials_together import TrialsTogether
 
 NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx_perf.measured)"
 """The gap where nothing is known of what the code trained."""
@@ -73,8 +74,8 @@ class TrainingSession:
             choice: made in another process, or in a run before, for the `fit` that it names; for
                 every one if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
-                all workers call it. None: as `trials_here` does, where a crash is the training's
-                end; workers then have no trials.
+                all workers call it. None: as `TrialsTogether` does, where a crash is the
+                training's end; workers then have no trials.
             on_anew: called before the first `fit` if that does not go on from a checkpoint.
 
         What the process holds by now is none of the training's memory.
@@ -82,7 +83,7 @@ class TrainingSession:
         self._settings = settings
         self._given = choice
         self._found = [] if choice is None else [choice]
-        self._try = choose or functools.partial(trials_here.choose_and_restore, settings=settings)
+        self._try = choose or TrialsTogether(settings).choose
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
         self._custom: TrainingRecord | None = None

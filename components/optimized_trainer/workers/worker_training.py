@@ -3,12 +3,13 @@
 import shutil
 
 from tfx_perf import errors, workers
-from tfx_perf.components.optimized_trainer import training
+from tfx_perf.components.optimized_trainer import supervised_trials, training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import strategy_check
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.optimized_trainer.workers.trials_together import TrialsTogether
 from tfx_perf.components.training_job import trainer_args
+from tfx_perf.training.trials import kept_choice
+from tfx_perf.training.trials.trials_together import TrialsTogether
 from tfx_perf.workers import ParameterServers, Worker
 
 
@@ -44,15 +45,24 @@ def train(exchange: Exchange, worker: Worker) -> None:
     arguments = trainer_args.fn_args(
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
-    trials = TrialsTogether(job, exchange.known_plan)
+    known, checkpoint_folder = exchange.known_plan, job.settings.training.checkpoint_folder
+    has_trials = distribution.restarts and not known.is_too_short
+    trials = TrialsTogether(
+        supervised_trials.settings_of(
+            job, budget_seconds=job.settings.training.trial_budget_seconds
+        ),
+        folder=checkpoint_folder if has_trials else None,
+        key=known.key,
+        previous_plan=known.previous_plan,
+    )
     with strategy_check.refusing_mirrored(distribution):
         record = training.run(
             job,
             run_fn=run_fn,
             arguments=arguments,
-            choice=trials.given,
+            choice=known.choice or kept_choice.kept(checkpoint_folder, known.key),
             choose=trials.choose,
-            checkpoint_folder=job.settings.training.checkpoint_folder,
+            checkpoint_folder=checkpoint_folder,
             around=lambda fit: strategy_check.checked(fit, distribution),
         )
     if worker.is_chief:

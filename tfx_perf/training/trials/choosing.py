@@ -15,6 +15,7 @@ from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
+from tfx_perf.training.trials.budget import Budget
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed, plain
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trials import Trials
@@ -50,9 +51,10 @@ def by_trials(
         previous_plan: see `Trials`.
         stop_when: see `Trials`.
     """
-    began = time.perf_counter()
-    if not settings.training.trial_budget_seconds:
+    began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
+    if not budget_seconds:
         return plain("trials are off")
+    budget = Budget(budget_seconds, team=Team(call.model.distribute_strategy))
     reason = obstacle(call, loop)
     if reason:
         return plain(reason, is_settled=True)
@@ -65,6 +67,7 @@ def by_trials(
         choice = Trials(
             tried,
             settings=settings,
+            budget=budget,
             watch=watch,
             known=known,
             previous_plan=previous_plan,

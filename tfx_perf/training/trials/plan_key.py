@@ -22,6 +22,7 @@ def plan_key(
     hyperparameters: str,
     data: str,
     input_candidate: str,
+    worker_count: int,
 ) -> dict[str, str]:
     """Returns the parts of the key that are known before the training code is run.
 
@@ -34,6 +35,7 @@ def plan_key(
         hyperparameters: digest of those that a Tuner found; empty if there are none.
         data: digest of the data's schema; what the data contain does not count.
         input_candidate: name of the tuned input; empty if it is not tuned.
+        worker_count: how many processes train together.
     """
     strategy = settings.distribution.strategy
     users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
@@ -45,6 +47,7 @@ def plan_key(
         **identity.identity("keras", "tf-keras"),
         **{name: each for name, each in users_choices if each is not None},
         **({} if strategy is None else {"strategy": strategy}),
+        **({} if worker_count == 1 else {"workers": str(worker_count)}),
         "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf.training.keras_api.variables import components, with_components
 from tfx_perf.training.recovery import generators
 
 # Copies of more than that are not made of variables that most steps leave alone.
@@ -20,7 +21,8 @@ def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
     """Returns the variables of this process, wherever the user's code holds them.
 
     A step may count in one, anneal by one, or draw from a `tf.random.Generator`; which, is not
-    known before it has run.
+    known before it has run. Of one that is kept on several devices the parts are returned: to read
+    it would add them up, with those of all workers, of which another may not hold it any more.
 
     Args:
         beside: those to leave out, of the model.
@@ -28,7 +30,7 @@ def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
     Returns:
         None if their values would take too much memory.
     """
-    known = {id(variable) for variable in beside}
+    known = {id(part) for variable in beside for part in with_components(variable)}
     is_variable: dict[type, bool] = {}
     found, size_bytes = [], 0
     for each in gc.get_objects():
@@ -38,6 +40,8 @@ def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
         if not is_variable[kind] or id(each) in known:
             continue
         with contextlib.suppress(Exception):  # of a graph, or deleted
+            if components(each):
+                continue
             size_bytes += each.shape.num_elements() * max(1, each.dtype.size)
             found.append(each)
     return found if size_bytes <= _MOST_BYTES else None

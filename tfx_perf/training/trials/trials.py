@@ -7,7 +7,7 @@ lies above 1 + margin. Where that takes longer than it can save, and no plan is 
 slower by its nature, the check decides. The variables are put back afterwards.
 
 Workers that train together try the same plan at the same time: what the chief measures, and what
-it decides by its clock, holds for all of them.
+it decides by its clock and by what it knows of runs before, holds for all of them.
 """
 
 import dataclasses
@@ -24,6 +24,7 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
+from tfx_perf.training.trials.budget import Budget
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
@@ -54,6 +55,11 @@ def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
     return 1.0 - free.value / fed.value if free.high < fed.low else 0.0
 
 
+def _block_seconds(contender: Contender) -> float:
+    calls = contender.plan.steps_per_call or 1
+    return block_seconds(call_seconds=calls * contender.step_seconds)
+
+
 class Trials:
     """The trials for one `fit`."""
 
@@ -62,6 +68,7 @@ class Trials:
         variants: Mapping[BuiltUnder, Variant],
         *,
         settings: PerfConfig,
+        budget: Budget,
         watch: Callable[[TrialProgress], None] = lambda progress: None,
         known: Sequence[TrialRecord] = (),
         previous_plan: TrainingPlan | None = None,
@@ -75,6 +82,7 @@ class Trials:
                 there, and the loop, which keeps what is compiled, is what will use the plan.
             settings: the sections `training`, `compilation`, `schedule` and
                 `distribution`.
+            budget: their time, of which some may be spent.
             watch: told before anything is tried that may end the process.
             known: records of trials that were cut off. What shares a traced function with one
                 of their plans is not tried.
@@ -88,7 +96,7 @@ class Trials:
         self._model = call.model
         self._team = Team(call.model.distribute_strategy)
         self._loop = loop
-        self._settings = settings
+        self._settings, self._budget = settings, budget
         self._reference = families.reference(call.model, loop, settings=settings)
         self._watch, self._stop_when = watch, stop_when
         self._previous_plan = previous_plan
@@ -98,20 +106,25 @@ class Trials:
         self._finished = list(known)
         self._left_out: list[tuple[families.Family, Prospect]] = []
         self._data = datasets.without_autotune(call.arguments["x"].repeat())
-        self._began = self._deadline = 0.0
-        self._ran_out_of_time = False
+        self._began = 0.0
+        self._training_seconds = 0.0  # what a short training takes, its function being traced
+        self._ran_out_of_time = self._decides_by_turns = False
         self._input_wait: float | None = None
 
     def run(self) -> PlanChoice:
         """Runs the trials within the budget and restores the model."""
+        self._began, began = time.time(), time.perf_counter()
         self._leftovers = Leftovers()
-        self._began = time.time()
-        self._deadline = time.perf_counter() + self._settings.training.trial_budget_seconds
         start = StartingPoint(self._variants)
+        self._budget.keep_back(time.perf_counter() - began)  # to put all back, and look again
         try:
             contenders, one_batch = self._checked(start)
-            if len(contenders) > 1 and self._takes_turns(contenders):
-                self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
+            if len(contenders) > 1 and self._team.decides(self._takes_turns(contenders)):
+                self._decides_by_turns = True
+                if self._budget.has(self._turns_seconds(contenders, rounds=_FEW_ROUNDS)):
+                    self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
+                else:  # its compiler took what there was
+                    self._ran_out_of_time = True
         finally:
             start.restore()
             self._model.reset_metrics()
@@ -132,18 +145,24 @@ class Trials:
             loss_tolerance=self._settings.training.loss_tolerance,
             team=self._team,
         )
+        began = time.perf_counter()
         with self._leftovers.of([self._reference]):
             first = equivalence.first_look()
         contenders = [first] if first else []
         if first and not self._stop_when(first.step_seconds):
+            self._training_seconds = time.perf_counter() - began - first.compile_seconds
             for plans in self._to_try(first):
-                if self._is_late():  # a check takes what its compiler takes
-                    self._ran_out_of_time = True
-                    break
                 prospect = self._prospect(plans[0], contenders)
-                if not (prospect.is_worth_it or self._is_previous(plans[0])):
+                is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
+                if not self._team.decides(is_worth_it):
                     self._left_out.append((plans, prospect))
                     continue
+                # The reference trains twice more before anything is held against it.
+                trainings = 3 if contenders[0] is first else 1
+                seconds = self._needed_seconds(plans, contenders, trainings=trainings)
+                if not self._budget.has(seconds):
+                    self._ran_out_of_time = True
+                    break
                 if contenders[0] is first:
                     contenders = [equivalence.reference(first)]
                 self._try(plans)
@@ -175,7 +194,7 @@ class Trials:
                 for plans in found
                 if not any(families.same_function(plans[0], plan) for plan in known)
             ]
-        return to_try
+        return to_try if self._team.agrees(str(to_try)) else []
 
     def _is_previous(self, plan: TrainingPlan) -> bool:
         previous = self._previous_plan
@@ -192,6 +211,20 @@ class Trials:
             compile_seconds=contenders[0].compile_seconds,
             beside_seconds=self._turns_seconds(contenders) if needs_turns else 0.0,
         )
+
+    def _needed_seconds(
+        self, plans: families.Family, contenders: list[Contender], *, trainings: int
+    ) -> float:
+        """Returns what plans of one function take until they are judged, at the least.
+
+        What the compiler takes nobody knows: no less than for the reference.
+        """
+        reference = contenders[0]
+        with_them = [*contenders, *(dataclasses.replace(reference, plan=plan) for plan in plans)]
+        seconds = reference.compile_seconds + trainings * self._training_seconds
+        if self._takes_turns(with_them):
+            seconds += self._turns_seconds(with_them, rounds=_FEW_ROUNDS)
+        return seconds
 
     def _is_never_slower(self, plan: TrainingPlan) -> bool:
         added = set(plan.optimizations) - set(self._reference.optimizations)
@@ -210,14 +243,19 @@ class Trials:
             self._turns_seconds(contenders), step_seconds=fastest
         )
 
-    @staticmethod
-    def _turns_seconds(contenders: list[Contender]) -> float:
-        """Returns what turns take at the least, the look at the wait for input included."""
-        blocks = [
-            block_seconds(call_seconds=(each.plan.steps_per_call or 1) * each.step_seconds)
-            for each in contenders
-        ]
-        return _MIN_ROUNDS * (sum(blocks) + 2 * blocks[-1])
+    def _turns_seconds(
+        self, contenders: list[Contender], *, rounds: int = _MIN_ROUNDS
+    ) -> float:
+        """Returns what turns take, the look at the wait for input included."""
+        round_seconds = sum(_block_seconds(each) for each in contenders)
+        # They begin as a training does.
+        look_seconds = self._look_seconds(contenders[-1:], rounds=rounds)
+        return self._training_seconds + rounds * round_seconds + look_seconds
+
+    def _look_seconds(self, contenders: list[Contender], *, rounds: int = _MIN_ROUNDS) -> float:
+        """Returns what the look at the wait for input takes, whoever wins."""
+        longest_seconds = max(_block_seconds(each) for each in contenders)
+        return self._training_seconds + 2 * rounds * longest_seconds
 
     def _untried(self) -> list[TrialRecord]:
         return [
@@ -230,7 +268,7 @@ class Trials:
         """Returns for how many planned runs the next one had better try all of it again."""
         beside_seconds = time.time() - self._began
         prospects = [prospect for _, prospect in self._left_out]
-        if len(contenders) > 1 and not contenders[0].blocks:
+        if len(contenders) > 1 and not self._decides_by_turns:
             prospects.append(self._prospect_of_turns(contenders))
         counts = [each.runs_needed(beside_seconds=beside_seconds) for each in prospects]
         return min(filter(None, counts), default=None)
@@ -239,12 +277,8 @@ class Trials:
         turn = self._variants[plan.precision].loop.turn(plan, iterator=iterator)
         return turn if plan.precision is None else in_own_thread(turn)
 
-    def _is_late(self) -> bool:
-        return self._team.decides(time.perf_counter() > self._deadline)
-
     def _check_limit(self) -> float:
-        now = time.perf_counter()
-        return now + max(0.0, self._deadline - now) * _CHECK_SHARE
+        return time.perf_counter() + self._budget.left_seconds * _CHECK_SHARE
 
     def _try(self, plans: Iterable[TrainingPlan]) -> None:
         running = tuple(plans)
@@ -269,13 +303,13 @@ class Trials:
             for contender, turn in zip(contenders, turns, strict=True):
                 self._try([contender.plan])
                 contender.blocks.append((yield turn))
-            if self._is_late():
+            round_seconds = time.perf_counter() - round_began
+            if self._team.decides(self._is_decided(contenders, round_seconds=round_seconds)):
+                break
+            if not self._budget.has(round_seconds + self._look_seconds(contenders)):
                 if self._fastest(contenders) is None:
                     self._ran_out_of_time = True
                     return
-                break
-            round_seconds = time.perf_counter() - round_began
-            if self._team.decides(self._is_decided(contenders, round_seconds=round_seconds)):
                 break
         # Not in turns with the real data: their buffers would fill up in the meantime. But at about
         # the same time, since a host is now faster and now slower.
@@ -333,7 +367,7 @@ class Trials:
         if not contenders:
             return plain("the budget is too small to try anything")
         reference, *others = contenders
-        decides_by_checks = others and not reference.blocks
+        decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_call or 1)]
             is_faster = others[0].step_seconds < reference.step_seconds
@@ -344,7 +378,7 @@ class Trials:
             reason = "what plans must beat"
         elif decides_by_checks:
             reason = "nothing beat it in the checks"
-        elif others and len(reference.blocks) < _MIN_ROUNDS:
+        elif self._ran_out_of_time or (others and len(reference.blocks) < _MIN_ROUNDS):
             reason = "the budget ended before a plan had surely beaten it"
         elif self._left_out and not (others or self._has_tried()):
             reason = "the training is too short for trials of what may be faster"

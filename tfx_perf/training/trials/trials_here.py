@@ -9,7 +9,6 @@ from tfx_perf.interception import FitCall
 from tfx_perf.tf_data import independent
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choosing, surroundings
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -32,16 +31,12 @@ def choose_and_restore(
 ) -> PlanChoice:
     """Returns the plan that wins; model, generators and data are as they were before.
 
-    Workers that train together have no trials: nobody would start them again if one failed alone.
-
     Args:
         call: the user's `fit`.
         loop: the loop that the plan will be used with.
         settings: see `choosing.by_trials`.
         previous_plan: see `Trials`.
     """
-    if strategies.worker_count(call.model.distribute_strategy) > 1:
-        return choosing.for_workers(call, loop, settings=settings)
     if not settings.training.trial_budget_seconds:
         return choosing.by_trials(call, loop, settings=settings)  # which says so
     with on_own_data(call, loop) as own:

@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import signal, sys, time
-from tfx_perf.components.processes import time_limit
+from tfx_perf import time_limit
 
 own = []
 signal.signal(signal.SIGALRM, lambda *_: own.append(time.monotonic()))

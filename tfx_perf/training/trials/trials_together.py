@@ -1,13 +1,14 @@
 """Trials that the workers make together, each at the same time as the others."""
 
-from tfx_perf.components.optimized_trainer import checkpoints, supervised_trials
-from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.processes import time_limit
-from tfx_perf.components.training_job.job import TrainingJob
+from collections.abc import Mapping
+
+from tfx_perf import time_limit
+from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
-from tfx_perf.training.trials import choosing, families, trials_here
+from tfx_perf.training.trials import budget, choosing, families, kept_choice, trials_here
 from tfx_perf.training.trials.choice import PlanChoice
 
 _OWN_LOG = "/dev/stderr"  # the worker's
@@ -17,42 +18,50 @@ class TrialsTogether:
     """Chooses the plan of a training on several workers.
 
     A worker that fails alone in a trial, or hangs, takes the others with it: they wait for each
-    other in every step. So trials are made once. All workers are started again then, and find a
-    plan beside the checkpoints that needs none.
+    other in every step. So trials are made once, and only where somebody starts all workers again:
+    they find a plan then that needs none.
     """
 
-    def __init__(self, job: TrainingJob, known: KnownPlan) -> None:
+    def __init__(
+        self,
+        settings: PerfConfig,
+        *,
+        folder: str | None = None,
+        key: Mapping[str, str] | None = None,
+        previous_plan: TrainingPlan | None = None,
+    ) -> None:
         """Tries nothing yet.
 
         Args:
-            job: the training, with the folder of its checkpoints.
-            known: before.
+            settings: see `choosing.by_trials`.
+            folder: where workers that are started again find the choice; None: there are to be no
+                trials.
+            key: of the choice; see `plan_key`.
+            previous_plan: see `Trials`.
         """
-        self._known = known
-        self._folder = job.settings.training.checkpoint_folder
-        self._budget_seconds = job.settings.training.trial_budget_seconds
-        self._settings = supervised_trials.settings_of(job, budget_seconds=self._budget_seconds)
-        self._restarts = job.settings.distribution.restarts
-
-    @property
-    def given(self) -> PlanChoice | None:
-        """What need not be tried; None if nothing is known."""
-        return self._known.choice or checkpoints.kept_choice(self._folder, self._known.key)
+        self._settings = settings
+        self._folder, self._key = folder, dict(key or {})
+        self._previous_plan = previous_plan
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan for a `fit`; each worker comes to the same.
 
         Args:
-            call: the user's.
+            call: the user's; if its model was not built for several workers, there is nobody to
+                wait for, and the trials are those of one process.
             loop: the loop that would run it.
         """
+        team = Team(call.model.distribute_strategy)
+        if team.count == 1:
+            return trials_here.choose_and_restore(
+                call, loop, settings=self._settings, previous_plan=self._previous_plan
+            )
         untried = choosing.for_workers(call, loop, settings=self._settings)
-        if self._folder is None or not self._restarts or self._known.is_too_short:
+        if self._folder is None:
             return untried
-        untried = untried.model_copy(update={"key": self._known.key})
+        untried = untried.model_copy(update={"key": self._key})
         if untried.plan.is_plain_fit:
             return untried
-        team = Team(call.model.distribute_strategy)
         with trials_here.on_own_data(call, loop) as own:
             if not team.all(own is not None and own is not call):
                 return untried
@@ -61,23 +70,20 @@ class TrialsTogether:
                 refused = untried.model_copy(
                     update={"plan_reason": reason, "is_settled": False}
                 )
-                checkpoints.keep_choice(self._folder, refused)
+                kept_choice.keep(self._folder, refused)
             choice = self._tried(own or call, loop)
-        choice = _or_untried(choice, untried).model_copy(update={"key": self._known.key})
+        choice = _or_untried(choice, untried).model_copy(update={"key": self._key})
         if not team.agrees(str(choice.plan)):
             choice = untried
         if team.is_chief:
-            checkpoints.keep_choice(self._folder, choice)
+            kept_choice.keep(self._folder, choice)
         return choice
 
     def _tried(self, call: FitCall, loop: Loop) -> PlanChoice:
-        limit_seconds = supervised_trials.limit_seconds(self._budget_seconds)
-        with time_limit.ended_after(limit_seconds, log_path=_OWN_LOG):
+        seconds = budget.limit_seconds(self._settings.training.trial_budget_seconds)
+        with time_limit.ended_after(seconds, log_path=_OWN_LOG):
             return choosing.by_trials(
-                call,
-                loop,
-                settings=self._settings,
-                previous_plan=self._known.previous_plan,
+                call, loop, settings=self._settings, previous_plan=self._previous_plan
             )
 
 
@@ -95,5 +101,5 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
     is_known = any(families.same_function(plan, untried.plan) for plan in against)
     if is_known or not choice.plan.is_plain_fit:
         return choice
-    reason = f"{untried.plan_reason}: {choice.plan_reason}"
+    reason = f"it needs no trial, and {choice.plan_reason}"
     return choice.model_copy(update={"plan": untried.plan, "plan_reason": reason})
