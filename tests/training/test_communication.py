@@ -5,6 +5,7 @@ import pathlib
 import subprocess
 import sys
 
+import communicating
 import pytest
 
 from tfx_perf.training.measuring import accounts, communication
@@ -60,6 +61,13 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
     figures = found[0]["figures"]
     assert figures["communication_share_ratio"] == pytest.approx(account.communication_share)
     assert figures["load_imbalance_ratio"] > 0.1
+    assert figures["energy_joules"] == communicating.JOULES  # both are on this machine
+    counts = [figures[f"{name}_count"] for name in ("replica", "worker", "host")]
+    assert counts == [2, 2 if replicas == 1 else 1, 1]
+    assert found[0]["environment"]["replica_count"] == "2"
+    where = "2 workers (MultiWorker" if replicas == 1 else "2 replicas ("
+    assert f" on {where}MirroredStrategy): " in found[0]["page"]
+    assert ("a million examples cost" in found[0]["page"]) == (replicas == 1)
     who = "worker 1" if replicas == 1 else "replica 1"
     assert who in found[0]["advice"]["load_imbalance"]
 

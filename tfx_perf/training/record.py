@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf import records, statistics
+from tfx_perf import formatting, records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount
@@ -69,6 +69,8 @@ class TrainingRecord(PlanChoice):
         peak_source: where the peak FLOP/s comes from.
         energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
+        parameter_server_count: processes that hold the weights; 0: those that train do.
+        price_per_hour: of a machine, by the settings; None if they do not say.
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
         misalignments: products that this device would compute faster if they were larger.
@@ -90,7 +92,11 @@ class TrainingRecord(PlanChoice):
     step_time_p90_seconds: float | None
     step_time_p99_seconds: float | None = None
     step_times: tuple[tuple[int, float], ...]
+    replica_count: int = 1
     worker_count: int = 1
+    host_count: int = 1
+    parameter_server_count: int = 0
+    price_per_hour: float | None = None
     communication: CommunicationAccount | None = None
     global_batch_size: int | None
     parameter_count: int
@@ -132,6 +138,20 @@ class TrainingRecord(PlanChoice):
     def trained_with(self) -> str:
         """What ran the steps, in words."""
         return "a custom training loop" if self.is_custom_loop else str(self.plan)
+
+    @property
+    def trained_on(self) -> str:
+        """How many trained together, and under which strategy; empty of one replica alone."""
+        found = [
+            formatting.counted(count, thing)
+            for count, thing, is_told in (
+                (self.worker_count, "worker", self.worker_count > 1 or self.parameter_server_count),
+                (self.parameter_server_count, "parameter server", self.parameter_server_count),
+                (self.replica_count, "replica", self.replica_count > self.worker_count),
+            )
+            if is_told
+        ]
+        return f"{' and '.join(found)} ({self.environment['strategy']})" if found else ""
 
     @property
     def remark(self) -> str:
@@ -215,7 +235,9 @@ class TrainingRecord(PlanChoice):
             ),
             **self._xla_figures(),
             **self._communication_figures(),
+            "replica_count": self.replica_count,
             "worker_count": self.worker_count,
+            "host_count": self.host_count,
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,

@@ -7,7 +7,7 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tfx_perf import config, errors, workers
 from tfx_perf.hardware import energy
@@ -18,7 +18,13 @@ from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import collector, memory_watch, meters, strategies
+from tfx_perf.training.measuring import (
+    collector,
+    energy_of_team,
+    memory_watch,
+    meters,
+    strategies,
+)
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.measuring.held_memory import HeldMemory
@@ -45,6 +51,8 @@ NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx
 
 _LOGGER = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 
 class TrainingSession:
     """The handler to give to `interception.intercepting_fit`.
@@ -67,7 +75,8 @@ class TrainingSession:
         """Starts a session.
 
         Args:
-            settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
+            settings: the sections `training`, `compilation`, `distribution` and `monitoring`, and
+                `gate.price_per_hour`.
             choice: made in another process, or in a run before, for the `fit` that it names; for
                 every one if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
@@ -208,6 +217,8 @@ class TrainingSession:
                 )
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
+        taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
+        taken = taken or energy.Energy(reason="not all of the workers have told")
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             result = dataclasses.replace(result, notes=(*result.notes, left))
@@ -223,26 +234,24 @@ class TrainingSession:
             setup_time_seconds=setup_seconds,
             trial_trace_count=trial_trace_count if result.plan == choice.plan else 0,
             garbage_collection_seconds=live.pauses.seconds,
-            energy_joules=used.joules,
-            energy_gap=used.reason,
+            energy_joules=taken.joules,
+            energy_gap=taken.reason,
+            price_per_hour=self._settings.gate.price_per_hour,
             communication=communication,
         )
         return result.history
 
     def _communicated(self, call: FitCall, result: FitResult) -> CommunicationAccount | None:
-        """Returns what the replicas have measured; all workers ask, whatever else goes wrong."""
-        try:
-            return self._communication.account(
+        """Returns what the replicas have measured."""
+        return _asked(
+            lambda: self._communication.account(
                 call.model.distribute_strategy,
                 step_count=result.timer.step_count,
                 mean_step_time_seconds=result.timer.mean_seconds(),
                 peak_memory_bytes=meters.peak_memory_bytes(),
-            )
-        except LostWorkerError as error:  # this one has trained to the end
-            _LOGGER.warning("What the replicas wait for is not known: %s.", error)
-        except Exception:
-            _LOGGER.warning("What the replicas wait for could not be measured.", exc_info=True)
-        return None
+            ),
+            what="what the replicas wait for",
+        )
 
     def _train(
         self,
@@ -381,6 +390,22 @@ class TrainingSession:
             return None  # plain steps may need more memory than there is
         margin = self._settings.training.margin
         return Promise(step_seconds=times[0].value, margin=margin)
+
+
+def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
+    """Returns what all workers find out together; None where that fails.
+
+    Args:
+        ask: is called by all of them, whatever else goes wrong.
+        what: they find out.
+    """
+    try:
+        return ask()
+    except LostWorkerError as error:  # this one has trained to the end
+        _LOGGER.warning("Not all of the workers tell of %s: %s.", what, error)
+    except Exception:
+        _LOGGER.warning("Could not be measured: %s.", what, exc_info=True)
+    return None
 
 
 def _alone(call: FitCall) -> tuple[str, ...]:
