@@ -192,6 +192,18 @@ OF_MEAN_STEP_TIME = frozenset(
     )
 )  # fmt: skip
 
+# What is added up since a process began to train, or depends on how that was: of a training that
+# was interrupted, only the last process has it, and it has traced anew. What replicas wait is in it
+# because those that start again are far apart at first, and what is left may be short.
+OF_ONE_PROCESS = frozenset(
+    (
+        "time_to_first_step_seconds", "compile_time_seconds", "trace_time_seconds",
+        "compile_share_ratio", "trace_count", "garbage_collection_seconds", "fit_time_seconds",
+        "energy_joules", "xla_compile_count", "xla_compile_success_ratio", "oom_count",
+        "checkpoint_time_seconds", "communication_share_ratio", "load_imbalance_ratio",
+    )
+)  # fmt: skip
+
 EVALUATION_PREFIX = "evaluation/"
 # Words in the names of TFMA's and Keras' metrics; the first that is found counts.
 _WORDS = {

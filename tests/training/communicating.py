@@ -9,11 +9,13 @@ import json
 import pathlib
 import sys
 import time
+import urllib.request
 
 import numpy as np
 import tensorflow as tf
 
 import tfx_perf
+from tests.ports import free_port
 from tfx_perf import workers
 from tfx_perf.hardware import energy
 from tfx_perf.report import training_report
@@ -74,18 +76,23 @@ def main(package, place, replicas, sleep_seconds):
     settings = {
         "training": {"trial_budget_seconds": 0 if replicas > 1 else 20},
         "gate": {"price_per_hour": 3.6},
+        "monitoring": {"metrics_port": free_port()},
     }
+    scrapes = []
     energy_file = plant_energy(place / f"rapl-{replicas}")
 
-    def consume(epoch, logs=None):
+    def at_the_end(epoch, logs=None):
         energy_file.write_text(str(JOULES * 10**6))  # all workers are at one counter
+        url = f"http://127.0.0.1:{settings['monitoring']['metrics_port']}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            scrapes.append(answer.read().decode())
 
     with (
         tfx_perf.optimized(settings, folder=place / "perf") as run,
         autograph.libraries_unconverted(),
     ):
-        callback = keras.callbacks.LambdaCallback(on_epoch_end=consume)
-        model.fit(data.with_options(options), epochs=1, verbose=0, callbacks=[callback])
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=at_the_end)
+        model.fit(data.with_options(options), epochs=2, verbose=0, callbacks=[callback])
     record = run.record
     found = {
         "communication": record.communication.model_dump(),
@@ -93,6 +100,7 @@ def main(package, place, replicas, sleep_seconds):
         "advice": {item.code: item.message for item in record.advice},
         "plan": str(record.plan),
         "environment": record.environment,
+        "scrapes": scrapes,
         "page": training_report.report_on(record).render(),
     }
     worker = workers.this().index

@@ -137,7 +137,7 @@ def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tupl
             f"their sum over the replicas, {size} of each: a larger batch for each replica makes "
             "the share smaller, and so does a faster network.",
         )
-    if account.load_imbalance > _IMBALANCE:
+    if account.load_imbalance > _IMBALANCE and account.slowest is not None:
         slowest = account.replicas[account.slowest]
         several = record.worker_count > 1
         who = f"worker {slowest.worker}" if several else f"replica {account.slowest}"

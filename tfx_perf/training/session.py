@@ -204,7 +204,14 @@ class TrainingSession:
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         choice = choice.model_copy(update={"plan": self._summing(choice.plan, call, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
-        live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
+        live = LiveTraining(
+            call,
+            loop,
+            choice=choice,
+            recovery=recovery,
+            totals=lambda: self._communication.totals(call.model.distribute_strategy),
+            started=started,
+        )
         with serving(self._settings.monitoring, live):
             with (
                 collector.spared() as live.pauses,
