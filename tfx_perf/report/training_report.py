@@ -85,8 +85,12 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
         note=f"Peak FLOP/s: {record.peak_source or 'unknown'}."
         + (f" Energy: {record.energy_gap}." if record.energy_gap else ""),
     )
-    for note in record.notes:
-        report.add_text("Not measured", note=note)
+    if record.notes:
+        report.add_table(
+            "Notes",
+            columns=["what happened on the way, and what could not be measured"],
+            rows=[(note,) for note in record.notes],
+        )
     report.add_table(
         "Environment",
         columns=["what", "value"],
@@ -340,7 +344,7 @@ def _verdict(record: TrainingRecord) -> str:
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
-    return " ".join([*said, *record.fit_remarks])
+    return " ".join([*said, *record.warnings])
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

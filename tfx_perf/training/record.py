@@ -77,6 +77,7 @@ class TrainingRecord(PlanChoice):
         advice: what the figures give reason to change.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
+        idle_settings: what the settings ask for that has no effect here, and why.
         notes: what happened on the way, and what could not be measured and why.
 
     The others are those of `PlanChoice`, and catalogue metrics of the same name.
@@ -128,6 +129,7 @@ class TrainingRecord(PlanChoice):
     advice: tuple[Advice, ...] = ()
     is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
+    idle_settings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
@@ -157,13 +159,14 @@ class TrainingRecord(PlanChoice):
     def remark(self) -> str:
         """What went wrong though there is a model, in sentences; empty if nothing did."""
         said = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
-        return " ".join([*said, *self.fit_remarks])
+        return " ".join([*said, *self.warnings])
 
     @property
-    def fit_remarks(self) -> list[str]:
-        """What there is to say of `fit_errors`."""
+    def warnings(self) -> list[str]:
+        """What there is to say of `fit_errors` and `idle_settings`, in sentences."""
         return [
-            f"A call of Model.fit raised {error}, and run_fn went on." for error in self.fit_errors
+            *(f"A call of Model.fit raised {it}, and run_fn went on." for it in self.fit_errors),
+            *(f"{it}." for it in self.idle_settings),
         ]
 
     def figures(self) -> dict[str, float | None]:

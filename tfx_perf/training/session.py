@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from tfx_perf import config, errors, workers
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import collectives, recording
+from tfx_perf.training import collectives, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
@@ -244,6 +244,9 @@ class TrainingSession:
             energy_joules=taken.joules,
             energy_gap=taken.reason,
             price_per_hour=self._settings.gate.price_per_hour,
+            idle_settings=idle_settings.of_distribution(
+                self._settings.distribution, call.model.distribute_strategy
+            ),
             communication=communication,
         )
         return result.history

@@ -130,6 +130,12 @@ class LiveTraining:
             return self._count(self._loop.timer)
 
     @property
+    def done_count(self) -> int:
+        """Steps of the whole `fit` that are done, also before an interruption or a rollback."""
+        before = self._recovery.step if self._recovery else None
+        return (before or 0) + self.step_count
+
+    @property
     def loss(self) -> float | None:
         """Of the epoch that runs, as Keras shows it after the last call; None before the first."""
         timer = self._loop.timer
