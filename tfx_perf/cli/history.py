@@ -91,7 +91,8 @@ def _write_page(runs: "Sequence[RecordedRun]", keys: Sequence[str], path: str) -
     from tfx_perf.report import history_report
 
     try:
-        history_report.report_on(runs, keys).write(pathlib.Path(path))
+        page = history_report.report_on(runs, keys, folder=pathlib.Path(path).parent)
+        page.write(pathlib.Path(path))
     except OSError as error:
         raise errors.UserError(
             f"Expected a file that can be written. Received: html={path} ({error.strerror})."
@@ -125,7 +126,9 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
 
 def _refusal(run: "RecordedRun") -> str:
     """Returns why a run was refused, and where more is said."""
-    report = pathlib.Path(run.folders.get("PerfEvaluation", ""), "report.html")
+    from tfx_perf.report import page
+
+    report = pathlib.Path(run.folders.get("PerfEvaluation", ""), page.FILE_NAME)
     where = f" Report: {report}" if "PerfEvaluation" in run.folders else ""
     return f"{run.run_id}: {run.headline}{where}"
 

@@ -16,6 +16,7 @@ _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _MOST_DOUBLINGS = 10  # of the workers
 _QUOTED_COUNTS = (1, 2, 8, 64, 1024)
+_TRIED = ("chosen", "slower", "different")
 # What lost to another plan may still be faster than plain fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
@@ -332,7 +333,7 @@ def _verdict(record: TrainingRecord) -> str:
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
     said = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
-    has_tried = any(trial.status not in ("reference", "untried") for trial in record.trials)
+    has_tried = any(trial.status in _TRIED for trial in record.trials)
     cost = payback.in_words(
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
