@@ -18,8 +18,8 @@ from tfx_perf import (
     unmeasured,
 )
 from tfx_perf.report import origin as origins
+from tfx_perf.report import page as report_page
 
-REPORT_FILE = "report.html"
 HEADLINE = "headline"
 """The custom property with what the report says first."""
 REMARK = "remark"
@@ -48,7 +48,7 @@ def origin_of(
         UserError: an input's store cannot be asked.
     """
     reports = [
-        (name, str(storage.path(item.uri) / REPORT_FILE))
+        (name, str(storage.path(item.uri) / report_page.FILE_NAME))
         for key, name in _REPORTING_INPUTS.items()
         for item in input_dict.get(key) or []
     ]
@@ -96,10 +96,10 @@ def publish(
     folder = storage.make_folder(target.uri)
     record.write(folder / file_name)
     if page:
-        page.write(folder / REPORT_FILE, origin=origin)
+        page.write(folder / report_page.FILE_NAME, origin=origin)
         labels = {**labels, HEADLINE: page.verdict}
         if not activity.is_watched():
-            where = f"  report: {folder / REPORT_FILE}"
+            where = f"  report: {folder / report_page.FILE_NAME}"
             closing.say(f"{origin.node or page.title}: {page.verdict}", *details, where)
     for key, value in metrics.checked(figures).items():
         target.set_float_custom_property(key, value)

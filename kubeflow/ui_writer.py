@@ -7,8 +7,8 @@ from typing import Any
 from tfx.types import artifact
 
 from tfx_perf import formatting, metrics
-from tfx_perf.components import artifacts
 from tfx_perf.kubeflow import ui_outputs
+from tfx_perf.report import page as report_page
 
 _Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ def write(kind: str, source: artifact.Artifact, target: _Json) -> None:
     path = pathlib.Path(target["uri"])
     path.parent.mkdir(parents=True, exist_ok=True)
     if kind == ui_outputs.HTML:
-        report = pathlib.Path(source.uri, artifacts.REPORT_FILE)
+        report = pathlib.Path(source.uri, report_page.FILE_NAME)
         if report.exists():
             shutil.copy(report, path)
         else:

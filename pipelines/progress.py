@@ -170,9 +170,10 @@ def _outcome(
 def _closing(name: str, made: Sequence[mlmd.Artifact]) -> Iterator[str]:
     """Yields what there is to say of a node at the end: what it found, remarks, reports."""
     found = [*remarks.outcome(made)] or [*remarks.decisions(made), *remarks.pushes(made)]
-    said = [remark for remark in remarks.remarks(made) if remark not in found]
+    headline = " ".join(found[:1])
+    said = [remark for remark in remarks.remarks(made) if remark not in headline]
     if found or said:
-        yield f"{name}: {' '.join(found[:1])}".rstrip()
+        yield f"{name}: {headline}".rstrip()
         yield from found[1:]
         yield from (f"  remark: {remark}" for remark in said)
         yield from (f"  {report}" for report in remarks.reports(made))

@@ -12,6 +12,7 @@ from tfx_perf import errors, storage
 from tfx_perf.components import artifacts, types
 from tfx_perf.gate import explanation
 from tfx_perf.gate import record as gate_record
+from tfx_perf.report import page as report_page
 
 
 def outputs_of(
@@ -78,7 +79,7 @@ def outcome(outputs: Iterable[mlmd.Artifact]) -> Sequence[str]:
 def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
     """Yields where the reports are."""
     for artifact in outputs:
-        page = os.path.join(artifact.uri, artifacts.REPORT_FILE)
+        page = os.path.join(artifact.uri, report_page.FILE_NAME)
         if _is_there(page):
             yield f"report: {page}"
 

@@ -9,6 +9,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
 from tfx_perf.components import early_imports
+from tfx_perf.components.optimized_trainer import machine_check
 from tfx_perf.components.processes import child
 from tfx_perf.pipelines import parameters as runtime_parameters
 
@@ -26,7 +27,8 @@ def run_with(
         parameters: values of runtime parameters, by name.
 
     Raises:
-        UserError: the pipeline has no metadata connection, or a parameter is wrong.
+        UserError: the pipeline has no metadata connection, a parameter is wrong, or this machine
+            has not what the settings take.
     """
     connection = pipeline.metadata_connection_config
     if connection is None:
@@ -36,6 +38,7 @@ def run_with(
             f"{pipeline.pipeline_info.pipeline_name}. "
             "Give it one, e.g. sqlite_metadata_connection_config(path)."
         )
+    machine_check.check(pipeline.components)
     if connection.HasField("sqlite"):
         folder = pathlib.Path(connection.sqlite.filename_uri).parent
         folder.mkdir(parents=True, exist_ok=True)

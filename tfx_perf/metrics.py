@@ -128,7 +128,7 @@ _METRICS = [
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it."),
         ("host_share_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
         ("double_batch_time_ratio", "times", _NONE, "Time of a step on twice the batch over that on the batch, both repeated from memory."),
-        ("energy_joules", "joules", _LOWER, "What the host's processors and GPUs took during fit, whoever used them."),
+        ("energy_joules", "joules", _LOWER, "What the processors and GPUs of all hosts that trained took during fit, whoever used them."),
         ("energy_per_example_joules", "joules", _LOWER, "The same over the examples that were trained on."),
         ("plan_speedup_ratio", "times", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),
         ("steps_per_call", "count", _NONE, "Training steps run by one call from Python."),
@@ -140,7 +140,9 @@ _METRICS = [
         ("communication_share_ratio", "ratio", _LOWER, "Share of a step from a replica's own gradients to their sum, as far as nothing else is done meanwhile; of the replica that waits least."),
         ("load_imbalance_ratio", "ratio", _LOWER, "Share of a step that replicas wait, on average, for the slowest of them."),
         ("reduced_bytes_per_step", "bytes", _LOWER, "What one replica gives to the reductions of a step, gradients mostly."),
+        ("replica_count", "count", _NONE, "Copies of the model that trained together, on all workers."),
         ("worker_count", "count", _NONE, "Processes that trained together; the figures are those of the first."),
+        ("host_count", "count", _NONE, "Machines that they were on, by their addresses."),
         ("global_batch_size", "count", _NONE, "Examples in a step over all replicas."),
         ("parameter_count", "count", _NONE, "Trainable parameters."),
         ("train_step_count", "count", _NONE, "Steps that fit ran, trials not counted."),
@@ -156,7 +158,7 @@ _METRICS = [
         ("rule_count", "count", _NONE, "Rules that were checked."),
         ("failed_rule_count", "count", _LOWER, "Rules that refused the model."),
         ("baseline_run_count", "count", _NONE, "Comparable blessed runs that the run was compared with."),
-        ("cost_per_million_examples", "currency", _LOWER, "Price of the machine for the time that training takes for a million examples."),
+        ("cost_per_million_examples", "currency", _LOWER, "Price of the machines for the time that training takes for a million examples."),
     ),
 ]
 
@@ -167,7 +169,8 @@ _DETERMINISTIC = frozenset(
     (
         "weights_bytes", "optimizer_state_bytes", "gradients_bytes", "input_batch_bytes",
         "xla_peak_bytes", "xla_temp_bytes", "trace_count", "oom_count", "flops_per_step",
-        "parameter_count", "worker_count", "global_batch_size", "steps_per_call", "xla_enabled",
+        "parameter_count", "replica_count", "worker_count", "host_count", "global_batch_size",
+        "steps_per_call", "xla_enabled",
     )
 )  # fmt: skip
 
@@ -186,6 +189,18 @@ OF_MEAN_STEP_TIME = frozenset(
     (
         "examples_per_second", "achieved_flops_per_second", "mfu_ratio", "hfu_ratio",
         "cost_per_million_examples",
+    )
+)  # fmt: skip
+
+# What is added up since a process began to train, or depends on how that was: of a training that
+# was interrupted, only the last process has it, and it has traced anew. What replicas wait is in it
+# because those that start again are far apart at first, and what is left may be short.
+OF_ONE_PROCESS = frozenset(
+    (
+        "time_to_first_step_seconds", "compile_time_seconds", "trace_time_seconds",
+        "compile_share_ratio", "trace_count", "garbage_collection_seconds", "fit_time_seconds",
+        "energy_joules", "xla_compile_count", "xla_compile_success_ratio", "oom_count",
+        "checkpoint_time_seconds", "communication_share_ratio", "load_imbalance_ratio",
     )
 )  # fmt: skip
 

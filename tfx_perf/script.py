@@ -15,8 +15,10 @@ from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_report, training_report
+from tfx_perf.report import page as report_page
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.schedule import ScheduleSettings
+from tfx_perf.tf_internals import generated_code
 from tfx_perf.training import custom_loop
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
@@ -25,12 +27,8 @@ from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trials_together import TrialsTogether
 
-# What AutoGraph writes of code that is known, in an order that changes from process to process.
-_AUTOGRAPHS = "__autograph_generated_file"
 _TITLE = "How the model was trained"
-REPORT_FILE = "report.html"
 GATE_REPORT_FILE = "gate_report.html"
-
 
 # The session of a pipeline's component that runs the code, which then writes and judges.
 _AROUND: list[TrainingSession] = []
@@ -208,7 +206,7 @@ def _published(
         with _unless_the_disk_refuses():
             training.write(place / training_record.FILE_NAME)
     page = training_report.report_on(training, title=_TITLE)
-    _tell(page, place and place / REPORT_FILE)
+    _tell(page, place and place / report_page.FILE_NAME)
     if not settings.baseline_uri:
         return None
     return _judge(training, settings, name=name, place=place)
@@ -288,7 +286,10 @@ def _code_digest() -> str | None:
     users = sorted(
         file
         for file in files
-        if file and not file.startswith((*installed, own)) and _AUTOGRAPHS not in file
+        if file
+        and not file.startswith((*installed, own))
+        # Of code that is known, in an order that changes from process to process.
+        and generated_code.PREFIX not in file
     )
     try:
         return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))

@@ -6,8 +6,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tfx.utils import json_utils
+
 from tfx_perf import errors, unmeasured
 from tfx_perf.components.memory_profiler import footprints, jobs, processes
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.memory import peak, profile, record
 from tfx_perf.memory import progress as progress_lib
 from tfx_perf.memory.progress import ProfileProgress
@@ -46,6 +49,7 @@ class Attempts:
             "exec_properties": dict(exec_properties),
             "folder": str(folder),
         }
+        self._input_dict = json_utils.loads(inputs)
         self._processes = processes.Processes(given, folder=folder)
         self._settings = settings
         self._folder = folder
@@ -64,7 +68,12 @@ class Attempts:
             found = self._found() if reason is None else unmeasured.Unmeasured(reason=reason)
             if isinstance(found, unmeasured.Unmeasured):
                 return found
-            return self._footprints.added_to(found)
+            tuned = trainer_args.input_plan(self._input_dict)
+            return self._footprints.added_to(
+                found,
+                asked=self._settings.batch_sizes,
+                example_count=tuned.example_count if tuned else None,
+            )
 
     def _run_steps(self) -> str | None:
         """Has the steps profiled; returns why not even one was run, None if one was."""

@@ -3,7 +3,7 @@
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tfx_perf import activity, errors
 from tfx_perf.components.memory_profiler import jobs, processes
@@ -63,12 +63,19 @@ class Footprints:
             first.end()
         return first is not None
 
-    def added_to(self, found: ProfileRecord) -> ProfileRecord:
+    def added_to(
+        self, found: ProfileRecord, *, asked: Sequence[int], example_count: int | None
+    ) -> ProfileRecord:
         """Returns the record with what training takes, and what that says of the largest batch.
 
         Args:
             found: the record of the steps.
+            asked: the batch sizes of the settings; no larger one is trained on, if there are some.
+            example_count: that the split has; None if nobody knows.
         """
+        counts = filter(None, [example_count, found.epoch_example_count])
+        most = min(counts, default=claim.ENOUGH)
+        trained_most = max(asked, default=most)
         steps = [step for step in found.steps if step.plan == "plain"]
         ran = [step.batch_size for step in steps if step.status == "measured"]
         taken: list[Footprint] = []
@@ -84,13 +91,15 @@ class Footprints:
             if beside:
                 size = min(beside)
                 continue
-            size = claim.next_size(taken, limit_bytes=limit_bytes, steps=steps)
+            size = claim.next_size(
+                taken, limit_bytes=limit_bytes, most=trained_most, steps=steps
+            )
             if len(taken) == _MOST_FOOTPRINTS:
                 break
             if size is not None:
                 size = self._affordable(size, done)
                 remark = "" if size else "; a larger one would have taken too long"
-        said = claim.claim(taken, limit_bytes=limit_bytes, steps=steps)
+        said = claim.claim(taken, limit_bytes=limit_bytes, most=most, steps=steps)
         return found.model_copy(
             update={
                 "footprints": tuple(sorted(taken, key=lambda item: item.batch_size)),

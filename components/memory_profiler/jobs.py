@@ -83,12 +83,13 @@ def measure_footprint(
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
         is_alone = batch_size is not None or call.model.jit_compile
+        most = max(settings.memory.batch_sizes, default=claim.ENOUGH)
         for found in footprint.footprints(
             call,
             batch_size=batch_size,
             max_utilization=settings.memory.max_device_utilization,
             stop=stop,
-            larger=None if is_alone else claim.second_size,
+            larger=None if is_alone else functools.partial(claim.second_size, most=most),
         ):
             write(found)
 

@@ -16,7 +16,7 @@ _FOLDER = "training_checkpoints"
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
 # Nor does who looks on, or where the workers are.
-_IRRELEVANT_SECTIONS = ("monitoring", "distribution")
+_IRRELEVANT_SECTIONS = ("monitoring", "distribution", "gate")
 
 
 def folder_for(

@@ -19,6 +19,7 @@ from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate import remeasured as remeasured_lib
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import gate_junit, gate_markdown, gate_report, refusal_guide
+from tfx_perf.report import page as report_page
 
 # InfraValidator's file names, which its module keeps private.
 _MARKERS = {True: "INFRA_BLESSED", False: "INFRA_NOT_BLESSED"}
@@ -99,7 +100,7 @@ class Executor(base_executor.BaseExecutor):
         if decision.differences:
             _LOGGER.warning("%s", decision.headline)
         if settings.fail_pipeline and not decision.blessed:
-            report = _kept(storage.path(evaluation.uri)) / artifacts.REPORT_FILE
+            report = _kept(storage.path(evaluation.uri)) / report_page.FILE_NAME
             raise errors.RefusalError(f"{decision.headline} Report: {report}")
 
     def _bless(

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from tfx_perf.components.processes import child_guard, child_side, forking
 from tfx_perf.hardware import host
+from tfx_perf.tf_internals import generated_code
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
 _IMPORTS = "imports"
@@ -297,10 +298,11 @@ def _become_child(order: Mapping[str, Any], *, streams: Sequence[int], parent: i
         importlib.invalidate_caches()
         if "numpy" in sys.modules:  # else all children would draw the same numbers
             sys.modules["numpy"].random.seed()
-        child_side.carry_out(order["request"], order["response"])
-        code = 0
-        if order["stands_for_its_parent"]:
-            forking.end_as_an_interpreter()
+        with generated_code.removed_afterwards():
+            child_side.carry_out(order["request"], order["response"])
+            code = 0
+            if order["stands_for_its_parent"]:
+                forking.end_as_an_interpreter()
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
         if isinstance(error.code, str):

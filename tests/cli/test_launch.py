@@ -159,6 +159,25 @@ def test_what_is_no_script_is_refused(tmp_path):
     assert "Received: script=absent.py" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--worker", "2"], ["No such option", "--workers"]),
+        (["--workers", "two"], ["Expected a whole number of at least 1. Received: --workers=two."]),
+        (["--workers", "0"], ["Expected a whole number of at least 1. Received: --workers=0."]),
+    ],
+)
+def test_a_wrong_option_is_told_in_one_line(options, words):
+    done = subprocess.run(
+        [sys.executable, "-m", "tfx_perf", "launch", *options, "train.py", "--any-argument"],
+        check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    for word in words:
+        assert word in done.stderr
+
+
 def record_of(folder):
     return json.loads((folder / "perf-0" / "metrics.json").read_text())
 

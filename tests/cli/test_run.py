@@ -54,6 +54,17 @@ def call(tmp_path):
     return run
 
 
+def test_settings_that_are_wrong_are_told_before_tfx_is_imported(tfx_perf, tmp_path):
+    settings = tmp_path / "perf.yaml"
+    settings.write_text("tensorflow_optimization:\n  training: {sed: 1}\n")
+    done = tfx_perf("here.py", "good")
+    assert done.returncode == 2
+    assert "perf.yaml, line 2. Received: training.sed=1. Did you mean seed?" in done.stderr
+    assert "Loading TFX" not in done.stderr
+    settings.write_text("somebody: else\n")
+    assert tfx_perf("absent.py").returncode == 2  # which comes next
+
+
 @pytest.fixture
 def tfx_perf(call):
     """Runs `tfx-perf run` there."""

@@ -97,7 +97,7 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
     given = module(line, beginning=beginning)
     trainer.run(module=given, seed=5, distribution={"strategy": "one_device"})
     alone, alone_served = trainer.variables(), predictions(trainer)
-    assert trainer.record.environment["strategy"] == "_DefaultDistributionStrategy"
+    assert trainer.record.environment["strategy"] == "one_device"
     trainer.run(module=given, seed=5, distribution=distribution)
     record = trainer.record
     assert record.environment["strategy"] == strategy
@@ -142,7 +142,7 @@ def test_with_one_device_auto_tries_nothing(trainer):
     trainer.run(module=module("keras", beginning=_BEGINNING), distribution=_AUTO)
     found = trainer.record.strategy
     assert (found.name, found.reason) == ("one_device", "this machine has one device")
-    assert trainer.record.environment["strategy"] == "_DefaultDistributionStrategy"
+    assert trainer.record.environment["strategy"] == "one_device"
     folder = pathlib.Path(trainer.perf_metrics.uri)
     assert not list(folder.glob("*mirrored*"))
     assert "one_device: this machine has one device." in (folder / "report.html").read_text()
@@ -154,7 +154,7 @@ def test_with_one_device_auto_tries_nothing(trainer):
     ("condition", "name", "strategy"),
     [
         (f"{_REPLICAS} == 1", "mirrored", "MirroredStrategy"),
-        (f"{_REPLICAS} == 2", "one_device", "_DefaultDistributionStrategy"),
+        (f"{_REPLICAS} == 2", "one_device", "one_device"),
     ],
     ids=["faster", "slower"],
 )

@@ -147,12 +147,13 @@ def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     # Far from the memory that there is; in one process, unless that was too slow.
     trained = [item.batch_size for item in record.footprints if item.status == "measured"]
     assert trained[0] == 16
-    assert len(trained) <= 2 and max(trained) <= 16 * 32
-    if trained == [16, 256]:
+    assert trained in ([16], [16, 32])  # nothing larger was asked for
+    if trained == [16, 32]:
         logs = [path.name for path in pathlib.Path(profile.uri).glob("footprint-*.log")]
         assert logs == ["footprint-own.log"]
     assert record.largest_is_lower_bound
-    assert max(trained) <= record.largest_batch_size <= 8 * max(32, *trained)
+    assert record.largest_batch_size == 50  # as many as there are
+    assert record.epoch_example_count >= 50
     figures = metrics.checked(record.figures())
     assert figures["step_peak_bytes"] > figures["weights_bytes"]
     for key, value in figures.items():

@@ -15,6 +15,7 @@ from tfx_perf.components.optimized_trainer import training
 from tfx_perf.components.perf_evaluator import candidate, executor
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
+from tfx_perf.report import page as report_page
 from tfx_perf.report.origin import Origin
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -44,7 +45,7 @@ def place(tmp_path):
 
 
 def published(item):
-    return (pathlib.Path(item.uri) / artifacts.REPORT_FILE).read_text()
+    return (pathlib.Path(item.uri) / report_page.FILE_NAME).read_text()
 
 
 def followed(item):
@@ -67,7 +68,7 @@ def test_the_gates_report_leads_to_those_of_its_inputs(place):
     profile_record(500).write(pathlib.Path(profile.uri) / "profile.json")
     unmeasured.Unmeasured(reason="x").write(pathlib.Path(plan.uri) / unmeasured.FILE_NAME)
     for item in (trained, profile):
-        (pathlib.Path(item.uri) / artifacts.REPORT_FILE).write_text("a report")
+        (pathlib.Path(item.uri) / report_page.FILE_NAME).write_text("a report")
     outputs = {
         "blessing": [place(standard_artifacts.InfraBlessing, "PerfEvaluator", "blessing")],
         "evaluation": [place(types.PerfEvaluation, "PerfEvaluator", "evaluation")],

@@ -1,9 +1,12 @@
 """What is compared: models that grow, other machines, quality everywhere."""
 
+import functools
+
 import numpy as np
 import pytest
 from gate_runs import ELSEWHERE, HERE, only, run
 
+from tfx_perf import metrics
 from tfx_perf.gate import size
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
@@ -227,3 +230,37 @@ def test_quality_that_only_reports_does_not_hold():
     before = run("a", step_time_seconds=1.0, evaluation={"auc": 0.9})
     after = run("b", environment=ELSEWHERE, step_time_seconds=5.0, evaluation={"auc": 0.4})
     assert not evaluate(after, ledger=Ledger(entries=(before,)), settings=settings).blessed
+
+
+def resumed(name, **figures):
+    return run(name, minute=9, resumed_step=2800.0, train_step_count=200.0, **figures)
+
+
+WHOLE = {"train_step_count": 3000.0, "train_loss": 0.5, "step_time_seconds": 1e-3}
+
+
+@pytest.mark.parametrize("key", sorted(metrics.OF_ONE_PROCESS))
+def test_what_only_a_whole_training_tells_is_not_compared_with_a_part(key):
+    direction = metrics.CATALOGUE[key].direction
+    worse = 1.0 if direction is metrics.Direction.LOWER else 0.1
+    before = tuple(run(f"r{i}", minute=i, **WHOLE, **{key: 0.5}) for i in range(5))
+    judged = functools.partial(evaluate, settings=only(**{key: Rule(margin=0.01)}))
+    known = Ledger(entries=before)
+    assert not judged(run("b", minute=9, **WHOLE, **{key: worse}), ledger=known).blessed
+    part = judged(resumed("c", **{key: worse}), ledger=known)
+    assert (part.blessed, part.outcomes[0].verdict) == (True, Verdict.NOT_CHECKED)
+    assert "interrupted" in part.outcomes[0].reason
+    # Nor is the next one held to what the part had.
+    better = 0.1 if direction is metrics.Direction.LOWER else 1.0
+    parts = tuple(resumed(f"p{i}", **{key: better}) for i in range(5))
+    whole = run("d", minute=20, **WHOLE, **{key: 0.5})
+    assert judged(whole, ledger=Ledger(entries=(*before, *parts))).blessed
+    alone = judged(whole, ledger=Ledger(entries=parts))
+    assert alone.outcomes[0].verdict is Verdict.NOT_COMPARED
+
+
+def test_the_losses_of_a_training_that_went_on_are_those_of_all_its_steps():
+    before = Ledger(entries=tuple(run(f"r{i}", minute=i, **WHOLE) for i in range(5)))
+    settings = only(train_loss=Rule(margin=0.05))
+    found = evaluate(resumed("c", train_loss=0.7), ledger=before, settings=settings)
+    assert found.outcomes[0].verdict is Verdict.REGRESSION

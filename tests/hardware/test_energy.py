@@ -91,9 +91,11 @@ def test_gpus_are_added_up(monkeypatch):
         nvmlInit=lambda: None,
         nvmlDeviceGetCount=lambda: 2,
         nvmlDeviceGetHandleByIndex=lambda index: index,
+        nvmlDeviceGetUUID=lambda handle: f"GPU-{handle}",
         nvmlDeviceGetTotalEnergyConsumption=lambda handle: millijoules[handle],
     )
     monkeypatch.setitem(sys.modules, "pynvml", fake)
     counter = energy.NvmlCounter()
     millijoules[:] = [1_500, 5_250]
     assert counter.joules() == pytest.approx(0.75)
+    assert counter.meter == "GPU-0, GPU-1"

@@ -1,25 +1,20 @@
 """The manifests for Prometheus: they find what the compiler labels, and ask for what is served."""
 
 import json
+import os
 import pathlib
 import re
 import shutil
 import subprocess
-import urllib.request
+import sys
 
 import pytest
-import tensorflow as tf
 import yaml
 from kubeflow_pipelines import compiled, four_components
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.ports import free_port
-from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings import gate_defaults
-from tfx_perf.training.plan import PLAIN_FIT
-from tfx_perf.training.session import TrainingSession
-from tfx_perf.training.trials.choice import PlanChoice
 
 ROOT = pathlib.Path(__file__).parents[2]
 FOLDER = ROOT / "kubeflow" / "manifests" / "monitoring"
@@ -50,30 +45,17 @@ def snippets():
 
 @pytest.fixture(scope="module")
 def served():
-    """Returns the names and labels of a real scrape."""
-    import keras
-
-    port, texts = free_port(), []
-
-    def scrape(epoch, logs=None):
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
-            texts.append(answer.read().decode())
-
-    def train():
-        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-        model.compile(optimizer="sgd", loss="mse")
-        data = tf.data.Dataset.from_tensors((tf.ones((4, 2)), tf.ones((4, 1)))).repeat(30)
-        callback = keras.callbacks.LambdaCallback(on_epoch_end=scrape)
-        model.fit(data, verbose=0, callbacks=[callback])
-
-    session = TrainingSession(PerfConfig.from_dict({"monitoring": {"metrics_port": port}}))
-    session._choose = lambda call, loop: PlanChoice(
-        plan=PLAIN_FIT, plan_reason="given", input_wait_ratio=0.1
+    """Returns the names and labels of a real scrape, of a training over two replicas."""
+    script = pathlib.Path(__file__).with_name("scraped_training.py")
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
     )
-    session._record = lambda *_, **__: None  # which takes seconds
-    with interception.intercepting_fit(session.fit):
-        train()
-    samples = [each for f in text_string_to_metric_families(texts[0]) for each in f.samples]
+    samples = [each for f in text_string_to_metric_families(done.stdout) for each in f.samples]
     return {sample.name: set(sample.labels) for sample in samples}
 
 

@@ -47,6 +47,11 @@ def test_no_claim_goes_further_than_eight_times_what_was_trained_on():
 
 
 def test_no_batch_beyond_what_anybody_trains_with_is_claimed_or_trained_on():
+    assert claimed(took(b200=200), 100_000, most=1000) == (1000, True)
+    remark = claim.claim(took(b200=200), limit_bytes=100_000 * MIB, most=1000).remark
+    assert remark.endswith("; there are no more examples")
+    assert following(took(b200=200), 100_000, most=1000) == 1000
+    assert following(took(b200=200), 100_000, most=200) is None
     assert claimed(took(b200000=200), 100_000) == (2**20, True)
     assert following(took(b200000=200), 100_000) == 2**20
     assert following(took(b2097152=200), 100_000) is None

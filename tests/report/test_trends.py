@@ -97,16 +97,24 @@ def test_few_runs_are_counted_in_whole_numbers(count):
     assert ticks(svg, axis="x") == [str(number + 1) for number in range(count)]
 
 
-def test_the_history_page_draws_each_metric_and_lists_the_runs():
+def test_the_history_page_draws_each_metric_and_lists_the_runs(tmp_path):
     begun = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
     runs = [
         RecordedRun(
             run_id=f"run-{index}", pipeline="taxi", created=begun, state="complete",
-            metrics={"step_time_seconds": 0.01}, blessed=blessed, pushed=None, folders={},
+            metrics={"step_time_seconds": 0.01}, blessed=blessed, pushed=None,
+            folders={"PerfMetrics": str(tmp_path / "metrics" / str(index))},
+            plans={"training plan": "plain fit"},
         )
         for index, blessed in enumerate([True, False, None])
     ]  # fmt: skip
-    html = history_report.report_on(runs, ["step_time_seconds", "train_loss"]).render()
+    there = tmp_path / "metrics" / "1"
+    there.mkdir(parents=True)
+    (there / "report.html").write_text("")
+    keys = ["step_time_seconds", "train_loss"]
+    html = history_report.report_on(runs, keys, folder=tmp_path).render()
+    assert html.count(">plain fit<") == 3
+    assert html.count("<a href") == html.count('<a href="metrics/1/report.html">plain fit</a>') == 1
     assert html.count("<svg") == 1  # nothing is known of the loss
     assert {"blessed", "refused or unblessed", "not judged", "step time"} <= set(texts(html))
     assert "begun (UTC)" in html

@@ -48,6 +48,8 @@ from tfx_perf.settings import validation
         ({"seed": 1}, ["Received: seed=1. Did you mean training.seed?"]),
         ({"margin": 1}, ["Did you mean input.margin or training.margin?"]),
         ({"gate": {"policy": {"limit": "blss"}}}, ["limit='blss'. Did you mean bless?"]),
+        ({"distribution": {"reduction_dtype": "float32"}},
+         ["Expected bfloat16 or float16", "='float32'. Leave distribution.reduction_dtype out"]),
         ({"training": {"precision": "float16"}}, ["Did you mean mixed_float16?"]),
         ({"training": {"seed": "x"}}, ["Leave training.seed out for the default, null."]),
         ({"memory": {"batch_sizes": [8, "x"]}}, ["Received: memory.batch_sizes.1='x'. Leave",

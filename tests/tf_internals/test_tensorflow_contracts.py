@@ -1,6 +1,7 @@
 """What TensorFlow calls private is there and does what `tfx_perf.tf_internals` relies on."""
 
 import inspect
+import pathlib
 import random
 import types
 
@@ -24,6 +25,7 @@ from tfx_perf.tf_internals import (
     communication_options,
     devices,
     direct_iterators,
+    generated_code,
     graphs,
     iterators,
     messages,
@@ -88,6 +90,24 @@ def test_autograph_can_be_told_to_leave_tf_keras_alone():
     with autograph.libraries_unconverted():
         assert conversion.is_allowlisted(call)
         assert not conversion.is_allowlisted(train_step)
+
+
+@contract("Children that are forks leave files in the folder for temporary ones.")
+def test_the_files_of_converted_code_are_known_by_their_names():
+    def first(x):
+        return x + 1
+
+    def second(x):
+        return x + 2
+
+    def file_of(converted):
+        return pathlib.Path(converted.__code__.co_filename)
+
+    before = file_of(tf.autograph.to_graph(first))
+    with generated_code.removed_afterwards():
+        meanwhile = file_of(tf.autograph.to_graph(second))
+        assert meanwhile.exists()
+    assert before.exists() and not meanwhile.exists()
 
 
 @contract("Saved positions in the data are lost: nobody sees which iterators fit makes.")

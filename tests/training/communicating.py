@@ -9,15 +9,31 @@ import json
 import pathlib
 import sys
 import time
+import urllib.request
 
 import numpy as np
 import tensorflow as tf
 
 import tfx_perf
+from tests.ports import free_port
 from tfx_perf import workers
+from tfx_perf.hardware import energy
+from tfx_perf.report import training_report
 from tfx_perf.tf_internals import autograph
 
 UNITS = 50
+JOULES = 7
+
+
+def plant_energy(folder):
+    """Has this process count by files in a folder; returns the counter."""
+    zone = folder / "intel-rapl:0"
+    zone.mkdir(parents=True, exist_ok=True)
+    values = {"name": "package-0", "energy_uj": "0", "max_energy_range_uj": str(10**9)}
+    for name, value in values.items():
+        (zone / name).write_text(value)
+    energy.RaplCounter.__init__.__defaults__ = (folder,)
+    return zone / "energy_uj"
 
 
 def main(package, place, replicas, sleep_seconds):
@@ -57,18 +73,35 @@ def main(package, place, replicas, sleep_seconds):
     options = tf.data.Options()
     by_rows = tf.data.experimental.AutoShardPolicy.DATA
     options.experimental_distribute.auto_shard_policy = by_rows
-    settings = {"training": {"trial_budget_seconds": 0 if replicas > 1 else 20}}
+    settings = {
+        "training": {"trial_budget_seconds": 0 if replicas > 1 else 20},
+        "gate": {"price_per_hour": 3.6},
+        "monitoring": {"metrics_port": free_port()},
+    }
+    scrapes = []
+    energy_file = plant_energy(place / f"rapl-{replicas}")
+
+    def at_the_end(epoch, logs=None):
+        energy_file.write_text(str(JOULES * 10**6))  # all workers are at one counter
+        url = f"http://127.0.0.1:{settings['monitoring']['metrics_port']}/metrics"
+        with urllib.request.urlopen(url, timeout=60) as answer:
+            scrapes.append(answer.read().decode())
+
     with (
         tfx_perf.optimized(settings, folder=place / "perf") as run,
         autograph.libraries_unconverted(),
     ):
-        model.fit(data.with_options(options), epochs=1, verbose=0)
+        callback = keras.callbacks.LambdaCallback(on_epoch_end=at_the_end)
+        model.fit(data.with_options(options), epochs=2, verbose=0, callbacks=[callback])
     record = run.record
     found = {
         "communication": record.communication.model_dump(),
         "figures": record.figures(),
         "advice": {item.code: item.message for item in record.advice},
         "plan": str(record.plan),
+        "environment": record.environment,
+        "scrapes": scrapes,
+        "page": training_report.report_on(record).render(),
     }
     worker = workers.this().index
     (place / f"{worker}.json").write_text(json.dumps(found))

@@ -1,11 +1,17 @@
-"""What replicas wait for each other: real workers, and real replicas of one process."""
+"""What replicas wait for each other: real workers, and real replicas of one process.
+
+What is served of it while they train comes from `recent_waits`.
+"""
 
 import json
+import os
 import pathlib
 import subprocess
 import sys
 
+import communicating
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tfx_perf.training.measuring import accounts, communication
 
@@ -25,6 +31,7 @@ def trained(package, place, *, replicas, sleep_seconds):
         capture_output=True,
         text=True,
         timeout=400,
+        env={**os.environ, "PYTHONPATH": str(_SCRIPT.parents[2])},
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return [json.loads(path.read_text()) for path in sorted(place.glob("*.json"))]
@@ -60,8 +67,40 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
     figures = found[0]["figures"]
     assert figures["communication_share_ratio"] == pytest.approx(account.communication_share)
     assert figures["load_imbalance_ratio"] > 0.1
+    assert figures["energy_joules"] == communicating.JOULES  # both are on this machine
+    counts = [figures[f"{name}_count"] for name in ("replica", "worker", "host")]
+    assert counts == [2, 2 if replicas == 1 else 1, 1]
+    assert found[0]["environment"]["replica_count"] == "2"
+    where = "2 workers (MultiWorker" if replicas == 1 else "2 replicas ("
+    assert f" on {where}MirroredStrategy): " in found[0]["page"]
+    assert ("a million examples cost" in found[0]["page"]) == (replicas == 1)
     who = "worker 1" if replicas == 1 else "replica 1"
     assert who in found[0]["advice"]["load_imbalance"]
+
+
+    first_seen, last_seen = (served(found, index) for index in (0, 1))
+    assert ("replica_wait_ratio", "0") not in first_seen  # there is nothing to compare with
+    waits = [last_seen["replica_wait_ratio", replica] for replica in "01"]
+    assert waits[0] - waits[1] > figures["load_imbalance_ratio"] > 0.1
+    given = last_seen["reduced_bytes_total", "0"]
+    assert given > first_seen["reduced_bytes_total", "0"] > 0 == given % 1000
+    assert [last_seen[f"{name}_count", ""] for name in ("replica", "worker")] == counts[:2]
+    if replicas == 1:
+        assert ("load_imbalance_ratio", "") not in last_seen  # no worker knows it
+    else:
+        assert last_seen["communication_share_ratio", ""] == min(waits)
+        imbalance = (waits[0] - waits[1]) / 2
+        assert last_seen["load_imbalance_ratio", ""] == pytest.approx(imbalance)
+
+
+def served(found, index):
+    """Returns what all processes served in a scrape, by name and replica."""
+    return {
+        (sample.name.removeprefix("tfx_perf_"), sample.labels.get("replica", "")): sample.value
+        for each in found
+        for family in text_string_to_metric_families(each["scrapes"][index])
+        for sample in family.samples
+    }
 
 
 def account(*waits, step_time=0.1):
@@ -84,6 +123,7 @@ def test_the_shares():
     assert found.slowest == 1
     # Waiting at the end of an epoch may be longer than a step.
     assert account(0.3, 0.2).communication_share == 1.0
+    assert account(0.03, 0.0299).slowest is None
 
 
 def test_nothing_is_measured_of_what_was_not_metered():

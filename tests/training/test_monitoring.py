@@ -79,6 +79,17 @@ def is_served(port):
     return False
 
 
+def looked_at(call, loop):
+    return LiveTraining(
+        call,
+        loop,
+        choice=plain("a test"),
+        recovery=None,
+        totals=lambda: None,
+        started=0.0,
+    )
+
+
 class Scraped:
     """A `fit` that is scraped at the end of each epoch."""
 
@@ -219,9 +230,7 @@ def test_a_schedule_of_the_learning_rate(port, kind):
 def test_the_size_of_a_batch_is_known_without_reading_data(keras):
     def seen(data, **arguments):
         call = captured(model_cases.dense(keras), data, **arguments)
-        training = LiveTraining(
-            call, Loop(call), choice=plain("a test"), recovery=None, started=0.0
-        )
+        training = looked_at(call, Loop(call))
         return training.figures()["global_batch_size"]
 
     arrays = {"data": model_cases.features(4), "y": model_cases.features(1, seed=1)}
@@ -338,7 +347,7 @@ def live():
     call = captured(model_cases.dense(keras), model_cases.regression())
     loop = Loop(call)
     loop.timer = StepTimer(steps_in_call=lambda: 3)
-    return LiveTraining(call, loop, choice=plain("a test"), recovery=None, started=0.0)
+    return looked_at(call, loop)
 
 
 def test_before_the_first_step_it_is_known_that_there_was_none(live):

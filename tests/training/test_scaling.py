@@ -1,7 +1,9 @@
 """What more workers would take: the ring's `network`, scaled to what was waited.
 
-The `network_probe` of real workers is in `test_communication`.
+The `network_probe` of real workers is in `test_communication`; the `cost` is money.
 """
+
+import functools
 
 import pytest
 
@@ -46,6 +48,15 @@ def test_another_network():
     slow = Network(latency_seconds=1e-4, bytes_per_second=1e7)
     scaling = Scaling.of(account(0.02, 0.012)).on(slow)
     assert scaling.step_time_seconds(2) == pytest.approx(0.088 + 0.002 + 0.1)
+
+
+def test_a_million_examples_cost_more_by_what_the_workers_wait():
+    scaling = Scaling.of(account(0.02, 0.006))
+    cost = functools.partial(
+        scaling.cost_per_million_examples, batch_size=100, price_per_hour=3.6
+    )
+    assert cost(1) == pytest.approx(0.001 * 0.094 * 1e4)  # a second costs 0.001, for 1e4 steps
+    assert cost(2) == pytest.approx(cost(1) / scaling.efficiency(2))
 
 
 @pytest.mark.parametrize("found", [None, account(0.02, 0.01, network=None)])

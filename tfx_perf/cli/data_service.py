@@ -13,12 +13,13 @@ import click
 
 from tfx_perf import errors
 from tfx_perf.cli import terminal
+from tfx_perf.cli.whole_number import WholeNumber
 
 if TYPE_CHECKING:
     from tensorflow.data.experimental import service
 
 _POLL_SECONDS = 1.0
-_PORT = click.IntRange(0, 65535)
+_PORT = WholeNumber(0, 65535)
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
 
 

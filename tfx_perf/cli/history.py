@@ -10,6 +10,7 @@ from rich import box, markup, table
 
 from tfx_perf import errors, formatting, metrics
 from tfx_perf.cli import names, sources, sparkline, terminal
+from tfx_perf.cli.whole_number import WholeNumber
 
 if TYPE_CHECKING:
     from tfx_perf.mlmd.recorded_runs import RecordedRun
@@ -36,7 +37,7 @@ _MARKS = {True: ("●", "green"), False: ("✗", "red"), None: ("·", "dim")}
     "speed, memory, MFU and loss in the tables, and everything in JSON.",
 )
 @click.option(
-    "--limit", metavar="N", type=click.IntRange(min=1), default=20, show_default=True,
+    "--limit", metavar="N", type=WholeNumber(min=1), default=20, show_default=True,
     help="How many runs at most.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON with plain SI units, not a table.")
@@ -90,7 +91,8 @@ def _write_page(runs: "Sequence[RecordedRun]", keys: Sequence[str], path: str) -
     from tfx_perf.report import history_report
 
     try:
-        history_report.report_on(runs, keys).write(pathlib.Path(path))
+        page = history_report.report_on(runs, keys, folder=pathlib.Path(path).parent)
+        page.write(pathlib.Path(path))
     except OSError as error:
         raise errors.UserError(
             f"Expected a file that can be written. Received: html={path} ({error.strerror})."
@@ -124,7 +126,9 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
 
 def _refusal(run: "RecordedRun") -> str:
     """Returns why a run was refused, and where more is said."""
-    report = pathlib.Path(run.folders.get("PerfEvaluation", ""), "report.html")
+    from tfx_perf.report import page
+
+    report = pathlib.Path(run.folders.get("PerfEvaluation", ""), page.FILE_NAME)
     where = f" Report: {report}" if "PerfEvaluation" in run.folders else ""
     return f"{run.run_id}: {run.headline}{where}"
 

@@ -15,6 +15,7 @@ from rich import markup
 
 from tfx_perf import errors, quiet
 from tfx_perf.cli import terminal
+from tfx_perf.cli.whole_number import WholeNumber
 
 if TYPE_CHECKING:
     from tfx_perf.kubeflow.answers import Created, RunState
@@ -186,7 +187,7 @@ def wait_command(
 @command.command("schedule")
 @_job_options
 @click.option("--cron", help="Six fields, seconds first, e.g. '0 0 3 * * *'.")
-@click.option("--every", "interval_seconds", metavar="SECONDS", type=click.IntRange(min=1))
+@click.option("--every", "interval_seconds", metavar="SECONDS", type=WholeNumber(min=1))
 @_server_options
 def schedule_command(
     *, job: "Job", cron: str | None, interval_seconds: int | None, server: "PipelineServer",

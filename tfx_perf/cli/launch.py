@@ -10,6 +10,7 @@ import click
 
 from tfx_perf import workers
 from tfx_perf.cli import terminal, user_script
+from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import launching
 from tfx_perf.hardware import host
 from tfx_perf.training.recovery.termination import Termination
@@ -19,14 +20,14 @@ _SIGNALLED = 128  # what shells add to a signal's number
 
 @click.command("launch", context_settings=user_script.CONTEXT)
 @click.option(
-    "--workers", "count", type=click.IntRange(min=1), required=True, help="How many train."
+    "--workers", "count", type=WholeNumber(min=1), required=True, help="How many train."
 )
 @click.option(
-    "--ps", "server_count", type=click.IntRange(min=0), default=0, show_default=True,
+    "--ps", "server_count", type=WholeNumber(min=0), default=0, show_default=True,
     help="How many parameter servers hold the weights; tf_keras only.",
 )
 @click.option(
-    "--restarts", type=click.IntRange(min=0), default=0, show_default=True,
+    "--restarts", type=WholeNumber(min=0), default=0, show_default=True,
     help="How often all are started again after one has failed.",
 )
 @click.option(

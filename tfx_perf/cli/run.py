@@ -12,8 +12,11 @@ import click
 
 from tfx_perf import errors, quiet
 from tfx_perf.cli import terminal, user_script
+from tfx_perf.config import PerfConfig
+from tfx_perf.settings import yaml_file
 
 _FAILED = 1
+_SETTINGS = "perf.yaml"  # as the templates name it
 
 
 @click.command("run", context_settings=user_script.CONTEXT)
@@ -44,6 +47,7 @@ def command(
         )
     # As `python SCRIPT` has it.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
+    _check_settings(path.with_name(_SETTINGS))
     end = _End()
     with quiet.libraries(log) as shown:
         print("Loading TFX", file=shown, flush=True)
@@ -64,6 +68,22 @@ def command(
         click.echo(f"{script} has run no pipeline in its own process.", err=True)
     click.echo(f"Log: {log}", err=True)
     ctx.exit(end.code)
+
+
+def _check_settings(path: pathlib.Path) -> None:
+    """Says what is wrong with a project's settings before TFX is imported, which takes seconds.
+
+    Args:
+        path: where they are as a rule; a file without the outer key may be somebody else's.
+
+    Raises:
+        UserError: they are wrong.
+    """
+    if not path.is_file():
+        return
+    values = yaml_file.read(path).values
+    if isinstance(values, dict) and PerfConfig.ROOT_KEY in values:
+        PerfConfig.from_yaml(path)
 
 
 @dataclasses.dataclass(frozen=True)

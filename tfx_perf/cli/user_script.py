@@ -9,7 +9,7 @@ import click
 from tfx_perf import errors
 
 # What stands behind the script is the script's, whatever it looks like.
-CONTEXT = {"ignore_unknown_options": True, "allow_interspersed_args": False}
+CONTEXT = {"allow_interspersed_args": False}
 
 
 def arguments(command: Callable[..., None]) -> Callable[..., None]:

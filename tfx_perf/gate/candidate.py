@@ -4,12 +4,10 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf import metrics
+from tfx_perf import cost, metrics
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.record import TrainingRecord
-
-_EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
 
 
 def run_of(
@@ -19,7 +17,7 @@ def run_of(
     settings: GateSettings,
     **names: Any,
 ) -> Run:
-    """Returns the run, with what it cost if the price of the machine is known.
+    """Returns the run, with what it cost if the price of a machine is known.
 
     Args:
         training: None if it could not be measured.
@@ -30,8 +28,11 @@ def run_of(
     figures = {**(training.figures() if training else {}), **figures}
     speed = figures.get("examples_per_second")
     if settings.price_per_hour is not None and speed:
-        seconds = _EXAMPLES / speed
-        figures["cost_per_million_examples"] = settings.price_per_hour * seconds / _SECONDS_IN_HOUR
+        figures["cost_per_million_examples"] = cost.of_million_examples(
+            examples_per_second=speed,
+            price_per_hour=settings.price_per_hour,
+            host_count=training.host_count if training else 1,
+        )
     return Run(
         time=datetime.datetime.now(datetime.timezone.utc),
         environment=training.environment if training else {},

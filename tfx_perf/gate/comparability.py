@@ -7,7 +7,7 @@ from tfx_perf.gate import noise
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 
-_STEPS, _BATCH_SIZE = "train_step_count", "global_batch_size"
+_BATCH_SIZE = "global_batch_size"
 _STEPS_RATIO = 1.05
 
 
@@ -16,19 +16,32 @@ def runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
 
     Speed and memory: those that were measured in the same environment, at about the same size.
     Quality depends on neither, so that it is compared with every run of the node; the loss of a
-    training only with those that trained about as many steps on batches of one size.
+    training only with those that trained about as many steps on batches of one size. What only a
+    whole training tells is compared with none if there is only a part.
 
     Args:
         key: the metric.
         candidate: the run.
         ledger: the blessed runs.
     """
+    if is_of_a_part(key, candidate):
+        return ()
     if noise.kind(key) is not noise.Kind.QUALITY:
-        return ledger.comparable(candidate)
+        return [run for run in ledger.comparable(candidate) if not is_of_a_part(key, run)]
     known = ledger.of_node(candidate)
     if metrics.lookup(key).unit != "loss":
         return known
     return [run for run in known if _trains_alike(run, candidate)]
+
+
+def is_of_a_part(key: str, run: Run) -> bool:
+    """Whether a figure is of the last process of a training that was interrupted, and only of that.
+
+    Args:
+        key: the metric.
+        run: the run.
+    """
+    return run.is_resumed and key in metrics.OF_ONE_PROCESS
 
 
 def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
@@ -48,7 +61,7 @@ def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
 def _trains_alike(run: Run, other: Run) -> bool:
     if run.environment.get(_BATCH_SIZE) != other.environment.get(_BATCH_SIZE):
         return False
-    own, others = run.figure(_STEPS), other.figure(_STEPS)
+    own, others = run.trained_steps, other.trained_steps
     if not own or not others:
         return own == others
     return max(own, others) <= _STEPS_RATIO * min(own, others)

@@ -44,6 +44,17 @@ class Run(records.Record):
     unmeasured: str = ""
 
     @property
+    def is_resumed(self) -> bool:
+        """Whether the training had been interrupted, so that figures are those of its last part."""
+        return self.figure("resumed_step") is not None
+
+    @property
+    def trained_steps(self) -> float | None:
+        """Steps that the model was trained for, also before an interruption; None if unknown."""
+        steps = self.figure("train_step_count")
+        return None if steps is None else steps + (self.figure("resumed_step") or 0.0)
+
+    @property
     def key(self) -> tuple[str, str, str]:
         """What no two runs of any pipelines have in common."""
         return self.pipeline, self.node, self.run_id

@@ -53,8 +53,9 @@ def problem(
         return Outcome(metric=key, kind=kind, verdict=verdict, reason=reason)
     steps = candidate.figure("train_step_count")
     if key in _PER_STEP and steps is not None and steps < settings.minimum_steps:
+        since = " since the training was interrupted" if candidate.is_resumed else ""
         return Outcome(
             metric=key, kind=kind, verdict=Verdict.INVALID, value=value,
-            reason=f"It rests on {steps:.0f} steps, and needs {settings.minimum_steps}.",
+            reason=f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}.",
         )  # fmt: skip
     return None

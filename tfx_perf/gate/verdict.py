@@ -172,9 +172,16 @@ def _check(
 
 def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
     """Returns the outcome where no run can be compared with."""
-    having = [run for run in ledger.of_node(candidate) if run.figure(key) is not None]
+    having = [
+        run
+        for run in ledger.of_node(candidate)
+        if run.figure(key) is not None and not comparability.is_of_a_part(key, run)
+    ]
     verdict, reason = Verdict.NOT_COMPARED, "No blessed run has this figure yet."
-    if having and comparability.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
+    if comparability.is_of_a_part(key, candidate):
+        verdict = Verdict.NOT_CHECKED
+        reason = "The training was interrupted: it is known only of the part that came after."
+    elif having and comparability.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
         # It says nothing, while speed and memory do; a run that stops early must not be refused.
         verdict = Verdict.NOT_CHECKED
         reason = "No blessed run trained about as many steps, and then losses differ anyway."

@@ -6,6 +6,7 @@ package `nvidia-ml-py` if that is installed. Both count for the whole host, whoe
 """
 
 import contextlib
+import dataclasses
 import importlib
 import pathlib
 import re
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from typing import Protocol
 
 from tfx_perf import errors, periodic
+from tfx_perf.hardware import host
 
 _POWERCAP = pathlib.Path("/sys/class/powercap")
 # RAPL's counters begin anew after some ten minutes at full load.
@@ -20,7 +22,14 @@ _SAMPLING_SECONDS = 60.0
 
 
 class EnergyCounter(Protocol):
-    """Something that counts energy."""
+    """Something that counts energy.
+
+    Attributes:
+        meter: names what is counted, on whichever machine; of two counters of one meter, one
+            tells all.
+    """
+
+    meter: str
 
     def joules(self) -> float:
         """Returns the energy since the counter was made; must be asked every minute."""
@@ -46,6 +55,7 @@ class RaplCounter:
             self._range = {zone: _number(zone / "max_energy_range_uj") for zone in self._zones}
         except (OSError, ValueError) as error:  # root only, since Linux 5.10
             raise errors.MeasurementError(f"RAPL cannot be read ({error})") from error
+        self.meter = f"RAPL of {host.boot_id()}"
         self._microjoules = 0
 
     def joules(self) -> float:
@@ -75,6 +85,8 @@ class NvmlCounter:
             self._nvml.nvmlInit()
             count = self._nvml.nvmlDeviceGetCount()
             self._devices = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(count)]
+            uuids = sorted(str(self._nvml.nvmlDeviceGetUUID(each)) for each in self._devices)
+            self.meter = ", ".join(uuids)  # a container need not see all GPUs of its host
             self._began = self._millijoules()
         except self._nvml.NVMLError as error:
             raise errors.MeasurementError(f"NVML cannot be read ({error})") from error
@@ -87,18 +99,26 @@ class NvmlCounter:
         return sum(map(self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._devices))
 
 
+COUNTERS = RaplCounter, NvmlCounter
+"""What is tried, on every host."""
+
+
+@dataclasses.dataclass
 class Energy:
     """What was taken.
 
     Attributes:
-        joules: None if nothing could be counted.
+        by_meter: joules, by what has counted them; empty if nothing could be counted.
         reason: why not everything was counted; empty if it was.
     """
 
-    def __init__(self) -> None:
-        """Nothing yet."""
-        self.joules: float | None = None
-        self.reason = ""
+    by_meter: dict[str, float] = dataclasses.field(default_factory=dict)
+    reason: str = ""
+
+    @property
+    def joules(self) -> float | None:
+        """Of all meters; None if nothing could be counted."""
+        return sum(self.by_meter.values()) if self.by_meter else None
 
 
 @contextlib.contextmanager
@@ -106,13 +126,12 @@ def counted() -> Iterator[Energy]:
     """Counts what the host takes inside of the context; complete when that ends."""
     counters: list[EnergyCounter] = []
     reasons = []
-    for kind in (RaplCounter, NvmlCounter):
+    for kind in COUNTERS:
         try:
             counters.append(kind())
         except errors.MeasurementError as error:
             reasons.append(str(error))
-    energy = Energy()
-    energy.reason = "; ".join(reasons)
+    energy = Energy(reason="; ".join(reasons))
     if not counters:
         yield energy
         return
@@ -121,7 +140,7 @@ def counted() -> Iterator[Energy]:
             yield energy
     finally:
         try:
-            energy.joules = sum(counter.joules() for counter in counters)
+            energy.by_meter = {counter.meter: counter.joules() for counter in counters}
         except Exception as error:  # a driver may go; the training must not
             energy.reason = f"a counter failed: {error}"
 

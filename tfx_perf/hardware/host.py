@@ -19,6 +19,7 @@ _DEVICES = pathlib.Path("/dev")
 _CLEAR_REFS = pathlib.Path("/proc/self/clear_refs")
 _STATUS = pathlib.Path("/proc/self/status")
 _PEAK_RESIDENT = re.compile(r"^VmHWM:\s+(\d+) kB", re.MULTILINE)
+_BOOT_ID = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _CPU_INFO = pathlib.Path("/proc/cpuinfo")
 _FEATURES = (
     "avx2", "fma", "f16c", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "avx512_fp16",
@@ -35,6 +36,17 @@ def memory_limit_bytes() -> int:
 def available_memory_bytes() -> int:
     """Returns the RAM this process can still get without swapping or being killed."""
     return min([psutil.virtual_memory().available, *cgroup.memory_left_bytes()])
+
+
+def boot_id() -> str:
+    """Returns what names this machine until it is started again, the same in all its containers.
+
+    Empty if not on Linux.
+    """
+    try:
+        return _BOOT_ID.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
 
 
 def anonymous_memory_bytes() -> int:

@@ -124,6 +124,20 @@ def declared_batch_size(call: interception.FitCall) -> int | None:
     return (given or _KERAS_BATCH_SIZE) if hasattr(data, "shape") else None
 
 
+def epoch_example_count(
+    call: interception.FitCall, dataset: tf.data.Dataset, *, batch_size: int
+) -> int | None:
+    """Returns about how many examples an epoch has; None if nobody knows.
+
+    Args:
+        call: the `fit`.
+        dataset: of it, see `dataset_of`.
+        batch_size: of its batches.
+    """
+    steps = call.arguments["steps_per_epoch"] or int(dataset.cardinality())
+    return steps * batch_size if steps > 0 else None
+
+
 def spec_of(call: interception.FitCall) -> str:
     """Returns the types and shapes of `fit`'s data in words, without the number of examples."""
     data = call.arguments["x"]

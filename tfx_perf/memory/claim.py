@@ -2,8 +2,8 @@
 
 A straight line far beyond what was measured is wrong by tens of percent. So a claim goes no
 further than 8 times the largest batch that was trained on, and a batch near to it is trained on
-before, where there is time and memory for that. Nor does it go beyond what anybody trains with:
-of a small model, tens of millions of examples may fit.
+before, where there is time and memory for that. Nor does it go beyond the examples that there are:
+of a small model, tens of millions may fit.
 """
 
 import dataclasses
@@ -18,7 +18,9 @@ REACH = 8
 
 _FAR_SHARE = 0.25  # of the limit
 _FIRST_REACH = 2 * REACH  # of the second batch that is trained on
-_ENOUGH = 2**20  # examples; larger batches are neither claimed nor trained on, unless given
+ENOUGH = 2**20
+"""Larger batches are neither claimed nor trained on where the number of examples is not known."""
+
 _NEAR = 0.75  # of a claim: a batch that was trained on so near to it bears it out
 _CAUTION = 0.9  # of the claim: what is trained on to bear it out
 _RESOLUTION = 0.05  # of a footprint
@@ -45,13 +47,18 @@ class Claim:
 
 
 def claim(
-    footprints: Sequence[Footprint], *, limit_bytes: int, steps: Sequence[StepMemory] = ()
+    footprints: Sequence[Footprint],
+    *,
+    limit_bytes: int,
+    most: int = ENOUGH,
+    steps: Sequence[StepMemory] = (),
 ) -> Claim:
     """Returns what the footprints bear out.
 
     Args:
         footprints: at different batch sizes, in any order.
         limit_bytes: what may be taken.
+        most: examples that there are; no larger batch is claimed, unless it was trained on.
         steps: run otherwise; those without a figure count.
     """
     tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
@@ -64,7 +71,7 @@ def claim(
     if line is None and taken[base] > limit_bytes:
         remark = f"batch {base} alone takes {formatting.format_bytes(taken[base])}"
         return Claim(None, False, None, remark)
-    reach = min(REACH * base, max(base, _ENOUGH))
+    reach = min(REACH * base, max(base, most))
     if fits > reach:
         fits, is_lower_bound = reach, True
     # One that failed otherwise says nothing of smaller ones.
@@ -80,17 +87,25 @@ def claim(
         # The largest of those that did fit; the line is refuted.
         fits = max((size for size in taken if size < over), default=0)
         is_lower_bound = True
-    return Claim(fits, is_lower_bound, line, _remark(tried, taken, fits, line))
+    remark = _remark(tried, taken, fits, line)
+    if fits == most > base:
+        remark = f"{remark}; there are no more examples"
+    return Claim(fits, is_lower_bound, line, remark)
 
 
 def next_size(
-    footprints: Sequence[Footprint], *, limit_bytes: int, steps: Sequence[StepMemory] = ()
+    footprints: Sequence[Footprint],
+    *,
+    limit_bytes: int,
+    most: int = ENOUGH,
+    steps: Sequence[StepMemory] = (),
 ) -> int | None:
     """Returns the batch to train on next, to bear a claim out; None if there is none.
 
     Args:
         footprints: so far, at least one of them measured.
         limit_bytes: what may be taken.
+        most: no larger batch is trained on.
         steps: run otherwise; nothing as large as one without a figure is trained on.
     """
     taken = _taken(footprints)
@@ -103,7 +118,7 @@ def next_size(
     reach = _FIRST_REACH if len(taken) == 1 else REACH
     if base >= _FIRST_REACH * min(taken) and bound > reach * known:
         return None  # the limit is far beyond any claim
-    target = int(min(reach * known, max(base, _ENOUGH), bound))
+    target = int(min(reach * known, max(base, most), bound))
     ended = min((step.batch_size for step in steps if step.status != "measured"), default=None)
     if ended is not None:
         target = min(target, (base + ended) // 2)
@@ -112,7 +127,7 @@ def next_size(
     return target
 
 
-def second_size(first: Footprint) -> int | None:
+def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
     """Returns the second batch to train on, where another process may be at work beside.
 
     None if it might come anywhere near the limit, or its first step take longer than all of the
@@ -120,9 +135,10 @@ def second_size(first: Footprint) -> int | None:
 
     Args:
         first: of the module's own batch.
+        most: see `next_size`.
     """
     limit_bytes = first.limit_bytes or 0
-    size = next_size([first], limit_bytes=limit_bytes)
+    size = next_size([first], limit_bytes=limit_bytes, most=most)
     if size is None or first.taken_bytes is None:
         return None
     growth = size / first.batch_size

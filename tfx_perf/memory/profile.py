@@ -37,9 +37,9 @@ def profile(
     The model trains a few steps, so its weights change: profile in a process of its own. XLA is
     switched off for the plain steps, whatever the model was compiled with. Without configured
     batch sizes, the module's own is halved and doubled, and quadrupled further until the
-    growth of the peak stands out (four times at most); XLA is asked of the module's own only,
-    because it takes as long as all others together. They are measured in ascending order; one
-    whose peak is predicted to be over the limit is not run.
+    growth of the peak stands out (four times at most, within an epoch's examples); XLA is asked of
+    the module's own only, because it takes as long as all others together. They are measured in
+    ascending order; one whose peak is predicted to be over the limit is not run.
 
     Args:
         call: the module's `fit`, captured before it ran.
@@ -96,6 +96,9 @@ class _Profiling:
         self._has_trained = False
         self._dataset = batches.dataset_of(call)
         self._own = batches.batch_size_of(batches.first_batch(self._dataset))
+        self._epoch_example_count = batches.epoch_example_count(
+            call, self._dataset, batch_size=self._own
+        )
         self._limit = limit.memory_limit(max_utilization=settings.max_device_utilization)
 
     def run(self) -> ProfileRecord:
@@ -113,6 +116,8 @@ class _Profiling:
             if self._settings.batch_sizes or unmeasured or prediction.growth_stands_out(peaks):
                 break
             size = largest * _SEARCH_FACTOR**exponent
+            if size > (self._epoch_example_count or size):
+                break
             self._plan([size])
             self._measure(size)
         self._compile()  # last, because it takes longest
@@ -201,6 +206,7 @@ class _Profiling:
     def _draft(self, state: StateSizes) -> ProfileRecord:
         return ProfileRecord(
             module_batch_size=self._own,
+            epoch_example_count=self._epoch_example_count,
             device=peak.device_name(),
             replica_count=self._call.model.distribute_strategy.num_replicas_in_sync,
             keras=self._call.original.__module__.split(".")[0],

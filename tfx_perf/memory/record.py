@@ -122,6 +122,7 @@ class ProfileRecord(records.Record):
 
     Attributes:
         module_batch_size: the batch size that the user's module trains with.
+        epoch_example_count: about how many examples an epoch of its `fit` has; None if unknown.
         device: whose allocator was read, e.g. `CPU:0`.
         replica_count: replicas of the module's strategy; figures are those of one device.
         keras: `keras` or `tf_keras`.
@@ -146,6 +147,7 @@ class ProfileRecord(records.Record):
     SCHEMA: ClassVar[str] = "tfx_perf.memory/1"
 
     module_batch_size: int
+    epoch_example_count: int | None = None
     device: str
     replica_count: int
     keras: str

@@ -3,6 +3,7 @@
 import numpy as np
 
 from tfx_perf import fingerprint, formatting, metrics
+from tfx_perf.gate import comparability
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import page, plots, refusal_guide, step_parts
@@ -136,7 +137,11 @@ def _add_detectable(report: page.Report, record: GateRecord) -> None:
 
 def _add_trend(report: page.Report, outcome: Outcome, record: GateRecord) -> None:
     """Draws a compared metric over the blessed runs and this one."""
-    known = [run.figure(outcome.metric) for run in record.baseline_runs]
+    known = [
+        run.figure(outcome.metric)
+        for run in record.baseline_runs
+        if not comparability.is_of_a_part(outcome.metric, run)
+    ]
     if outcome.value is None or outcome.baseline is None:
         return
     report.add_figure(

@@ -1,21 +1,26 @@
 """The page of `tfx-perf history`."""
 
+import pathlib
 from collections.abc import Sequence
 
-from tfx_perf import formatting
+from tfx_perf import errors, formatting, storage
 from tfx_perf.mlmd.recorded_runs import RecordedRun
+from tfx_perf.report import origin as origins
 from tfx_perf.report import page, plots
 
 _KINDS = {"blessed": "#1b7f4b", "refused or unblessed": "#b3261e", "not judged": "#9aa7b4"}
 _KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
 
 
-def report_on(runs: Sequence[RecordedRun], keys: Sequence[str]) -> page.Report:
-    """Returns each metric's trend, and the runs.
+def report_on(
+    runs: Sequence[RecordedRun], keys: Sequence[str], *, folder: pathlib.Path
+) -> page.Report:
+    """Returns each metric's trend, and the runs with links to their reports.
 
     Args:
         runs: newest first.
         keys: metrics to show.
+        folder: what the page will be written into.
     """
     counts = [sum(run.blessed is value for run in runs) for value in (True, False)]
     report = page.Report(
@@ -33,16 +38,32 @@ def report_on(runs: Sequence[RecordedRun], keys: Sequence[str]) -> page.Report:
             )
     report.add_table(
         "Runs, newest first",
-        columns=["run", "begun (UTC)", *map(formatting.label, keys), "state", "verdict"],
+        columns=["run", "begun (UTC)", *map(formatting.label, keys), "trained with", "state",
+                 "verdict"],
         rows=[
             [
                 " ".join(filter(None, (run.pipeline, run.run_id))),
                 f"{run.created:%Y-%m-%d %H:%M}",
                 *(formatting.format_value(key, run.metrics.get(key)) for key in keys),
+                _linked(run.plans.get("training plan", ""), run, "PerfMetrics", folder=folder),
                 run.state,
-                run.note or _KIND_OF[run.blessed],
+                _linked(run.note or _KIND_OF[run.blessed], run, "PerfEvaluation", folder=folder),
             ]
             for run in runs
         ],
-    )
+    )  # fmt: skip
     return report
+
+
+def _linked(
+    text: str, run: RecordedRun, kind: str, *, folder: pathlib.Path
+) -> str | origins.Link:
+    """Returns a text that leads to the report of an artifact of the run, if there is one."""
+    if not text or kind not in run.folders:
+        return text
+    file = storage.path(run.folders[kind]) / page.FILE_NAME
+    try:
+        is_there = storage.is_file(file)
+    except errors.UserError:  # in a store without a driver here
+        is_there = False
+    return origins.Link.on_page(text, str(file), folder=folder) if is_there else text

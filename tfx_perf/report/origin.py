@@ -31,7 +31,7 @@ class Origin(records.Record):
         Args:
             folder: what the page with the links is written into.
         """
-        return [Link(name, url, _target(url, folder=str(folder))) for name, url in self.siblings]
+        return [Link.on_page(name, url, folder=folder) for name, url in self.siblings]
 
 
 UNKNOWN = Origin()
@@ -50,7 +50,24 @@ class Link:
 
     name: str
     address: str
-    target: str
+    target: str = ""
+
+    @classmethod
+    def on_page(
+        cls, name: str, address: str, *, folder: str | pathlib.Path | upath.UPath
+    ) -> "Link":
+        """Returns a link of a page.
+
+        Args:
+            name: see the class.
+            address: see the class.
+            folder: what the page is written into.
+        """
+        return cls(name, address, _target(address, folder=str(folder)))
+
+    def __str__(self) -> str:
+        """What it is called."""
+        return self.name
 
 
 def _target(address: str, *, folder: str) -> str:

@@ -13,6 +13,9 @@ import tfx_perf
 from tfx_perf import storage
 from tfx_perf.report import origin as origins
 
+FILE_NAME = "report.html"
+"""Of the report of an artifact, in its folder, and of that on a script's training."""
+
 Tone = Literal["good", "bad", "neutral"]
 
 _TEMPLATE_FOLDER = pathlib.Path(__file__).parent
@@ -70,7 +73,7 @@ class Report:
         Args:
             title: of the section.
             columns: headings.
-            rows: one cell a column.
+            rows: one cell a column; an `origin.Link` is one, too.
             note: stands above the table.
             link: file beside the page, and the words that lead there from the note's end.
         """

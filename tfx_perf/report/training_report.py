@@ -15,7 +15,8 @@ TITLE = "OptimizedTrainer: how the model was trained"
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _MOST_DOUBLINGS = 10  # of the workers
-_QUOTED_COUNTS = (2, 8, 64, 1024)
+_QUOTED_COUNTS = (1, 2, 8, 64, 1024)
+_TRIED = ("chosen", "slower", "different")
 # What lost to another plan may still be faster than plain fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
@@ -68,6 +69,7 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
     _add_start(report, record)
     if record.communication:
         _add_replicas(report, record.communication)
+        _add_more_workers(report, record)
     if record.xla:
         _add_xla(report, record.xla)
     report.add_table(
@@ -84,8 +86,12 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
         note=f"Peak FLOP/s: {record.peak_source or 'unknown'}."
         + (f" Energy: {record.energy_gap}." if record.energy_gap else ""),
     )
-    for note in record.notes:
-        report.add_text("Not measured", note=note)
+    if record.notes:
+        report.add_table(
+            "Notes",
+            columns=["what happened on the way, and what could not be measured"],
+            rows=[(note,) for note in record.notes],
+        )
     report.add_table(
         "Environment",
         columns=["what", "value"],
@@ -255,31 +261,55 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
         f"transfer ({account.communication_share:.0%} of a step, that of the one that waits least) "
         f"and for the slowest ({account.load_imbalance:.0%}). All else counts as computing.",
     )
-    scaling = Scaling.of(account)
+
+
+def _add_more_workers(report: page.Report, record: TrainingRecord) -> None:
+    """Adds what more workers would bring and cost."""
+    scaling = Scaling.of(record.communication)
     if scaling is None:
         return
     counts = [2**power for power in range(_MOST_DOUBLINGS + 1)]
-    efficiencies = [scaling.efficiency(count) for count in counts]
     report.add_figure(
         "More workers",
         svg=plots.lines(
-            {"": (counts, efficiencies)},
+            {"": (counts, [scaling.efficiency(count) for count in counts])},
             xlabel="workers, each with the batch that it has now",
             ylabel="speed of each, over that of one alone",
             doubling=True,
             predicted="",
         ),
-        note="A prediction by the ring algorithm, if each worker has a processor of its own, and "
-        "alone takes what it computes now: "
-        + "; ".join(
-            f"{count:,} workers {formatting.format_seconds(scaling.step_time_seconds(count))} a "
-            f"step, {efficiency:.0%} of the speed of one alone, each"
-            for count, efficiency in zip(counts, efficiencies, strict=True)
-            if count in _QUOTED_COUNTS
-        )
-        + f". Measured between these workers: "
+        note="A prediction by the ring algorithm, if each worker has a machine of its own, and "
+        "alone takes what it computes now. Measured between these workers: "
         f"{formatting.format_seconds(scaling.network.latency_seconds)} for a message, "
         f"{formatting.format_bytes(scaling.network.bytes_per_second)} a second.",
+    )
+    report.add_table(
+        "What more workers cost",
+        columns=["workers", "step time", "speed of each", "a million examples cost"],
+        rows=[
+            (
+                f"{count:,}",
+                formatting.format_seconds(scaling.step_time_seconds(count)),
+                f"{scaling.efficiency(count):.0%}",
+                formatting.format_value(
+                    "cost_per_million_examples", _predicted_cost(record, scaling, count)
+                ),
+            )
+            for count in _QUOTED_COUNTS
+        ],
+        note=""
+        if record.price_per_hour
+        else "With gate.price_per_hour in the settings, the last column is money.",
+    )
+
+
+def _predicted_cost(record: TrainingRecord, scaling: Scaling, workers: int) -> float | None:
+    if record.price_per_hour is None or not record.global_batch_size:
+        return None
+    return scaling.cost_per_million_examples(
+        workers,
+        batch_size=record.global_batch_size / record.worker_count,
+        price_per_hour=record.price_per_hour,
     )
 
 
@@ -301,8 +331,9 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
 def _verdict(record: TrainingRecord) -> str:
     figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
-    said = [f"Trained with {record.trained_with}{again}: {record.plan_reason}."]
-    has_tried = any(trial.status not in ("reference", "untried") for trial in record.trials)
+    where = f" on {record.trained_on}" if record.trained_on else ""
+    said = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
+    has_tried = any(trial.status in _TRIED for trial in record.trials)
     cost = payback.in_words(
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
@@ -314,7 +345,7 @@ def _verdict(record: TrainingRecord) -> str:
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
-    return " ".join([*said, *record.fit_remarks])
+    return " ".join([*said, *record.warnings])
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from tfx_perf.settings.kubernetes_values import (
     check_accelerator,
 )
 from tfx_perf.settings.section import Section
+from tfx_perf.settings.validation import SettingError
 from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt, Share
 from tfx_perf.workers import ParameterServers
 
@@ -161,6 +162,17 @@ class DistributionSettings(Section):
     restarts: Count = 3
     start_timeout_seconds: Positive = 1800.0
     job: ClusterJob | None = None
+
+    @pydantic.field_validator("reduction_dtype", mode="before")
+    @classmethod
+    def _is_narrower(cls, dtype: Any) -> Any:
+        if dtype == "float32":
+            raise SettingError(
+                "bfloat16 or float16",
+                remedy="Leave distribution.reduction_dtype out: gradients are then summed in "
+                "their own type, which is float32 as a rule.",
+            )
+        return dtype
 
     @pydantic.model_validator(mode="after")
     def _one_place(self) -> "DistributionSettings":

@@ -42,8 +42,8 @@ class GateSettings(Section):
         escalate_seconds: where a run would be refused for its step time alone, train it and a
             blessed one in turns on this host, for at most so long; 0: do not.
         anchor: run that the budgets count from; None: the best level that runs have held.
-        price_per_hour: of the machine that trains, in any currency; it gives the cost of a
-            million examples.
+        price_per_hour: of a machine that trains, in any currency; it gives the cost of a million
+            examples.
     """
 
     rules: dict[str, Rule | None] = pydantic.Field(default_factory=dict)

@@ -9,6 +9,17 @@ import tensorflow as tf
 from tfx_perf import interception
 
 
+def count(strategy: tf.distribute.Strategy) -> bool:
+    """Returns whether options change how a strategy reduces.
+
+    They do not where its user has given it `cross_device_ops`, or it is over CPUs and GPUs.
+
+    Args:
+        strategy: of several replicas.
+    """
+    return any(_launchers(strategy))
+
+
 @contextlib.contextmanager
 def replaced(
     strategy: tf.distribute.Strategy, options: tf.distribute.experimental.CommunicationOptions
@@ -26,8 +37,11 @@ def replaced(
     extended = strategy.extended
     with contextlib.ExitStack() as undo:
         undo.enter_context(interception.replacing(extended, "_communication_options", merged))
-        for name in ("_cross_device_ops", "_host_cross_device_ops"):
-            # What gathers over workers asks nobody else.
-            for launcher in getattr(getattr(extended, name, None), "_launchers", ()):
-                undo.enter_context(interception.replacing(launcher, "_options", merged))
+        for launcher in _launchers(strategy):  # what gathers over workers asks nobody else
+            undo.enter_context(interception.replacing(launcher, "_options", merged))
         yield
+
+
+def _launchers(strategy: tf.distribute.Strategy) -> Iterator[Any]:
+    for name in ("_cross_device_ops", "_host_cross_device_ops"):
+        yield from getattr(getattr(strategy.extended, name, None), "_launchers", ())

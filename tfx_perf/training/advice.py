@@ -66,8 +66,7 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
         yield (
             "host_bound",
             f"{shown['host_share_ratio']} of the steps' time passes in Python, between the calls "
-            "of the train function. More steps can be run in a call if no callback acts on every "
-            "batch, and where training is long enough for trials (schedule.planned_runs).",
+            f"of the train function. {_for_fewer_calls(record.plan.steps_per_call or 1)}",
         )
     yield from _of_replicas(record, shown)
     double = record.double_batch_time_ratio
@@ -94,8 +93,9 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
         yield (
             "long_trials",
-            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials: "
-            "a run that gets previous_metrics=latest_metrics(...) uses this plan again without.",
+            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials. The next "
+            "run uses this plan again without, if it gets previous_metrics (of latest_metrics), or "
+            "as a script has the same folder.",
         )
     elif figures["compile_share_ratio"] > _START_SHARE:
         yield (
@@ -125,6 +125,18 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
         )
 
 
+def _for_fewer_calls(steps_per_call: int) -> str:
+    if steps_per_call > 1:
+        return (
+            f"A call has {steps_per_call} steps already: look for callbacks that take long, or try "
+            "larger numbers in training.steps_per_call."
+        )
+    return (
+        "More steps can be run in a call if no callback acts on every batch, and where training is "
+        "long enough for trials (schedule.planned_runs)."
+    )
+
+
 def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tuple[str, str]]:
     account = record.communication
     if account is None:
@@ -137,7 +149,7 @@ def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tupl
             f"their sum over the replicas, {size} of each: a larger batch for each replica makes "
             "the share smaller, and so does a faster network.",
         )
-    if account.load_imbalance > _IMBALANCE:
+    if account.load_imbalance > _IMBALANCE and account.slowest is not None:
         slowest = account.replicas[account.slowest]
         several = record.worker_count > 1
         who = f"worker {slowest.worker}" if several else f"replica {account.slowest}"

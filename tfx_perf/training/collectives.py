@@ -9,6 +9,24 @@ from tfx_perf.settings.distribution import CollectiveSettings
 from tfx_perf.tf_internals import communication_options
 
 
+def check(settings: CollectiveSettings, *, has_gpus: bool) -> None:
+    """Checks that a machine can reduce as the settings say.
+
+    Args:
+        settings: what counts.
+        has_gpus: whether the machine has some.
+
+    Raises:
+        UserError: NCCL is asked for where there is no GPU.
+    """
+    if settings.implementation == "nccl" and not has_gpus:
+        raise errors.UserError(
+            "Expected GPUs, to reduce with NCCL. Received: "
+            "distribution.collective.implementation='nccl' on a machine without one. Set it to "
+            "ring or auto."
+        )
+
+
 def options(
     strategy: tf.distribute.Strategy, settings: CollectiveSettings
 ) -> contextlib.AbstractContextManager[None]:
@@ -26,12 +44,7 @@ def options(
     )
     if not reduces or strategy.num_replicas_in_sync == 1:
         return contextlib.nullcontext()
-    if settings.implementation == "nccl" and not tf.config.list_physical_devices("GPU"):
-        raise errors.UserError(
-            "Expected GPUs, to reduce with NCCL. Received: "
-            "distribution.collective.implementation='nccl' on a machine without one. Set it to "
-            "ring or auto."
-        )
+    check(settings, has_gpus=bool(tf.config.list_physical_devices("GPU")))
     return communication_options.replaced(
         strategy,
         tf.distribute.experimental.CommunicationOptions(

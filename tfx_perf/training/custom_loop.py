@@ -131,11 +131,12 @@ class Meter:
             is_custom_loop=True,
             environment={
                 **devices.describe(),
-                "strategy": "" if strategy is None else strategies.name(strategy),
+                **({"strategy": ""} if strategy is None else strategies.environment(strategy)),
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
             },
             **recording.step_times(timer),
+            **({} if strategy is None else strategies.counts(strategy)),
             global_batch_size=batch_size,
             parameter_count=parameters,
             train_step_count=timer.step_count,

@@ -4,7 +4,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from tfx_perf import records, statistics
+from tfx_perf import formatting, records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount
@@ -69,12 +69,15 @@ class TrainingRecord(PlanChoice):
         peak_source: where the peak FLOP/s comes from.
         energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
+        parameter_server_count: processes that hold the weights; 0: those that train do.
+        price_per_hour: of a machine, by the settings; None if they do not say.
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
+        idle_settings: what the settings ask for that has no effect here, and why.
         notes: what happened on the way, and what could not be measured and why.
 
     The others are those of `PlanChoice`, and catalogue metrics of the same name.
@@ -90,7 +93,11 @@ class TrainingRecord(PlanChoice):
     step_time_p90_seconds: float | None
     step_time_p99_seconds: float | None = None
     step_times: tuple[tuple[int, float], ...]
+    replica_count: int = 1
     worker_count: int = 1
+    host_count: int = 1
+    parameter_server_count: int = 0
+    price_per_hour: float | None = None
     communication: CommunicationAccount | None = None
     global_batch_size: int | None
     parameter_count: int
@@ -122,6 +129,7 @@ class TrainingRecord(PlanChoice):
     advice: tuple[Advice, ...] = ()
     is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
+    idle_settings: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
@@ -134,16 +142,31 @@ class TrainingRecord(PlanChoice):
         return "a custom training loop" if self.is_custom_loop else str(self.plan)
 
     @property
+    def trained_on(self) -> str:
+        """How many trained together, and under which strategy; empty of one replica alone."""
+        found = [
+            formatting.counted(count, thing)
+            for count, thing, is_told in (
+                (self.worker_count, "worker", self.worker_count > 1 or self.parameter_server_count),
+                (self.parameter_server_count, "parameter server", self.parameter_server_count),
+                (self.replica_count, "replica", self.replica_count > self.worker_count),
+            )
+            if is_told
+        ]
+        return f"{' and '.join(found)} ({self.environment['strategy']})" if found else ""
+
+    @property
     def remark(self) -> str:
         """What went wrong though there is a model, in sentences; empty if nothing did."""
         said = [f"Trained with {self.plan}: {self.plan_reason}."] if self.trials_failed else []
-        return " ".join([*said, *self.fit_remarks])
+        return " ".join([*said, *self.warnings])
 
     @property
-    def fit_remarks(self) -> list[str]:
-        """What there is to say of `fit_errors`."""
+    def warnings(self) -> list[str]:
+        """What there is to say of `fit_errors` and `idle_settings`, in sentences."""
         return [
-            f"A call of Model.fit raised {error}, and run_fn went on." for error in self.fit_errors
+            *(f"A call of Model.fit raised {it}, and run_fn went on." for it in self.fit_errors),
+            *(f"{it}." for it in self.idle_settings),
         ]
 
     def figures(self) -> dict[str, float | None]:
@@ -215,7 +238,9 @@ class TrainingRecord(PlanChoice):
             ),
             **self._xla_figures(),
             **self._communication_figures(),
+            "replica_count": self.replica_count,
             "worker_count": self.worker_count,
+            "host_count": self.host_count,
             "global_batch_size": self.global_batch_size,
             "parameter_count": self.parameter_count,
             "train_step_count": self.train_step_count,

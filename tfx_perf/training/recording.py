@@ -87,22 +87,17 @@ class EndedTraining:
         batch_size = None if batch is None else batches.batch_size_of(batch)
         strategy = call.model.distribute_strategy
         servers = strategies.servers_of(strategy)
-        worker_count = servers.worker_count if servers else strategies.worker_count(strategy)
         if servers:
             known |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
+            known |= {"energy_joules": None, "energy_gap": "the workers' hosts are not counted"}
             times["host_share_ratio"] = None
-        if servers or worker_count > 1:  # no process knows what the others' hosts took
-            gap = "the other workers' hosts are not counted"
-            known |= {"energy_joules": None, "energy_gap": gap}
         record = TrainingRecord(
             **dict(choice),
             jit_compile=bool(getattr(call.model, "jit_compile", False)),
             environment={
                 **devices.describe(),
                 "precision": precision.of(call.model),
-                "strategy": strategies.name(strategy),
-                **({"worker_count": str(worker_count)} if servers or worker_count > 1 else {}),
-                **({"parameter_server_count": str(servers.server_count)} if servers else {}),
+                **strategies.environment(strategy),
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
                 # Of a batch that another run does not find, it says nothing of the model's size.
@@ -110,7 +105,7 @@ class EndedTraining:
                 "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
             },
             **times,
-            worker_count=worker_count,
+            **strategies.counts(strategy),
             global_batch_size=batch_size,
             parameter_count=parameters,
             train_step_count=timer.step_count,

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from tfx_perf import cost
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.network import Network
 
@@ -80,3 +81,19 @@ class Scaling:
             workers: how many.
         """
         return self.step_time_seconds(1) / self.step_time_seconds(workers)
+
+    def cost_per_million_examples(
+        self, workers: int, *, batch_size: float, price_per_hour: float
+    ) -> float:
+        """Returns what a million examples cost, in the currency of the price.
+
+        Args:
+            workers: how many, each on a machine of its own.
+            batch_size: of one worker.
+            price_per_hour: of one machine.
+        """
+        return cost.of_million_examples(
+            examples_per_second=workers * batch_size / self.step_time_seconds(workers),
+            price_per_hour=price_per_hour,
+            host_count=workers,
+        )

@@ -7,19 +7,25 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from tfx_perf import config, errors, workers
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import collectives, recording
+from tfx_perf.training import collectives, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.reduction import Reduction
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import collector, memory_watch, meters, strategies
+from tfx_perf.training.measuring import (
+    collector,
+    energy_of_team,
+    memory_watch,
+    meters,
+    strategies,
+)
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.communication import CommunicationMeter
 from tfx_perf.training.measuring.held_memory import HeldMemory
@@ -48,6 +54,8 @@ NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx
 
 _LOGGER = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 
 class TrainingSession:
     """The handler to give to `interception.intercepting_fit`.
@@ -70,7 +78,8 @@ class TrainingSession:
         """Starts a session.
 
         Args:
-            settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
+            settings: the sections `training`, `compilation`, `distribution` and `monitoring`, and
+                `gate.price_per_hour`.
             choice: made in another process, or in a run before, for the `fit` that it names; for
                 every one if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
@@ -199,7 +208,14 @@ class TrainingSession:
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         choice = choice.model_copy(update={"plan": self._summing(choice.plan, call, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
-        live = LiveTraining(call, loop, choice=choice, recovery=recovery, started=started)
+        live = LiveTraining(
+            call,
+            loop,
+            choice=choice,
+            recovery=recovery,
+            totals=lambda: self._communication.totals(call.model.distribute_strategy),
+            started=started,
+        )
         with serving(self._settings.monitoring, live):
             with (
                 collector.spared() as live.pauses,
@@ -212,6 +228,8 @@ class TrainingSession:
                 )
             fit_seconds = time.perf_counter() - started  # without the end of the server
         communication = self._communicated(call, result)
+        taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
+        taken = taken or energy.Energy(reason="not all of the workers have told")
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             result = dataclasses.replace(result, notes=(*result.notes, left))
@@ -227,27 +245,28 @@ class TrainingSession:
             setup_time_seconds=setup_seconds,
             trial_trace_count=trial_trace_count if result.plan == choice.plan else 0,
             garbage_collection_seconds=live.pauses.seconds,
-            energy_joules=used.joules,
-            energy_gap=used.reason,
+            energy_joules=taken.joules,
+            energy_gap=taken.reason,
+            price_per_hour=self._settings.gate.price_per_hour,
+            idle_settings=idle_settings.of_distribution(
+                self._settings.distribution, call.model.distribute_strategy
+            ),
             communication=communication,
         )
         return result.history
 
     def _communicated(self, call: FitCall, result: FitResult) -> CommunicationAccount | None:
-        """Returns what the replicas have measured; all workers ask, whatever else goes wrong."""
-        try:
-            return self._communication.account(
+        """Returns what the replicas have measured."""
+        return _asked(
+            lambda: self._communication.account(
                 call.model.distribute_strategy,
                 step_count=result.timer.step_count,
                 mean_step_time_seconds=result.timer.mean_seconds(),
                 peak_memory_bytes=meters.peak_memory_bytes(),
                 is_predictable=self._settings.distribution.top_k_ratio is None,
-            )
-        except LostWorkerError as error:  # this one has trained to the end
-            _LOGGER.warning("What the replicas wait for is not known: %s.", error)
-        except Exception:
-            _LOGGER.warning("What the replicas wait for could not be measured.", exc_info=True)
-        return None
+            ),
+            what="what the replicas wait for",
+        )
 
     def _train(
         self,
@@ -387,6 +406,22 @@ class TrainingSession:
             return None  # plain steps may need more memory than there is
         margin = self._settings.training.margin
         return Promise(step_seconds=times[0].value, margin=margin)
+
+
+def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:
+    """Returns what all workers find out together; None where that fails.
+
+    Args:
+        ask: is called by all of them, whatever else goes wrong.
+        what: they find out.
+    """
+    try:
+        return ask()
+    except LostWorkerError as error:  # this one has trained to the end
+        _LOGGER.warning("Not all of the workers tell of %s: %s.", what, error)
+    except Exception:
+        _LOGGER.warning("Could not be measured: %s.", what, exc_info=True)
+    return None
 
 
 def _alone(call: FitCall) -> tuple[str, ...]:

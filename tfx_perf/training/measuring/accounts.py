@@ -1,9 +1,31 @@
 """What it costs that replicas train together; see `communication`, which measures it."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tfx_perf import records
 from tfx_perf.training.measuring.network import Network
+
+_LEAST_IMBALANCE = 0.005  # less is 0 % in words
+
+
+def communication_share(wait_shares: Sequence[float]) -> float:
+    """Returns the share of a step that the replica waits which waits least: it came last.
+
+    Args:
+        wait_shares: of a step, of each replica.
+    """
+    return min(1.0, *wait_shares)
+
+
+def load_imbalance(wait_shares: Sequence[float]) -> float:
+    """Returns the share of a step that replicas wait for the slowest, on average.
+
+    Args:
+        wait_shares: of a step, of each replica.
+    """
+    return min(1.0, float(np.mean(wait_shares)) - min(wait_shares))
 
 
 class ReplicaAccount(records.Record):
@@ -46,18 +68,21 @@ class CommunicationAccount(records.Record):
 
     @property
     def communication_share(self) -> float:
-        """Share of a step that the replica waits which waits least: it came last, for nobody."""
-        least = min(each.wait_time_seconds for each in self.replicas)
-        return min(1.0, least / self.step_time_seconds)
+        """See the function of that name."""
+        return communication_share(self._wait_shares)
 
     @property
     def load_imbalance(self) -> float:
-        """Share of a step that the replicas wait for the slowest, on average."""
-        waits = [each.wait_time_seconds for each in self.replicas]
-        return min(1.0, (float(np.mean(waits)) - min(waits)) / self.step_time_seconds)
+        """See the function of that name."""
+        return load_imbalance(self._wait_shares)
 
     @property
-    def slowest(self) -> int:
-        """Index of the replica that computes longest, and so waits least."""
-        waits = [each.wait_time_seconds for each in self.replicas]
-        return waits.index(min(waits))
+    def slowest(self) -> int | None:
+        """Index of the replica that computes longest and so waits least; None if all do alike."""
+        if self.load_imbalance < _LEAST_IMBALANCE:
+            return None
+        return self._wait_shares.index(min(self._wait_shares))
+
+    @property
+    def _wait_shares(self) -> list[float]:
+        return [each.wait_time_seconds / self.step_time_seconds for each in self.replicas]

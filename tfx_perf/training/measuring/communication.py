@@ -8,7 +8,7 @@ with the backward pass does not count.
 import contextlib
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -21,6 +21,22 @@ from tfx_perf.training.team import Team
 
 _COLUMNS = 3  # seconds, bytes, tensors
 _NANO = 1e9
+
+
+class Totals(NamedTuple):
+    """What the replicas of one process have waited for and given since it began.
+
+    Attributes:
+        first_replica: index of its first replica among all.
+        has_all: whether there are no others.
+        wait_time_seconds: of each replica; see `ReplicaAccount`.
+        reduced_bytes: of each replica.
+    """
+
+    first_replica: int
+    has_all: bool
+    wait_time_seconds: tuple[float, ...]
+    reduced_bytes: tuple[float, ...]
 
 
 class CommunicationMeter:
@@ -72,6 +88,25 @@ class CommunicationMeter:
             step_count: steps of the training so far.
         """
         self._before, self._steps_before = self._read(), step_count
+
+    def totals(self, strategy: tf.distribute.Strategy) -> Totals | None:
+        """Returns what this process has counted by now; None if that is nothing.
+
+        Other threads may ask. Of a call of the train function that runs, a part is in it.
+
+        Args:
+            strategy: see `metered`.
+        """
+        if self._totals is None:
+            return None
+        seconds, sizes, _ = self._read().T
+        team = Team(strategy)
+        return Totals(
+            first_replica=team.index * self._replica_count,
+            has_all=team.count == 1,
+            wait_time_seconds=tuple(seconds.tolist()),
+            reduced_bytes=tuple(sizes.tolist()),
+        )
 
     def account(
         self,

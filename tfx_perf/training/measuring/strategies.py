@@ -1,5 +1,6 @@
 """What can be said of a `tf.distribute` strategy."""
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,12 @@ import tensorflow as tf
 from tfx_perf import workers
 from tfx_perf.tf_internals import clusters
 
+ONE_DEVICE = "one_device"
+"""The name of no strategy, as it is in the settings."""
+
+_OUTSIDE_OF_SCOPES = "_DefaultDistributionStrategy"
+_COMPUTING = "chief", "worker", "ps"  # jobs of a cluster
+
 
 def name(strategy: tf.distribute.Strategy) -> str:
     """Returns the name that users know it by."""
@@ -15,13 +22,31 @@ def name(strategy: tf.distribute.Strategy) -> str:
         return "MultiWorkerMirroredStrategy"  # the class's own name is another
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
         return "ParameterServerStrategy"  # likewise
-    return type(strategy).__name__
+    found = type(strategy).__name__
+    return ONE_DEVICE if found == _OUTSIDE_OF_SCOPES else found
+
+
+def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
+    """Returns how many replicas, processes and machines train together, as records have them."""
+    servers = servers_of(strategy)
+    return {
+        "replica_count": strategy.num_replicas_in_sync,
+        "worker_count": servers.worker_count if servers else worker_count(strategy),
+        "host_count": host_count(strategy),
+        **({"parameter_server_count": servers.server_count} if servers else {}),
+    }
+
+
+def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
+    """Returns what figures depend on beside `devices.describe`; counts of one are left out."""
+    several = {key: str(count) for key, count in counts(strategy).items() if count != 1}
+    return {"strategy": name(strategy), **several}
 
 
 def in_words(strategy: tf.distribute.Strategy) -> str:
     """Returns its name for a sentence."""
     found = name(strategy)
-    return "no strategy" if found == "_DefaultDistributionStrategy" else found
+    return "no strategy" if found == ONE_DEVICE else found
 
 
 def of_replicas(strategy: tf.distribute.Strategy, values: Any, *, reduction: str) -> Any:
@@ -82,10 +107,13 @@ def worker_count(strategy: tf.distribute.Strategy | None) -> int:
 
 def host_count(strategy: tf.distribute.Strategy | None) -> int:
     """Returns on how many machines processes train together, by their addresses."""
-    if strategy is None or worker_count(strategy) == 1:
+    if servers_of(strategy):
+        cluster = clusters.cluster_of(strategy)
+    elif strategy is not None and worker_count(strategy) > 1:
+        cluster = strategy.cluster_resolver.cluster_spec().as_dict()
+    else:
         return 1
-    cluster = strategy.cluster_resolver.cluster_spec().as_dict()
-    addresses = (*cluster.get("chief", ()), *cluster.get("worker", ()))
+    addresses = itertools.chain.from_iterable(cluster.get(job, ()) for job in _COMPUTING)
     return len({address.rpartition(":")[0] for address in addresses})
 
 

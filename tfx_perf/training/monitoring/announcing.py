@@ -25,7 +25,7 @@ def announcing(training: LiveTraining, *, step_count: int | None) -> Iterator[No
     of = f" of {step_count:,}" if step_count else ""
     activity.say("training")
     with periodic.calling(
-        lambda: activity.say(f"training: {training.step_count:,}{of} steps done"),
+        lambda: activity.say(f"training: {training.done_count:,}{of} steps done"),
         seconds=_SECONDS,
     ):
         yield

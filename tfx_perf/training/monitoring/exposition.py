@@ -1,13 +1,18 @@
 """Exposition: a live training as Prometheus reads it."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 from prometheus_client.metrics_core import Metric
 
 from tfx_perf import metrics
+from tfx_perf.training.measuring import accounts
+from tfx_perf.training.measuring.communication import Totals
 from tfx_perf.training.monitoring.live_training import RECENT_CALLS, LiveTraining
+
+_FamilyT = TypeVar("_FamilyT", CounterMetricFamily, GaugeMetricFamily)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -19,11 +24,14 @@ _COUNTERS = {
     "garbage_collection_seconds": "garbage_collection_seconds",
 }
 _OF_RECENT_CALLS = f"Here of the last {RECENT_CALLS} calls of the train function."
+_BETWEEN_SCRAPES = f"Here of the last {RECENT_CALLS} calls or more, between two scrapes."
 # What a figure means while the training runs, where that is not what its record will say.
 _REMARKS = {
     "step_time_seconds": _OF_RECENT_CALLS,
     "examples_per_second": _OF_RECENT_CALLS,
     "host_share_ratio": _OF_RECENT_CALLS,
+    "communication_share_ratio": _BETWEEN_SCRAPES,
+    "load_imbalance_ratio": _BETWEEN_SCRAPES,
     "input_wait_ratio": "As the trials measured it before the training.",
     "train_loss": "Here of the epoch that runs, as far as it is.",
     "train_step_count": "Begins anew after a rollback.",
@@ -47,7 +55,14 @@ class Exposition:
 
     def collect(self) -> Iterator[Metric]:
         """Yields the metrics with their values of now."""
-        for read in (self._figures, self._progress, self._loss, self._learning_rate, self._info):
+        for read in (
+            self._figures,
+            self._communication,
+            self._progress,
+            self._loss,
+            self._learning_rate,
+            self._info,
+        ):
             try:
                 yield from read()
             except Exception:  # a scrape must neither end the training nor the other figures
@@ -66,6 +81,36 @@ class Exposition:
                 "Examples that fit trained on: the global batch size times the steps.",
                 value=batch_size * steps,
             )
+
+    def _communication(self) -> Iterator[Metric]:
+        found = self._training.communication()
+        if found is None:
+            return
+        yield _by_replica(
+            CounterMetricFamily(
+                f"{_PREFIX}reduced_bytes",
+                "What a replica has given to reductions, gradients mostly.",
+                labels=["replica"],
+            ),
+            found.totals,
+            found.totals.reduced_bytes,
+        )
+        shares = found.wait_shares
+        if shares is None:
+            return
+        yield _by_replica(
+            GaugeMetricFamily(
+                f"{_PREFIX}replica_wait_ratio",
+                "Share of a step that a replica waits, from its own gradients to their sum. "
+                + _BETWEEN_SCRAPES,
+                labels=["replica"],
+            ),
+            found.totals,
+            shares,
+        )
+        if found.totals.has_all:  # no worker knows of the others' waits
+            yield from _families("communication_share_ratio", accounts.communication_share(shares))
+            yield from _families("load_imbalance_ratio", accounts.load_imbalance(shares))
 
     def _progress(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
@@ -88,6 +133,13 @@ class Exposition:
         yield InfoMetricFamily(
             f"{_PREFIX}training", "What is trained, and how.", value=self._training.labels
         )
+
+
+def _by_replica(family: _FamilyT, totals: Totals, values: Iterable[float]) -> _FamilyT:
+    """Returns a family with a value of each replica of this process."""
+    for index, value in enumerate(values, totals.first_replica):
+        family.add_metric([str(index)], value)
+    return family
 
 
 def _families(key: str, value: float | None) -> Iterator[Metric]:

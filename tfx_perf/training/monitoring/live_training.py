@@ -3,7 +3,8 @@
 import functools
 import threading
 import time
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,8 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters, strategies
 from tfx_perf.training.measuring.collector import Pauses
+from tfx_perf.training.measuring.communication import Totals
+from tfx_perf.training.monitoring.recent_waits import RecentWaits
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.recovery.recovery import Recovery
 from tfx_perf.training.trials.choice import PlanChoice
@@ -23,6 +26,18 @@ RECENT_CALLS = 200
 
 # Steps are added up in portions, so that ten million of them do not hold Python up.
 _PORTION_CALLS = 10_000
+
+
+class LiveCommunication(NamedTuple):
+    """What the replicas of a process give and wait.
+
+    Attributes:
+        totals: since the process began.
+        wait_shares: of a step, of each replica, lately; None before two looks.
+    """
+
+    totals: Totals
+    wait_shares: tuple[float, ...] | None
 
 
 class LiveTraining:
@@ -42,6 +57,7 @@ class LiveTraining:
         *,
         choice: PlanChoice,
         recovery: Recovery | AsynchronousFit | None,
+        totals: Callable[[], Totals | None],
         started: float,
     ) -> None:
         """Prepares to look, at no cost.
@@ -51,6 +67,7 @@ class LiveTraining:
             loop: the loop that runs it.
             choice: of its plan.
             recovery: what guards the training; None if nothing does.
+            totals: returns what the replicas of this process have waited by now.
             started: when `fit` began, on `time.perf_counter`'s clock; the trials before count.
         """
         self.pauses: Pauses | None = None
@@ -59,6 +76,8 @@ class LiveTraining:
         self._choice = choice
         self._recovery = recovery
         self._started = started
+        self._totals = totals
+        self._waits = RecentWaits(calls=RECENT_CALLS)
         self._began = time.time()
         self._lock = threading.Lock()
         self._timer: StepTimer | None = None  # the one whose calls are counted here
@@ -86,17 +105,35 @@ class LiveTraining:
             "peak_rss_bytes": meters.peak_rss_bytes(),
             "garbage_collection_seconds": self.pauses.seconds if self.pauses else None,
             "global_batch_size": batch_size,
+            "replica_count": self._counts["replica_count"],
+            "worker_count": self._counts["worker_count"],
             "train_step_count": steps,
             "oom_count": (
                 (recovery.oom_count if recovery else 0) + (oom_guard.oom_count if oom_guard else 0)
             ),
         }
 
+    def communication(self) -> LiveCommunication | None:
+        """Returns what the replicas of this process give and wait; None if nobody measures it."""
+        totals, step_count = self._totals(), self.step_count
+        with self._lock:
+            timer = self._loop.timer
+            if totals is None or timer is None:
+                return None
+            shares = self._waits.shares(timer, step_count=step_count, totals=totals)
+        return LiveCommunication(totals, shares)
+
     @property
     def step_count(self) -> int:
         """Training steps that were run by now."""
         with self._lock:
             return self._count(self._loop.timer)
+
+    @property
+    def done_count(self) -> int:
+        """Steps of the whole `fit` that are done, also before an interruption or a rollback."""
+        before = self._recovery.step if self._recovery else None
+        return (before or 0) + self.step_count
 
     @property
     def loss(self) -> float | None:
@@ -149,6 +186,10 @@ class LiveTraining:
             return StepTimer(steps_in_call=lambda: 0)
         ended = timer.call_count
         return timer.part(max(0, ended - RECENT_CALLS), ended)
+
+    @functools.cached_property
+    def _counts(self) -> dict[str, int]:
+        return strategies.counts(self._call.model.distribute_strategy)
 
     @functools.cached_property
     def _batch_size(self) -> int | None:

@@ -192,9 +192,7 @@ class DataPosition:
     def _read_again(self, position: Position) -> None:
         """Makes and reads iterators as they were made and read before."""
         if any(position.taken):
-            _LOGGER.warning(
-                "The position in the data was not saved; the batches before it are read again."
-            )
+            _LOGGER.info("The data are read again up to where the training was.")
         self._skip(position.taken[self._current] - self._taken.get(self._current, 0))
         for number in range(self._current + 1, position.current + 1):
             made = iter(self._iterators.dataset)

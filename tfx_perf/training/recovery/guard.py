@@ -23,6 +23,11 @@ from tfx_perf.training.recovery.training_state import TrainingState
 from tfx_perf.training.recovery.writers import Writers
 from tfx_perf.training.step.step_runner import Logs, StepRunner
 
+_READ_AGAIN = (
+    "a training that goes on reads its data again up to where it was, which is exact if they come "
+    "in the same order every time"
+)
+
 
 class Guard:
     """Guards one run of Keras' `fit`.
@@ -75,7 +80,7 @@ class Guard:
     def notes(self) -> list[str]:
         """What the user should know, in sentences."""
         note = self._data.note if self._task.store else None
-        saved = [f"the position in the data was not saved: {note}"] if note else []
+        saved = [f"{_READ_AGAIN}: {note}"] if note else []
         lost = [f"{name} is not what it was at the checkpoint" for name in self._callbacks.lost]
         return [*filter(None, [self.saver.note]), *saved, *lost]
 

@@ -357,7 +357,7 @@ class Trials:
         round_count = len(reference.blocks)
         if round_count < _FEW_ROUNDS:
             return None
-        best = min(others, key=lambda contender: np.median(contender.blocks))
+        best = max(others, key=lambda contender: contender.speedup_over(reference).value)
         least = 1.0 + self._settings.training.margin
         if round_count < _MIN_ROUNDS:
             least = max(least, _CLEARLY)

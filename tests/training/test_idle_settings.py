@@ -1,0 +1,67 @@
+"""Settings that do nothing are named, under real strategies of one and of two replicas."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.training import idle_settings
+
+_TWO_REPLICAS = """
+import json, sys
+import tensorflow as tf
+from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.training import idle_settings
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+settings = DistributionSettings.model_validate_json(sys.argv[1])
+devices = ["CPU:0", "CPU:1"]
+own = tf.distribute.ReductionToOneDevice()
+strategies = [
+    tf.distribute.MirroredStrategy(devices),
+    tf.distribute.MirroredStrategy(devices, cross_device_ops=own),
+]
+print(json.dumps([idle_settings.of_distribution(settings, each) for each in strategies]))
+"""
+
+
+def idle(**settings):
+    made = DistributionSettings.model_validate(settings)
+    return idle_settings.of_distribution(made, tf.distribute.get_strategy())
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"reduction_dtype": "bfloat16"}, "reduction_dtype=bfloat16"),
+        ({"collective": {"implementation": "nccl"}}, "collective.implementation=nccl"),
+        ({"collective": {"bytes_per_pack": 9}}, "collective.bytes_per_pack=9"),
+        ({"collective": {"timeout_seconds": 5}}, "collective.timeout_seconds=5.0"),
+        ({"restarts": 1}, "restarts=1"),
+        ({"start_timeout_seconds": 60}, "start_timeout_seconds=60.0"),
+    ],
+)
+def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):
+    (found,) = idle(**settings)
+    assert found.startswith(f"distribution.{name} has no effect: ")
+
+
+def test_what_is_as_by_default_is_not_named():
+    assert idle() == idle(strategy="mirrored", restarts=3) == ()
+
+
+def test_with_two_replicas_all_counts_but_what_cross_device_ops_do_not_take():
+    settings = {"reduction_dtype": "float16", "collective": {"bytes_per_pack": 9}}
+    done = subprocess.run(
+        [sys.executable, "-c", _TWO_REPLICAS, json.dumps(settings)],
+        capture_output=True, text=True, check=True, timeout=200,
+    )  # fmt: skip
+    assert json.loads(done.stdout.splitlines()[-1]) == [
+        [],
+        ["distribution.collective.bytes_per_pack=9 has no effect: the strategy has "
+         "cross_device_ops that do not take it"],
+    ]  # fmt: skip

@@ -1,0 +1,54 @@
+"""Settings that do nothing in a training: they are said, so that nobody relies on them."""
+
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from tfx_perf.settings.distribution import CollectiveSettings, DistributionSettings
+from tfx_perf.settings.section import Section
+from tfx_perf.tf_internals import communication_options
+
+_OF_WORKERS = {"restarts", "start_timeout_seconds"}
+
+
+def of_distribution(
+    settings: DistributionSettings, strategy: tf.distribute.Strategy
+) -> tuple[str, ...]:
+    """Returns a sentence, without its full stop, for each setting that has no effect.
+
+    Args:
+        settings: what the user wants, and what is the default.
+        strategy: that the model was built under.
+    """
+    return tuple(
+        f"{setting} has no effect: {reason}" for setting, reason in _found(settings, strategy)
+    )
+
+
+def _found(
+    settings: DistributionSettings, strategy: tf.distribute.Strategy
+) -> Iterator[tuple[str, str]]:
+    narrowed = _changed(settings, DistributionSettings(), among={"reduction_dtype"})
+    collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
+    if strategy.num_replicas_in_sync == 1:
+        alone = "one replica trains, so that nothing is summed over replicas"
+        yield from ((setting, alone) for setting in (*narrowed, *collective))
+    elif not communication_options.count(strategy):
+        own = "the strategy has cross_device_ops that do not take it"
+        yield from ((setting, own) for setting in collective)
+    if not settings.has_others_train:
+        alone = "the settings name neither workers nor a job"
+        of_workers = _changed(settings, DistributionSettings(), among=_OF_WORKERS)
+        yield from ((setting, alone) for setting in of_workers)
+
+
+def _changed(
+    given: Section, default: Section, *, among: set[str] | None = None, within: str = ""
+) -> list[str]:
+    """Returns `distribution.NAME=value` of those that are not as by default."""
+    before = default.model_dump()
+    return [
+        f"distribution.{within}{name}={value}"
+        for name, value in given.model_dump(include=among).items()
+        if value != before[name]
+    ]
