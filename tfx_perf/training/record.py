@@ -8,6 +8,7 @@ from tfx_perf import records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
@@ -71,6 +72,7 @@ class TrainingRecord(PlanChoice):
         xla: XLA's account of it; None if XLA compiled nothing.
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
+        placement: which layers were on which device; None if they were not placed.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
@@ -92,6 +94,7 @@ class TrainingRecord(PlanChoice):
     step_times: tuple[tuple[int, float], ...]
     worker_count: int = 1
     communication: CommunicationAccount | None = None
+    placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int
     train_step_count: int

@@ -86,7 +86,7 @@ class EndedTraining:
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)
         strategy = call.model.distribute_strategy
-        servers = strategies.servers_of(strategy)
+        servers, is_placed = strategies.servers_of(strategy), bool(known.get("placement"))
         worker_count = servers.worker_count if servers else strategies.worker_count(strategy)
         if servers:
             known |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
@@ -100,7 +100,7 @@ class EndedTraining:
             environment={
                 **devices.describe(),
                 "precision": precision.of(call.model),
-                "strategy": strategies.name(strategy),
+                "strategy": "model_parallel" if is_placed else strategies.name(strategy),
                 **({"worker_count": str(worker_count)} if servers or worker_count > 1 else {}),
                 **({"parameter_server_count": str(servers.server_count)} if servers else {}),
                 "global_batch_size": str(batch_size),
