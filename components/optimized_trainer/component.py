@@ -52,9 +52,9 @@ class OptimizedTrainer(base_component.BaseComponent):
     input, eager mode) trains as it would have, and the record says why.
 
     With the setting `distribution.strategy`, `run_fn` is run in the scope of that `tf.distribute`
-    strategy. With `distribution.workers` or `distribution.job`, workers on this machine or on
-    Kubernetes train in its place, and make the trials together; beside parameter servers there
-    are none.
+    strategy; with `model_parallel` the layers of its model are on several devices while it fits.
+    With `distribution.workers` or `distribution.job`, workers on this machine or on Kubernetes
+    train in its place, and make the trials together; beside parameter servers there are none.
 
     With `previous_metrics`, trials that would find the same as those of a run before are not
     repeated, and training starts at once.

@@ -20,6 +20,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.placement.placing import over_devices
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials.turns import Turn
@@ -56,6 +57,10 @@ def train_in_turns(
     run_fn = trainer_args.load_run_fn(training.exec_properties)
 
     def answer(call: interception.FitCall) -> None:
+        with over_devices(call, training.settings.distribution):
+            take_turns(call)
+
+    def take_turns(call: interception.FitCall) -> None:
         loop = Loop(call)
         reason = obstacle(call, loop)
         if reason:

@@ -50,6 +50,7 @@ def slowly(x, y):
     return x, y
 """
 _AUTO = {"strategy": "auto"}
+_PLACED = {"strategy": "model_parallel", "device_memory_bytes": 800}  # less than all layers take
 _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
 
 
@@ -88,8 +89,9 @@ def predictions(trainer):
     [
         ({"strategy": "mirrored"}, "MirroredStrategy", _TWO_DEVICES),
         ({"workers": 2}, "MultiWorkerMirroredStrategy", _BEGINNING),
+        (_PLACED, "model_parallel", _TWO_DEVICES),
     ],
-    ids=["mirrored", "multi_worker"],
+    ids=["mirrored", "multi_worker", "model_parallel"],
 )
 def test_a_module_without_a_strategy_trains_as_on_one_device(
     distribution, strategy, beginning, line, trainer
@@ -103,6 +105,10 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
     assert record.environment["strategy"] == strategy
     assert (record.global_batch_size, record.train_step_count) == (10, 120)
     assert not [note for note in record.notes if "has its own" in note]
+    parts = record.placement.parts if distribution is _PLACED else ()
+    assert [bool(part.weight_bytes) for part in parts] == [True, True] * (len(parts) // 2)
+    html = (pathlib.Path(trainer.perf_metrics.uri) / "report.html").read_text()
+    assert ("Layers on devices" in html) == bool(parts)
     found = trainer.variables()
     assert found.keys() == alone.keys() != set()
     for variable, value in alone.items():

@@ -45,6 +45,7 @@ def test_how_replicas_reduce():
         ({"strategy": "one_device"}, "one_device"),
         ({"strategy": "mirrored"}, "mirrored"),
         ({"strategy": "tpu"}, "tpu"),
+        ({"strategy": "model_parallel", "device_memory_bytes": 2**30}, "model_parallel"),
         ({"workers": 2}, "multi_worker"),
         ({"workers": 2, "strategy": "auto"}, "multi_worker"),
         ({"strategy": "multi_worker", **_job()["distribution"]}, "multi_worker"),
@@ -81,6 +82,14 @@ def test_the_strategy_that_is_made(settings, made):
         ),
         ({"distribution": {"strategy": "all"}}, ["one_device", "distribution.strategy='all'"]),
         ({"distribution": {"strategy": "multi_worker"}}, ["workers or a job"]),
+        (
+            {"distribution": {"strategy": "mirrored", "device_memory_bytes": 1024}},
+            ["device_memory_bytes with the strategy model_parallel"],
+        ),
+        (
+            {"distribution": {"strategy": "model_parallel", "workers": 2}},
+            ["strategy multi_worker with several workers, not model_parallel"],
+        ),
         (
             {"distribution": {"strategy": "mirrored", "workers": 2}},
             ["strategy multi_worker with several workers, not mirrored"],

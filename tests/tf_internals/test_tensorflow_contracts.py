@@ -25,10 +25,12 @@ from tfx_perf.tf_internals import (
     communication_options,
     devices,
     direct_iterators,
+    following,
     generated_code,
     graphs,
     iterators,
     messages,
+    moved_variables,
     random_state,
     unawaited,
 )
@@ -349,3 +351,59 @@ def test_a_strategy_with_parameter_servers_is_made_once():
         assert kind(None, variable_partitioner="the module's") is strategy
     assert strategy.extended._variable_partitioner == "the module's"
     assert (kind.__init__, kind.__new__) == (made, object.__new__)
+
+
+@contract("Layers that are put on several devices stay in the host's memory, or are not trained.")
+def test_a_variable_may_be_elsewhere_for_a_while():
+    variable = tf.Variable([1.0, 2.0])
+    double = tf.function(lambda: variable.assign(2 * variable))
+    handle = variable.handle
+    with moved_variables.moved({"CPU:0": [variable]}):
+        assert variable.handle is not handle
+        double()
+        variable.assign_add([1.0, 1.0])
+        assert variable.numpy().tolist() == [3.0, 5.0]
+    assert variable.handle is handle
+    assert variable.numpy().tolist() == [3.0, 5.0]
+
+
+@contract("Of layers that are put on several devices, most is computed on the first one.")
+def test_operations_and_gradients_are_where_their_scope_is_or_what_they_read():
+    first, second = (tf.Variable(tf.ones([2, 2])) for _ in range(2))
+    strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
+
+    def step(x):
+        with tf.GradientTape() as tape:
+            with following.scope(0):
+                hidden = tf.matmul(x, first, name="low")
+            with following.scope(1):
+                out = tf.matmul(hidden, second, name="high")
+            loss = tf.reduce_sum(tf.square(out, name="loss"))
+        gradients = tape.gradient(loss, [first, second])
+        return loss, [tf.negative(each, name="update") for each in gradients]
+
+    names = ["/device:CPU:0", "/device:CPU:1"]
+    with following.placed(strategy, names):
+        traced = tf.function(lambda x: strategy.run(step, (x,)))
+        graph = traced.get_concrete_function(tf.TensorSpec([4, 2])).graph
+    device_of = {each.name: each.device for each in graph.get_operations()}
+    for name, device, gradient_count in (("low", names[0], 1), ("high", names[1], 2)):
+        products = [each for each in device_of if f"/{name}" in each and "MatMul" in each]
+        products.append(f"on_device.{name == 'high':d}./{name}")
+        assert {device_of[each] for each in products} == {device}
+        assert sum("gradient_tape" in each for each in products) == gradient_count
+    assert (device_of["loss"], device_of["update"], device_of["update_1"]) == (names[1], *names)
+
+
+@contract("What reads a weight outside of its layer, a regularizer say, is on another device.")
+def test_what_reads_a_variable_in_a_graph_is_where_it_is():
+    variable = tf.Variable(tf.ones([2]))
+    strategy = tf.distribute.OneDeviceStrategy("/device:CPU:0")
+    with following.placed(strategy, []):
+        inner = tf.function(lambda: tf.square(variable, name="norm"))
+        outer = tf.function(lambda: strategy.run(inner))
+        graph = outer.get_concrete_function().graph
+        itself = tf.function(lambda: strategy.run(lambda: tf.square(variable, name="norm")))
+        (norm,) = itself.get_concrete_function().graph.get_operation_by_name("norm").outputs
+    (call,) = [each for each in graph.get_operations() if "PartitionedCall" in each.type]
+    assert call.device == norm.device == variable.device

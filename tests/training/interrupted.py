@@ -101,6 +101,7 @@ def _train(
     kill_at: int | None = None,
     terminate_at: int | None = None,
     replicas: int | None = None,
+    is_placed: bool = False,
     is_random: bool = True,
     is_stateful: bool = False,
     steps_per_epoch: int | None = None,
@@ -120,6 +121,7 @@ def _train(
         kill_at: sends SIGKILL after the call in which this step was run.
         terminate_at: sends SIGTERM likewise.
         replicas: trains with MirroredStrategy on so many devices.
+        is_placed: has the layers on two devices.
         is_random: the model has a Dropout.
         is_stateful: the data have a state that cannot be saved.
         steps_per_epoch: of endless data.
@@ -143,6 +145,7 @@ def _train(
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession
+    from tfx_perf.training.strategy_scope import StrategyScope
     from tfx_perf.training.trials.choice import PlanChoice
 
     save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
@@ -150,13 +153,15 @@ def _train(
     model_flops.count_flops = lambda model, batch: flops  # takes a second
     keras = importlib.import_module(package)
     keras.utils.set_random_seed(3)
-    if replicas is None:
-        scope = contextlib.nullcontext()
-    else:
-        cpu, devices = tf.config.list_physical_devices("CPU")[0], range(replicas)
+    if replicas is not None or is_placed:
+        cpu, devices = tf.config.list_physical_devices("CPU")[0], range(replicas or 2)
         tf.config.set_logical_device_configuration(
             cpu, [tf.config.LogicalDeviceConfiguration() for _ in devices]
         )
+    scope: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+    if is_placed:
+        scope = StrategyScope("model_parallel")
+    elif replicas is not None:
         scope = tf.distribute.MirroredStrategy([f"CPU:{index}" for index in devices]).scope()
     with scope:
         model = _model(keras, is_random=is_random, is_late=is_late)
@@ -176,7 +181,9 @@ def _train(
         *([keras.callbacks.CSVLogger(csv)] if csv else []),
     ]
     training = {"checkpoint_folder": folder, "checkpoint_steps": checkpoint_steps}
-    session = TrainingSession(PerfConfig.from_dict({"training": training}))
+    # The two dense layers take more together.
+    placed = {"strategy": "model_parallel", "device_memory_bytes": 1500} if is_placed else {}
+    session = TrainingSession(PerfConfig.from_dict({"training": training, "distribution": placed}))
     plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=xla_call)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
     data = _data(is_stateful=is_stateful, prefetch=prefetch, bad_row=bad_row)
@@ -203,6 +210,9 @@ def _train(
         "resumed_step": session.record.resumed_step,
         "notes": session.record.notes,
         "step_count": session.record.train_step_count,
+        "device_count": sum(
+            bool(part.weight_bytes) for part in getattr(session.record.placement, "parts", ())
+        ),
     }
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
 from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.scaling import Scaling
 from tfx_perf.training.trials.choice import TrialRecord
@@ -70,6 +71,8 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
     if record.communication:
         _add_replicas(report, record.communication)
         _add_more_workers(report, record)
+    if record.placement:
+        _add_placement(report, record.placement)
     if record.xla:
         _add_xla(report, record.xla)
     report.add_table(
@@ -237,6 +240,26 @@ def _add_start(report: page.Report, record: TrainingRecord) -> None:
             for what, seconds in parts.items()
             if seconds is not None
         ],
+    )
+
+
+def _add_placement(report: page.Report, placement: Placement) -> None:
+    crossing = placement.crossing_bytes_per_step
+    report.add_table(
+        "Layers on devices",
+        columns=["device", "layers", "weights", "with all that training takes", "it may have"],
+        rows=[
+            (part.device, ", ".join(part.layers) or "none", *map(formatting.format_bytes, sizes))
+            for part in placement.parts
+            for sizes in [(part.weight_bytes, part.placed_bytes, part.capacity_bytes)]
+        ],
+        note="The devices compute one after the other. What training takes beside weights are "
+        "gradients, what the optimizer keeps, and the outputs of layers. "
+        + (
+            "What crosses between devices is not known of a subclassed model."
+            if crossing is None
+            else f"In a step {formatting.format_bytes(crossing)} cross between devices."
+        ),
     )
 
 

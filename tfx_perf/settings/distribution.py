@@ -116,7 +116,9 @@ class ClusterJob(Section):
             raise ValueError(f"no {', '.join(given)}, which the TrainingRuntime of a TrainJob says")
 
 
-Strategy = Literal["one_device", "mirrored", "multi_worker", "parameter_server", "tpu", "auto"]
+Strategy = Literal[
+    "one_device", "mirrored", "model_parallel", "multi_worker", "parameter_server", "tpu", "auto"
+]
 
 
 class CollectiveSettings(Section):
@@ -140,6 +142,8 @@ class DistributionSettings(Section):
     Attributes:
         strategy: what the user's code is run under if it makes no strategy; `auto`: one device,
             or all of this machine's if that is surely faster; None: its own, if it makes one.
+        device_memory_bytes: what `model_parallel` may put on each device; None: all that
+            TensorFlow may take of it.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
         top_k_ratio: the share of each gradient's entries that is sent, the largest; None: all.
         collective: how gradients are summed.
@@ -154,6 +158,7 @@ class DistributionSettings(Section):
     """
 
     strategy: Strategy | None = None
+    device_memory_bytes: PositiveInt | None = None
     reduction_dtype: ReductionDtype | None = None
     top_k_ratio: Share | None = None
     collective: CollectiveSettings = CollectiveSettings()
@@ -192,6 +197,8 @@ class DistributionSettings(Section):
         if self.has_others_train and given not in (wanted, "auto", None):
             among = "beside parameter servers" if self.servers else "with several workers"
             raise ValueError(f"strategy {wanted} {among}, not {given}")
+        if self.device_memory_bytes is not None and given != "model_parallel":
+            raise ValueError("device_memory_bytes with the strategy model_parallel")
         if given == "multi_worker" and not self.has_others_train:
             raise ValueError("workers or a job with the strategy multi_worker")
 

@@ -37,11 +37,17 @@ def _tpu() -> tf.distribute.Strategy:
     return tf.distribute.TPUStrategy(resolver)
 
 
+def _on_host() -> tf.distribute.Strategy:
+    # A model that no device can hold is built in the host's memory; `fit` places it.
+    return tf.distribute.OneDeviceStrategy("/device:CPU:0")
+
+
 MAKERS: Mapping[str, Callable[[], tf.distribute.Strategy]] = {
     # TensorFlow's own, outside of all scopes. Under `OneDeviceStrategy`, as under any other,
     # Keras never chooses XLA.
     "one_device": tf.distribute.get_strategy,
     "mirrored": _mirrored,
+    "model_parallel": _on_host,
     "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
     "parameter_server": parameter_servers.make,
     "tpu": _tpu,

@@ -8,6 +8,7 @@ from tfx_perf import formatting, records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
 from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.trials.choice import PlanChoice
 
 FILE_NAME = "metrics.json"
@@ -73,6 +74,7 @@ class TrainingRecord(PlanChoice):
         price_per_hour: of a machine, by the settings; None if they do not say.
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
+        placement: which layers were on which device; None if they were not placed.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
@@ -99,6 +101,7 @@ class TrainingRecord(PlanChoice):
     parameter_server_count: int = 0
     price_per_hour: float | None = None
     communication: CommunicationAccount | None = None
+    placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int
     train_step_count: int

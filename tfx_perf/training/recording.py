@@ -86,7 +86,7 @@ class EndedTraining:
         parameters = sum(int(tf.size(weight)) for weight in call.model.trainable_weights)
         batch_size = None if batch is None else batches.batch_size_of(batch)
         strategy = call.model.distribute_strategy
-        servers = strategies.servers_of(strategy)
+        servers, is_placed = strategies.servers_of(strategy), bool(known.get("placement"))
         if servers:
             known |= {**dict.fromkeys(_OF_THIS_PROCESS), "memory_series": ()}
             known |= {"energy_joules": None, "energy_gap": "the workers' hosts are not counted"}
@@ -98,6 +98,7 @@ class EndedTraining:
                 **devices.describe(),
                 "precision": precision.of(call.model),
                 **strategies.environment(strategy),
+                **({"strategy": "model_parallel"} if is_placed else {}),
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
                 # Of a batch that another run does not find, it says nothing of the model's size.

@@ -36,6 +36,8 @@ from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
 from tfx_perf.training.optimizations.top_k_ratio import TopKReduction
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
+from tfx_perf.training.placement.placement import Placement
+from tfx_perf.training.placement.placing import over_devices
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts, generators
@@ -51,6 +53,8 @@ from tfx_perf.training.trials.trials_together import TrialsTogether
 
 NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx_perf.measured)"
 """The gap where nothing is known of what the code trained."""
+
+_PLACED = "its layers are on several devices"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -163,8 +167,8 @@ class TrainingSession:
         """Carries out `call` and measures it; returns Keras' History.
 
         Raises:
-            UserError: see `reserve`; also what `same_start.check`, `Recovery.fit` and
-                `AsynchronousFit` raise.
+            UserError: see `reserve`; also what `over_devices`, `same_start.check`, `Recovery.fit`
+                and `AsynchronousFit` raise.
         """
         try:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
@@ -178,13 +182,14 @@ class TrainingSession:
                     reduction=Reduction(distribution.reduction_dtype, distribution.top_k_ratio),
                 ),
                 row_shares.counting_rows(call.model, keras_api),
+                over_devices(call, distribution) as placement,
             ):
-                return self._carry_out(call)
+                return self._carry_out(call, placement)
         except Exception as error:  # which the user's code may catch
             self._fit_errors += (errors.in_one_line(error),)
             raise
 
-    def _carry_out(self, call: FitCall) -> Any:
+    def _carry_out(self, call: FitCall, placement: Placement | None) -> Any:
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
@@ -201,7 +206,7 @@ class TrainingSession:
             choice = PlanChoice(plan=before, plan_reason=reason)
         else:
             began = time.perf_counter()
-            choice = self._choose(call, loop)
+            choice = plain(_PLACED, is_settled=True) if placement else self._choose(call, loop)
             chosen_seconds = time.perf_counter() - began
             self._clock.leave_out(chosen_seconds)
             # Trials count, also those that were before, in other processes.
@@ -252,6 +257,7 @@ class TrainingSession:
                 self._settings.distribution, call.model.distribute_strategy
             ),
             communication=communication,
+            placement=placement,
         )
         return result.history
 

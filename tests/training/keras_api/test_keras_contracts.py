@@ -279,6 +279,35 @@ def test_optimizers_keep_what_they_remember_of_a_variable_at_its_place(keras):
         np.testing.assert_allclose(momentum, -0.5 * place * np.ones(variable.shape))
 
 
+@contract("Of layers that are put on several devices, what optimizers keep stays on the host.")
+def test_an_optimizer_has_a_list_of_each_kind_of_slots(keras):
+    for optimizer, count in (
+        (keras.optimizers.Adam(), 2),
+        (keras.optimizers.SGD(momentum=0.5, use_ema=True), 2),
+    ):
+        model = built(keras, optimizer=optimizer)
+        optimizer.build(model.trainable_variables)
+        kept = slots.all_of(optimizer, model.trainable_variables)
+        for variable, own in zip(model.trainable_variables, kept, strict=True):
+            assert [each.shape for each in own] == [variable.shape] * count
+
+
+@contract("Layers that are put on several devices are computed on the first one.")
+def test_every_call_of_a_layer_goes_through_one_class(keras):
+    model, called = built(keras), []
+
+    def calling(own):
+        def call(layer, *args, **kwargs):
+            called.append(layer.name)
+            return own(layer, *args, **kwargs)
+
+        return call
+
+    with interception.replacing(api_of(keras).called_class, "__call__", calling):
+        model(X)
+    assert {"first", "second"} <= set(called)
+
+
 @contract("The masks of predictions are lost in functions that XLA compiles: other losses.")
 def test_masks_stand_in_an_attribute_of_tensors(keras):
     masked = keras.layers.Masking()(tf.constant([[[1.0], [0.0]]]))

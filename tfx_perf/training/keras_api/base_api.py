@@ -88,6 +88,11 @@ class KerasApi(abc.ABC):
         return importlib.import_module(f"{self.package}.layers")
 
     @property
+    @abc.abstractmethod
+    def called_class(self) -> type:
+        """The class whose `__call__` runs a layer's `call`, whatever the layer's own does."""
+
+    @property
     def model_class(self) -> type:
         """The API's `Model`."""
         return importlib.import_module(self.package).Model

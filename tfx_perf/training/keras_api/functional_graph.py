@@ -22,6 +22,16 @@ def runs_its_graph(model: Any, keras_api: KerasApi) -> bool:
     )
 
 
+def graph_of(layer: Any) -> Any | None:
+    """Returns the functional model that a layer is, or has inside; None if it is another layer.
+
+    Args:
+        layer: a model, maybe a Sequential one, or any layer or operation.
+    """
+    found = getattr(layer, "_functional", None) or layer
+    return found if getattr(found, "_nodes_by_depth", None) else None
+
+
 def nodes_of(model: Any) -> Nodes:
     """Returns the nodes of a model's graph."""
     return model._nodes_by_depth

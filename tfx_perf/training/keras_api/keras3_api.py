@@ -31,6 +31,11 @@ class Keras3(KerasApi):
     _trainer_module = "keras.src.backend.tensorflow.trainer"
     _graph_function = staticmethod(tf.function)
 
+    @property
+    @override
+    def called_class(self) -> type:
+        return importlib.import_module("keras").Operation
+
     @override
     def over_replicas(
         self, model: Any, *, reduction: Reduction = WHOLE

@@ -1,6 +1,12 @@
 """Where optimizers keep what they remember of each variable."""
 
+from collections.abc import Sequence
 from typing import Any
+
+# Of an optimizer, that are not of slots.
+_OTHER_LISTS = frozenset(
+    {"_variables", "_trainable_variables", "_self_unconditional_checkpoint_dependencies"}
+)
 
 
 def adam_moments(optimizer: Any, variable: Any) -> tuple[Any, Any]:
@@ -12,6 +18,22 @@ def adam_moments(optimizer: Any, variable: Any) -> tuple[Any, Any]:
 def momentum(optimizer: Any, variable: Any) -> Any:
     """Returns the variable of SGD's momentum for a variable."""
     return optimizer.momentums[_index(optimizer, variable)]
+
+
+def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
+    """Returns all that an optimizer keeps of each variable.
+
+    Args:
+        optimizer: built; what is inside of it is not looked into.
+        variables: that it was built for, in that order.
+    """
+    found: list[list[Any]] = [[] for _ in variables]
+    for name, kept in vars(optimizer).items():
+        # Keras' optimizers have a list for each kind, in which some variables may have none.
+        if isinstance(kept, list) and len(kept) == len(variables) and name not in _OTHER_LISTS:
+            for own, slot in zip(found, kept, strict=True):
+                own.extend([] if slot is None else [slot])
+    return found
 
 
 def _index(optimizer: Any, variable: Any) -> int:

@@ -41,6 +41,11 @@ class TfKeras(KerasApi):
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
 
+    @property
+    @override
+    def called_class(self) -> type:
+        return self.layers.Layer
+
     @override
     def over_replicas(
         self, model: Any, *, reduction: Reduction = WHOLE

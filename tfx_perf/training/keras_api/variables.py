@@ -78,6 +78,12 @@ def inner(variable: Any) -> tf.Variable:
     return getattr(variable, "_value", variable)
 
 
+def innermost(variable: Any) -> tf.Variable:
+    """Returns the variable of TensorFlow itself: also inside one of tf_keras that casts."""
+    found = inner(variable)
+    return getattr(found, "_variable", found)
+
+
 def with_components(variable: tf.Variable) -> list[tf.Variable]:
     """Returns a variable and, if a strategy keeps it on several devices, each of those."""
     return [variable, *components(variable)]

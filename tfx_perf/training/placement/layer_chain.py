@@ -1,0 +1,161 @@
+"""The layers of a model in the order in which they run, and what each takes of a device."""
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.training.keras_api import slots, variables
+from tfx_perf.training.keras_api.base_api import KerasApi, NodeParts, optimizers
+from tfx_perf.training.keras_api.functional_graph import graph_of, nodes_of
+from tfx_perf.training.placement.chain_cuts import Link
+
+
+@dataclasses.dataclass(frozen=True)
+class PlacedLayer:
+    """A layer, with all that has to be on its device.
+
+    Attributes:
+        layer: the user's.
+        variables: its weights and what optimizers keep of them; those of a layer that is called
+            several times are only with its first call.
+        weight_bytes: of the weights.
+        gradient_bytes: of their gradients, as if they were dense.
+        slot_bytes: of what optimizers keep.
+        activation_bytes: of its outputs for a batch, and of their gradients; what it computes
+            inside and keeps for the backward pass is not known.
+    """
+
+    layer: Any
+    variables: tuple[tf.Variable, ...]
+    weight_bytes: int
+    gradient_bytes: int
+    slot_bytes: int
+    activation_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        """What it takes of its device."""
+        return self.weight_bytes + self.gradient_bytes + self.slot_bytes + self.activation_bytes
+
+
+@dataclasses.dataclass(frozen=True)
+class LayerChain:
+    """A model's layers.
+
+    Attributes:
+        layers: one for each call, in the order in which they run. Those of a subclassed model are
+            in the order in which it holds them.
+        links: what they hand to each other. A subclassed model does not tell, so that each is
+            taken to hand one byte to the next: it is cut as seldom as possible.
+        are_links_known: whether the model tells.
+    """
+
+    layers: tuple[PlacedLayer, ...]
+    links: tuple[Link, ...]
+    are_links_known: bool
+
+
+def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
+    """Returns a model's layers; a model in the model counts as its layers.
+
+    Args:
+        model: built, and its optimizer too.
+        keras_api: the model's.
+        batch_size: number of examples; other dimensions that are not known count as one.
+    """
+    kept = _kept_by_optimizers(model)
+    placed: set[int] = set()
+    layers = []
+    calls = list(_calls(model, keras_api))
+    for call in calls:
+        own = [variables.inner(weight) for weight in call.layer.weights]
+        trained = {id(variables.inner(weight)) for weight in call.layer.trainable_weights}
+        new = [variable for variable in own if id(variable) not in placed]
+        placed |= set(map(id, new))
+        found = [slot for variable in new for slot in kept.get(id(variable), ())]
+        layers.append(
+            PlacedLayer(
+                call.layer,
+                tuple(map(variables.innermost, (*new, *found))),
+                weight_bytes=sum(map(_size, new)),
+                gradient_bytes=sum(_size(each) for each in new if id(each) in trained),
+                slot_bytes=sum(map(_size, found)),
+                activation_bytes=2 * sum(_size(each, batch_size) for each in call.outputs),
+            )
+        )
+    is_known = graph_of(model) is not None
+    links = _links(calls, batch_size) if is_known else _unknown_links(len(calls))
+    return LayerChain(tuple(layers), tuple(links), is_known)
+
+
+def _calls(
+    model: Any, keras_api: KerasApi, names: dict[int, Any] | None = None
+) -> Iterator[NodeParts]:
+    """Yields the calls of layers, those in models that are layers included.
+
+    Args:
+        model: see `chain_of`.
+        keras_api: likewise.
+        names: what a tensor of a model's graph is called in that around it, by its id.
+    """
+    graph = graph_of(model)
+    if graph is None:
+        yield from (NodeParts(layer, [], []) for layer in model.layers)
+        return
+    names = {} if names is None else names
+    depths = nodes_of(graph)
+    for node in (node for depth in sorted(depths, reverse=True) for node in depths[depth]):
+        layer, inputs, outputs = keras_api.node_parts(node)
+        inputs = [names.get(id(tensor), tensor) for tensor in inputs]
+        inside = graph_of(layer)
+        if inside is None and inputs:  # else it is what is fed
+            yield NodeParts(layer, inputs, outputs)
+        elif inside is not None:
+            flat_inputs, _, flat_outputs, _ = keras_api.graph_attributes
+            names |= zip(map(id, getattr(inside, flat_inputs)), inputs, strict=True)
+            yield from _calls(inside, keras_api, names)
+            given = [names.get(id(each), each) for each in getattr(inside, flat_outputs)]
+            names |= zip(map(id, outputs), given, strict=True)
+
+
+def _links(calls: Sequence[NodeParts], batch_size: int) -> Iterator[Link]:
+    """Yields what calls hand to each other, and gradients hand back."""
+    sources = {id(tensor): index for index, call in enumerate(calls) for tensor in call.outputs}
+    targets: dict[int, set[int]] = {}
+    for index, call in enumerate(calls):
+        for tensor in call.inputs:
+            targets.setdefault(id(tensor), set()).add(index)
+    for call in calls:
+        for tensor in call.outputs:
+            taken = targets.get(id(tensor))
+            if taken:
+                ways = 2 if tf.as_dtype(tensor.dtype).is_floating else 1
+                size = ways * _size(tensor, batch_size)
+                yield Link(sources[id(tensor)], frozenset(taken), size)
+
+
+def _unknown_links(count: int) -> Iterator[Link]:
+    return (Link(index, frozenset({index + 1}), 1) for index in range(count - 1))
+
+
+def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:
+    """Returns what the optimizers keep of each variable, by its id."""
+    found: dict[int, list[tf.Variable]] = {}
+    for optimizer in optimizers(model):
+        kept = slots.all_of(optimizer, model.trainable_variables)
+        for variable, own in zip(model.trainable_variables, kept, strict=True):
+            found.setdefault(id(variables.inner(variable)), []).extend(map(variables.inner, own))
+    return found
+
+
+def _size(tensor: Any, batch_size: int = 1) -> int:
+    """Returns the bytes of a variable, or of a tensor of a model's graph."""
+    if tensor.shape is None or getattr(tensor.shape, "rank", 0) is None:
+        return 0
+    first, *others = [*tensor.shape] or [1]
+    return (first or batch_size) * math.prod(each or 1 for each in others) * (
+        tf.as_dtype(tensor.dtype).size
+    )

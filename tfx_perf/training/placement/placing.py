@@ -1,0 +1,191 @@
+"""Puts the layers of a model on several devices while its `fit` runs."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import errors, formatting, interception
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches, limit
+from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.tf_internals import devices as tf_devices
+from tfx_perf.tf_internals import following, moved_variables
+from tfx_perf.training import made_strategy
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.placement import chain_cuts, layer_chain
+from tfx_perf.training.placement.layer_chain import LayerChain
+from tfx_perf.training.placement.placement import DevicePart, Placement
+
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
+
+
+@contextlib.contextmanager
+def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Placement | None]:
+    """Has a model's layers on the devices of this machine while the context lasts.
+
+    Before and afterwards all is in the memory where it was built. Only what Keras traces in the
+    context is computed on the devices.
+
+    Args:
+        call: the user's `fit`.
+        settings: with another strategy than `model_parallel`, nothing is done; nor where the
+            user's code has a strategy with replicas.
+
+    Yields:
+        What is where; None where nothing was done.
+
+    Raises:
+        UserError: the model does not fit the devices, or cannot be placed.
+    """
+    model = call.model
+    has_one_copy = isinstance(model.distribute_strategy, tf.distribute.OneDeviceStrategy)
+    if settings.strategy != "model_parallel" or not has_one_copy:
+        yield None
+        return
+    keras_api = either_keras.api_of(model)
+    _check(model)
+    _build(call)
+    names = made_strategy.devices()
+    capacities = [_capacity_bytes(name, settings, count=len(names)) for name in names]
+    size = batches.declared_batch_size(call) or 1
+    chain = layer_chain.chain_of(model, keras_api, batch_size=size)
+    devices = _assigned(chain, capacities)
+    variables: dict[str, list[tf.Variable]] = {name: [] for name in names}
+    for layer, device in zip(chain.layers, devices, strict=True):
+        variables[names[device]].extend(layer.variables)
+    with (
+        _traced_anew(model),
+        moved_variables.moved(variables),
+        _computed(chain, devices, keras_api),
+        following.placed(model.distribute_strategy, names),
+    ):
+        yield _described(chain, devices, names=names, capacities=capacities)
+
+
+def _check(model: Any) -> None:
+    for name, remedy in (
+        ("run_eagerly", "Compile the model without it"),
+        ("jit_compile", "Compile the model with jit_compile=False"),
+    ):
+        if getattr(model, name, False):
+            raise errors.UserError(
+                "Expected a model whose steps are traced and not compiled by XLA, for "
+                f"distribution.strategy=model_parallel. Received: {name}=True. {remedy}."
+            )
+    for optimizer in optimizers(model):
+        if not hasattr(optimizer, "build"):
+            raise errors.UserError(
+                "Expected an optimizer that makes its variables before the first step, for "
+                f"distribution.strategy=model_parallel. Received: {type(optimizer).__module__}."
+                f"{type(optimizer).__name__}. Take the one of tf_keras.optimizers."
+            )
+
+
+def _build(call: FitCall) -> None:
+    """Makes all variables, where the model was built."""
+    model = call.model
+    if not model.built:
+        Loop(call).prepare()  # which nobody uses again: what it traces knows no devices
+    if not getattr(model.optimizer, "built", False):  # that of tf_keras asks itself
+        with model.distribute_strategy.scope():
+            model.optimizer.build(model.trainable_variables)
+
+
+def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) -> int:
+    """Returns what a device may have; CPUs share the host's memory."""
+    kind = name.removeprefix("/device:")
+    if settings.device_memory_bytes is not None:
+        return settings.device_memory_bytes
+    if kind.startswith("CPU"):
+        return limit.device_memory_bytes() // count
+    return tf_devices.allocator_limit_bytes(kind)
+
+
+def _assigned(chain: LayerChain, capacities: Sequence[int]) -> list[int]:
+    """Returns the index of each layer's device.
+
+    Raises:
+        UserError: they do not fit.
+    """
+    sizes = [layer.bytes for layer in chain.layers]
+    found = chain_cuts.assigned(sizes, chain.links, capacities=capacities)
+    if found is not None:
+        return found
+    largest = max(chain.layers, key=lambda layer: layer.bytes)
+    parts = {
+        kind: sum(getattr(layer, f"{kind}_bytes") for layer in chain.layers)
+        for kind in ("weight", "gradient", "slot", "activation")
+    }
+    words = ", ".join(f"{kind}s {formatting.format_bytes(size)}" for kind, size in parts.items())
+    held = ", ".join(map(formatting.format_bytes, capacities))
+    raise errors.UserError(
+        f"Expected a model whose layers, in their order, fit the devices, which hold {held}. "
+        f"Received: {formatting.format_bytes(sum(sizes))} ({words}); the largest layer, "
+        f"{largest.layer.name}, takes {formatting.format_bytes(largest.bytes)}. Take more devices, "
+        "a smaller batch, or an optimizer that keeps less of each weight."
+    )
+
+
+@contextlib.contextmanager
+def _traced_anew(model: Any) -> Iterator[None]:
+    """Has Keras trace its functions in the context, and once more afterwards."""
+
+    def forget() -> None:
+        for name in _FUNCTIONS:
+            setattr(model, name, None)
+
+    forget()
+    try:
+        yield
+    finally:
+        forget()
+
+
+def _computed(
+    chain: LayerChain, devices: Sequence[int], keras_api: KerasApi
+) -> contextlib.AbstractContextManager[None]:
+    """Returns a context in which each layer is computed on its device."""
+    # The first call of a layer decides, since that has its weights.
+    device_of = {
+        id(layer.layer): device
+        for layer, device in reversed(list(zip(chain.layers, devices, strict=True)))
+    }
+
+    def calling(own: Callable[..., Any]) -> Callable[..., Any]:
+        def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+            device = device_of.get(id(layer))
+            if device is None:
+                return own(layer, *args, **kwargs)
+            with following.scope(device):
+                return own(layer, *args, **kwargs)
+
+        return call
+
+    return interception.replacing(keras_api.called_class, "__call__", calling)
+
+
+def _described(
+    chain: LayerChain, devices: Sequence[int], *, names: Sequence[str], capacities: Sequence[int]
+) -> Placement:
+    parts = []
+    for index, (name, capacity) in enumerate(zip(names, capacities, strict=True)):
+        layers = [
+            layer for layer, device in zip(chain.layers, devices, strict=True) if device == index
+        ]
+        parts.append(
+            DevicePart(
+                device=name,
+                layers=tuple(layer.layer.name for layer in layers),
+                weight_bytes=sum(layer.weight_bytes for layer in layers),
+                placed_bytes=sum(layer.bytes for layer in layers),
+                capacity_bytes=capacity,
+            )
+        )
+    crossing = chain_cuts.crossing_bytes(chain.links, devices)
+    return Placement(
+        parts=tuple(parts), crossing_bytes_per_step=crossing if chain.are_links_known else None
+    )
