@@ -239,8 +239,8 @@ class KerasApi(abc.ABC):
             UserError: the optimizer's gradients cannot be summed, or not in another type.
         """
 
-    def evaluating_exactly(
-        self, model: Any, *, shard_count: int
+    def evaluating_sent_batches(
+        self, model: Any, *, worker_count: int
     ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which workers that are handed out steps evaluate each example once.
 
@@ -248,7 +248,7 @@ class KerasApi(abc.ABC):
 
         Args:
             model: compiled.
-            shard_count: into how many parts the data are divided.
+            worker_count: how many there are.
         """
         return contextlib.nullcontext()
 
