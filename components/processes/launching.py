@@ -260,7 +260,8 @@ class _Served:
                 launched.restart(index)
             else:
                 self._given_up.add(index)
-                self._say(f"{how}. The others go on without it.")
+                if self._given_up != self._may_be_lost:
+                    self._say(f"{how}. The others go on without it.")
         if self._given_up == self._may_be_lost:
             return True, min(self._given_up)
         return False, None

@@ -226,9 +226,12 @@ def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
 class Launched:
     """Workers that end when they are told to."""
 
-    def __init__(self, *codes):
+    def __init__(self, *codes, lost=()):
         self.codes = list(codes)
-        self.tasks = [launching.Task(f"worker {i}", str(i), [], {}) for i in range(len(codes))]
+        self.tasks = [
+            launching.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
+            for i in range(len(codes))
+        ]
 
 
 def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
@@ -243,6 +246,22 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
     assert failed == 0
     (text,) = said
     assert text.startswith("Worker 1, 2 has ended, and others still run.")
+
+
+@pytest.mark.parametrize(
+    ("lost", "failed", "words"),
+    [
+        ((1, 2), None, ["Worker 1 was ended by SIGKILL. The others go on without it."]),
+        ((1,), 1, []),
+    ],
+)
+def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, failed, words):
+    launched, said = Launched(None, -signal.SIGKILL, None, lost=lost), []
+    looks = iter([False, True])
+    found = launching.first_failure(
+        launched, restarts=0, is_over=lambda: next(looks), say=said.append
+    )
+    assert (found, said) == (failed, words)
 
 
 def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):

@@ -5,7 +5,7 @@ import pathlib
 
 import pydantic
 import pytest
-from gate_runs import ELSEWHERE, ledger_of, noisy, only, run
+from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
 
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
@@ -260,3 +260,14 @@ def test_the_templates_margin_holds_for_the_rate_as_well():
     assert not beyond.blessed
     refused = {item.metric for item in beyond.outcomes if item.verdict is not Verdict.PASS}
     assert {"step_time_seconds", "examples_per_second"} <= refused
+
+
+def test_memory_is_not_checked_beside_parameter_servers_but_for_a_limit():
+    served = run("new", environment={**HERE, "parameter_server_count": "1"})
+
+    def verdict(run, **rule):
+        settings = only(training_memory_bytes=rule)
+        return evaluate(run, ledger=Ledger(), settings=settings).outcomes[0].verdict
+
+    assert verdict(served, margin=0.05) is Verdict.NOT_CHECKED
+    assert verdict(served, max=1e9) is verdict(run("new"), margin=0.05) is Verdict.INVALID

@@ -14,6 +14,13 @@ import pytest
 import served_training
 import tf_keras
 
+from tfx_perf import errors
+from tfx_perf.interception import FitCall
+from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.parameter_servers.fit import AsynchronousFit
+from tfx_perf.training.recovery.save_clock import SaveClock
+
 _SCRIPT = pathlib.Path(served_training.__file__)
 
 
@@ -33,16 +40,37 @@ def outcome(folder):
     return json.loads((folder / "outcome.json").read_text())
 
 
+@pytest.mark.parametrize(
+    ("compiled", "callbacks", "words"),
+    [
+        ({"jit_compile": True}, [], "Expected a model that is not compiled by XLA"),
+        ({}, [tf_keras.callbacks.TerminateOnNaN()], "Received: TerminateOnNaN"),
+    ],
+    ids=["xla", "callback"],
+)
+def test_what_fails_at_a_worker_is_refused_before(compiled, callbacks, words):
+    model = tf_keras.Sequential([tf_keras.layers.Dense(1)])
+    model.compile("sgd", "mse", **compiled)
+    call = FitCall(model, {"callbacks": callbacks, "steps_per_epoch": None, "x": None}, model.fit)
+    with pytest.raises(errors.UserError, match=words):
+        AsynchronousFit(
+            call, Loop(call), settings=TrainingSettings(), folder=None, clock=SaveClock()
+        )
+
+
 def test_one_worker_trains_as_one_device_does(tmp_path):
     done = launched(tmp_path, epochs=1)
     assert done.returncode == 0, done.stdout + done.stderr
     found = outcome(tmp_path)
     alone = served_training.made(tf_keras)
-    history = alone.fit(
-        served_training.data(), epochs=1, verbose=0, validation_data=served_training.data()
-    )
+    validation = served_training.validation_data()
+    history = alone.fit(served_training.data(), epochs=1, verbose=0, validation_data=validation)
+    assert "val_first_mae" in history.history
     for name, values in history.history.items():
         np.testing.assert_allclose(found["history"][name], values, rtol=1e-5, err_msg=name)
+    evaluation = alone.evaluate(served_training.data(), verbose=0, return_dict=True)
+    for name, value in evaluation.items():
+        np.testing.assert_allclose(found["evaluation"][name], value, rtol=1e-5, err_msg=name)
     for mine, theirs in zip(found["weights"], alone.get_weights(), strict=True):
         np.testing.assert_allclose(mine, theirs, atol=1e-5)
     record = json.loads((tmp_path / "perf" / "metrics.json").read_text())
@@ -59,7 +87,7 @@ def test_servers_divide_an_embedding_and_the_model_is_saved_whole(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = outcome(tmp_path)
     assert found["sharded"] == "ShardedVariable"
-    assert np.shape(found["weights"][0]) == (1000, 8)
+    assert (1000, 8) in map(np.shape, found["weights"])
     assert found["history"]["loss"][-1] < found["history"]["loss"][0] / 4
     assert not any("embedding" in note for note in found["notes"])
 
@@ -87,6 +115,13 @@ def test_after_the_loss_of_a_server_all_go_on_from_the_last_checkpoint(tmp_path)
     assert found["resumed_step"] >= 40
     assert len(found["history"]["loss"]) == 5 - found["resumed_step"] // 20
     assert not list((tmp_path / "checkpoints").rglob("checkpoint-*"))
+
+
+@pytest.mark.slow
+def test_a_fit_that_raised_leaves_no_steps_to_the_next_one(tmp_path):
+    done = launched(tmp_path, workers=2, kills="step")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(outcome(tmp_path)["history"]["loss"]) == 2
 
 
 @pytest.mark.slow

@@ -18,6 +18,10 @@ _PER_STEP = frozenset(
     )
 )  # fmt: skip
 
+# Of the process that trains, which beside parameter servers computes nothing.
+_PER_PROCESS = frozenset(("training_memory_bytes",))
+_SERVED = "parameter_server_count"  # in the environment of such a training
+
 
 def problem(
     key: str, rule: Rule, *, candidate: Run, settings: GateSettings, before: Run | None
@@ -25,7 +29,8 @@ def problem(
     """Returns why a figure cannot be judged, None if it can.
 
     A loss or a metric of Evaluator's that was there before, and is NaN or gone, is no figure that a
-    run need not have.
+    run need not have. What cannot be measured is not checked for a change; a limit that cannot be
+    checked refuses.
 
     Args:
         key: the metric.
@@ -46,6 +51,9 @@ def problem(
         if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
             verdict = Verdict.INVALID
             reason = f"{reason}, and the blessed runs have it."
+        elif key in _PER_PROCESS and rule.margin is not None and _SERVED in candidate.environment:
+            verdict = Verdict.NOT_CHECKED
+            reason = "It is not measured beside parameter servers, whose workers compute."
         elif rule.optional:
             verdict, reason = Verdict.NOT_CHECKED, f"{reason}; the rule is optional."
         else:

@@ -256,12 +256,22 @@ def test_tf_keras_counts_its_steps_in_variables():
 
 
 @contract("Workers beside parameter servers evaluate some examples twice, and some never.")
-def test_tf_keras_evaluates_in_shards_where_it_is_told():
-    model = built(tf_keras)
-    with either_keras.api_of(model).evaluating_exactly(model, shard_count=3):
-        assert model._pss_evaluation_shards == 3
-    assert not model._pss_evaluation_shards
-    assert "self._pss_evaluation_shards" in inspect.getsource(tf_keras.Model.evaluate)
+def test_tf_keras_reads_what_it_evaluates_by_a_handler_that_can_be_another():
+    model, read = built(tf_keras), []
+
+    def reading(own):
+        def get(*args, **kwargs):
+            read.append("pss_evaluation_shards" in kwargs)
+            return own(*args, **{**kwargs, "distribute": False})
+
+        return get
+
+    module = importlib.import_module("tf_keras.src.engine.data_adapter")
+    with interception.replacing(module, "get_data_handler", reading):
+        model.fit(X, Y, verbose=0, validation_data=(X, Y))
+        model.predict(X, verbose=0)
+    assert read == [False, True, False]
+    assert {"sync", "steps"} <= vars(module.DataHandler).keys()
 
 
 @contract("Optimizers whose update is one kernel read and write the wrong variables.")

@@ -252,8 +252,8 @@ class KerasApi(abc.ABC):
             UserError: the optimizer's gradients can be summed in their own way only.
         """
 
-    def evaluating_exactly(
-        self, model: Any, *, shard_count: int
+    def evaluating_sent_batches(
+        self, model: Any, *, worker_count: int
     ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which workers that are handed out steps evaluate each example once.
 
@@ -261,7 +261,7 @@ class KerasApi(abc.ABC):
 
         Args:
             model: compiled.
-            shard_count: into how many parts the data are divided.
+            worker_count: how many there are.
         """
         return contextlib.nullcontext()
 

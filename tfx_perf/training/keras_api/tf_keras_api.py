@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api import sent_batches
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -160,14 +161,10 @@ class TfKeras(KerasApi):
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
 
     @override
-    @contextlib.contextmanager
-    def evaluating_exactly(self, model: Any, *, shard_count: int) -> Iterator[None]:
-        before = model._pss_evaluation_shards
-        model._pss_evaluation_shards = before or shard_count
-        try:
-            yield
-        finally:
-            model._pss_evaluation_shards = before
+    def evaluating_sent_batches(
+        self, model: Any, *, worker_count: int
+    ) -> contextlib.AbstractContextManager[None]:
+        return sent_batches.evaluated(model, worker_count=worker_count)
 
     @override
     def step_counters(self, model: Any) -> StepCounters:

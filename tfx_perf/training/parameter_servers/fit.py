@@ -63,8 +63,8 @@ class AsynchronousFit:
             clock: when there was a checkpoint last.
 
         Raises:
-            UserError: the model is one of Keras 3, tf_keras cannot train on the data, or the
-                cluster names no coordinator.
+            UserError: the model is one of Keras 3, or is compiled by XLA; tf_keras cannot train on
+                the data, or with a callback; or the cluster names no coordinator.
         """
         if loop.keras_api.package != "tf_keras":
             raise errors.UserError(
@@ -72,6 +72,19 @@ class AsynchronousFit:
                 f"not support. Received: model={type(call.model).__module__}."
                 f"{type(call.model).__name__}. Import tf_keras in the place of keras, or use "
                 "MultiWorkerMirroredStrategy."
+            )
+        if call.model.jit_compile:
+            raise errors.UserError(
+                "Expected a model that is not compiled by XLA under ParameterServerStrategy, where "
+                "it cannot read the servers' variables. Received: jit_compile=True. Leave it out "
+                "of compile."
+            )
+        watching = loop.keras_api.callbacks.TerminateOnNaN
+        if any(isinstance(each, watching) for each in callback_list(call.arguments["callbacks"])):
+            raise errors.UserError(
+                "Expected callbacks that do not read the loss of a step under "
+                "ParameterServerStrategy, which is at a worker. Received: TerminateOnNaN. Look at "
+                "logs['loss'] in on_epoch_end of a callback of yours."
             )
         self._call, self._loop = call, loop
         self._settings, self._clock = settings, clock
@@ -132,7 +145,7 @@ class AsynchronousFit:
         with (
             self._data.served(host=host, step=begin) as found,
             handing_out.taken_over(steps_per_call=plan.steps_per_call),
-            self._loop.keras_api.evaluating_exactly(model, shard_count=worker_count),
+            self._loop.keras_api.evaluating_sent_batches(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(

@@ -8,7 +8,6 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.tf_data import independent
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.parameter_servers import serving_data
 
@@ -40,10 +39,13 @@ class FitData:
         data, validation = arguments["x"], arguments["validation_data"]
         # What can be called makes a dataset: a DatasetCreator of tf_keras.
         if not (isinstance(data, tf.data.Dataset) or callable(data)):
-            raise _no_dataset("x", data)
-        if not isinstance(validation, tf.data.Dataset | None):
-            raise _no_dataset("validation_data", validation)
+            raise errors.UserError(
+                f"Expected x to be a tf.data.Dataset {_WHERE}. Received: x={type(data).__name__}. "
+                "Of arrays tf.data.Dataset.from_tensor_slices((x, y)).batch(size) makes one."
+            )
         length = length_of(data, arguments["steps_per_epoch"])
+        if length == 0:
+            raise errors.UserError("Expected training data. Received: x of 0 batches.")
         if not length:
             raise errors.UserError(
                 f"Expected steps_per_epoch, or a tf.data.Dataset of known length, {_WHERE}. "
@@ -56,7 +58,7 @@ class FitData:
                 f"class_weight={arguments['class_weight']}. Give the examples sample weights."
             )
         steps = arguments["validation_steps"]
-        if validation is not None and not steps and _is_endless(validation):
+        if not steps and _is_endless(validation):
             raise errors.UserError(
                 "Expected validation_steps, or validation_data that end. Received: "
                 f"validation_steps={steps}."
@@ -75,10 +77,6 @@ class FitData:
             step: of the training, over all epochs, to go on from.
         """
         data, found = self.arguments["x"], dict[str, Any](steps_per_epoch=self.length)
-        validation = self.arguments["validation_data"]
-        if validation is not None:
-            found["validation_data"] = _divisible(validation, self.arguments["validation_steps"])
-            found["validation_steps"] = None
         with contextlib.ExitStack() as stack:
             if isinstance(data, tf.data.Dataset):
                 batches = length_of(data, None)
@@ -87,31 +85,6 @@ class FitData:
             yield found
 
 
-def _no_dataset(name: str, given: Any) -> errors.UserError:
-    return errors.UserError(
-        f"Expected {name} to be a tf.data.Dataset {_WHERE}. Received: "
-        f"{name}={type(given).__name__}."
-    )
-
-
-def _is_endless(data: tf.data.Dataset) -> bool:
-    return int(data.cardinality()) == tf.data.INFINITE_CARDINALITY
-
-
-def _divisible(data: tf.data.Dataset, steps: int | None) -> tf.data.Dataset:
-    """Returns validation data that end, of which each worker can take its share of the batches.
-
-    Args:
-        data: of the user.
-        steps: how many batches are evaluated; None: all, in whatever order is the same for all.
-    """
-    without = independent.UNORDERED if steps is None else frozenset[str]()
-    copy = independent.independent(data, without=without)
-    if copy is None:
-        raise errors.UserError(
-            f"Expected validation_data {_WHERE} that workers can read for themselves. Received: "
-            "data that call Python functions, or come from a tf.data service."
-        )
-    options = tf.data.Options()
-    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
-    return (copy if steps is None else copy.take(steps)).with_options(options)
+def _is_endless(data: Any) -> bool:
+    is_dataset = isinstance(data, tf.data.Dataset)
+    return is_dataset and int(data.cardinality()) == tf.data.INFINITE_CARDINALITY

@@ -57,6 +57,9 @@ class HandingOut:
         self._handed_out = self._in_epoch = self._trained = self._new = 0
         self._sampled = 0.0
         self._steps_per_call = 1
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(  # there is but one
+            model.distribute_strategy
+        )
         self.timer = StepTimer(steps_in_call=lambda: self._new)
 
     @contextlib.contextmanager
@@ -79,6 +82,10 @@ class HandingOut:
         try:
             with interception.replacing(model, _MAKER, making):
                 yield
+        except BaseException:
+            with contextlib.suppress(Exception):  # which may follow from the one at hand
+                self._coordinator.join()  # else what is handed out would wait for data for ever
+            raise
         finally:
             keras_api.put_execution_steps(model, before[0])
             model.train_function = before[1]
@@ -98,9 +105,6 @@ class HandingOut:
         self.timer.on_batch_begin()
 
     def _around(self, function: Function) -> Function:
-        strategy = self._model.distribute_strategy
-        coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)  # there is but one
-
         def hand_out(iterator: Any) -> Any:
             steps = min(self._steps_per_call, self._epoch_length - self._in_epoch)
             self._in_epoch += steps
@@ -110,7 +114,7 @@ class HandingOut:
             logs = function(iterator)
             self._handed_out += steps
             most = self._worker_count * max(_WAITING_STEPS, 2 * self._steps_per_call)
-            while self._handed_out - self._trained >= most and not coordinator.done():
+            while self._handed_out - self._trained >= most and not self._coordinator.done():
                 time.sleep(_LOOK_SECONDS)
                 self._look()
             return logs
