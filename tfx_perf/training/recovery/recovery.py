@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_data import independent
 from tfx_perf.training import eligibility
@@ -143,7 +144,8 @@ class Recovery:
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
-                last good state with everything off that may cause it.
+                last good state with everything off that may cause it; or one of several replicas
+                has run out of memory.
         """
         try:
             return self._fit(plan, promise)
@@ -241,22 +243,40 @@ class Recovery:
         )
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
-        """Returns the plan that may survive where the steps raised; None if there is none."""
-        if self._team.count > 1:  # the others wait for this one's step
-            return None
+        """Returns the plan that may survive where the steps raised; None if there is none.
+
+        Raises:
+            UserError: a replica has run out of memory, and others wait for its step.
+        """
+        is_alone = self._team.count == 1
         if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
-            found = self._smaller(plan, error)
+            found = self._smaller(plan, error) if is_alone else None
             if found is not None:
                 self.oom_count += 1
                 return found
+            if self._call.model.distribute_strategy.num_replicas_in_sync > 1:
+                raise self._too_large(error) from error
             reason = eligibility.obstacle(self._call, self._loop)
             reason = reason or self._loop.functions.slicing_obstacle
             if reason:
                 _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", reason)
             return None
+        if not is_alone:  # the others wait for this one's step
+            return None
         if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
             return None
         return plan.plain
+
+    def _too_large(self, error: Exception) -> errors.UserError:
+        """Returns the error of a step that does not fit, where no batch can be cut."""
+        where = "" if self._team.count == 1 else f" on worker {self._team.index}"
+        rows = batches.declared_batch_size(self._call)
+        size = "" if rows is None else f" with a batch of {rows} rows"
+        return errors.UserError(
+            "Expected a step that fits into the memory of every replica: among several of them no "
+            f"batch is cut. Received: {errors.in_one_line(error)}{where}{size}. Make the batch "
+            "smaller, or have more replicas share it."
+        )
 
     @property
     def _attempts_folder(self) -> pathlib.Path | None:
