@@ -1,18 +1,27 @@
 """Where OptimizedTrainer keeps the checkpoints of a training that may be interrupted."""
 
+import contextlib
 import json
 import logging
 import pathlib
+import shutil
+from collections.abc import Iterator
 from typing import Any
 
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import fingerprint, storage
+from tfx_perf import errors, fingerprint, storage
+from tfx_perf.training.recovery.folder_lock import FolderLock
+from tfx_perf.training.trials import kept_choice
 
 _LOGGER = logging.getLogger(__name__)
 
 _FOLDER = "training_checkpoints"
+# What another run goes on from, or heeds; anything else that a training writes there is of no use
+# without it.
+_OF_USE = (kept_choice.FILE_NAME, "fit-*/*/checkpoint-*", "fit-*/*/attempt.json")
+_OF_NO_USE = ("fit-*", "model_run*")
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}
 # Nor does who looks on, or where the workers are.
@@ -72,3 +81,32 @@ def name_for(
     properties = {**exec_properties, "config": settings}
     given = json.dumps([inputs, properties], sort_keys=True, default=str)
     return fingerprint.digest(given.encode())
+
+
+@contextlib.contextmanager
+def tidied(folder: str | None) -> Iterator[None]:
+    """Removes a folder with the context, if another run would find nothing of use in it.
+
+    A training that fails before its first checkpoint, or whose processes are killed, cannot do
+    that itself.
+
+    Args:
+        folder: where the checkpoints go; None if there are none.
+    """
+    try:
+        yield
+    finally:
+        path = pathlib.Path(folder) if folder else None
+        if path is not None and path.is_dir() and not _matching(_OF_USE, path):
+            with contextlib.suppress(errors.UserError):  # another process trains there by now
+                lock = FolderLock(path)
+                lock.acquire()
+                for left in _matching(_OF_NO_USE, path):
+                    shutil.rmtree(left, ignore_errors=True)
+                lock.release()
+                with contextlib.suppress(OSError):  # it holds something else
+                    path.rmdir()
+
+
+def _matching(patterns: tuple[str, ...], folder: pathlib.Path) -> list[pathlib.Path]:
+    return [path for pattern in patterns for path in folder.glob(pattern)]

@@ -71,7 +71,7 @@ class Executor(base_executor.BaseExecutor):
             choice = plans.known_choice(
                 job, key, previous_plan=previous_plan, checkpoint_folder=folder
             )
-        with storage.local_folder(target.uri) as log_folder:
+        with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
             found = supervision.train(
                 job,
                 output_dict,

@@ -132,10 +132,11 @@ def _on_this_machine(
             log_folder=log_folder,
             termination=termination,
         )
-        run.run(
-            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), _known(job)),
-            collect=lambda notes: publishing.collect(job, exchange, notes),
-        )
+        with checkpoints.tidied(found):
+            run.run(
+                prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), _known(job)),
+                collect=lambda notes: publishing.collect(job, exchange, notes),
+            )
 
 
 def _in_a_cluster(
@@ -153,8 +154,10 @@ def _in_a_cluster(
     exchange = Exchange(shared / name)
     api = JobApi(KINDS[settings.kind], namespace=settings.namespace)
     api.pause = _pause_of(termination)
-    own = job.settings.training.checkpoint_folder
-    among = shared / f"{_CHECKPOINTS}{checkpoints.name_for(job.input_dict, job.exec_properties)}"
+    name_of_checkpoints = checkpoints.name_for(job.input_dict, job.exec_properties)
+    found = job.settings.training.checkpoint_folder or str(
+        shared / f"{_CHECKPOINTS}{name_of_checkpoints}"
+    )
 
     def collect(notes: tuple[str, ...]) -> None:
         deadline = time.monotonic() + _VISIBLE_SECONDS
@@ -176,12 +179,11 @@ def _in_a_cluster(
         exchange=exchange,
         log_folder=log_folder,
     )
-    run.run(
-        prepare=lambda: exchange.prepare(
-            job.with_checkpoints_in(own or str(among)), _known(job)
-        ),
-        collect=collect,
-    )
+    with checkpoints.tidied(found):
+        run.run(
+            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), _known(job)),
+            collect=collect,
+        )
 
 
 def _known(job: jobs.TrainingJob) -> KnownPlan:

@@ -188,6 +188,7 @@ def run(
         precision.policy(job.precision),
         StrategyScope(settings.distribution.made_strategy) as scope,
         interception.intercepting_fit(scope.outside(around(training.fit))),
+        either_keras.evaluating_as_one_device(),
         script.inside(training),
     ):
         run_fn(model_run.begin())

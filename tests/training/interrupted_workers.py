@@ -9,9 +9,11 @@ import os
 import pathlib
 import signal
 import sys
+import time
 
 import numpy as np
 import tensorflow as tf
+import worker_faults
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
@@ -23,11 +25,15 @@ EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 worker
 
 def main(package, place, options):
     # These trainings are too short for a save to be a small share, or for a second to pass.
-    save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0
+    if not options.get("step_seconds"):
+        save_clock._SAVE_SHARE = 0
+    decisions._PERIOD_SECONDS = 0
     top_k._FEWEST_ENTRIES = 1
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
     worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
+    checkpoints = place / "checkpoints"
+    worker_faults.kill_in_save(checkpoints, worker, options.get("kills", []))
     keras.utils.set_random_seed(3)
     with strategy.scope():
         model = keras.Sequential(
@@ -38,17 +44,22 @@ def main(package, place, options):
                 keras.layers.Dense(1),
             ]
         )
+        loss = "mse"
+        if "exhausts" in options:
+            loss = worker_faults.exhausting(is_here=worker == options["exhausts"])
         # Of steps; an epoch ends within a window.
         window = {"gradient_accumulation_steps": 3} if options.get("accumulates") else {}
-        model.compile(keras.optimizers.Adam(0.01, **window), "mse", metrics=["mae"])
+        model.compile(keras.optimizers.Adam(0.01, **window), loss, metrics=["mae"])
 
     def interrupt():
         flag = pathlib.Path(place, "interrupted")
         if options.get("worker") == worker and not flag.exists():
             flag.touch()
-            os.kill(os.getpid(), getattr(signal, options["signal"]))
+            told = os.getppid() if options.get("tells_command") else os.getpid()
+            os.kill(told, getattr(signal, options["signal"]))
 
     def after_batch(batch, logs=None):
+        time.sleep(options.get("step_seconds", 0))
         if int(tf.convert_to_tensor(model.optimizer.iterations)) >= options["step"]:
             interrupt()
 
@@ -56,6 +67,8 @@ def main(package, place, options):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == options.get("epoch"):
                 interrupt()
+            if epoch == options.get("frees"):
+                (checkpoints / "filler").unlink(missing_ok=True)
 
         def on_epoch_end(self, epoch, logs=None):
             if worker == options.get("stops"):
@@ -64,7 +77,8 @@ def main(package, place, options):
     # A callback that needs every batch has plain `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
     callbacks = [each_batch] if "step" in options else [AtEpoch()]
-    folder = str(place / "checkpoints") if options.get("signal") else None
+    saves = {"signal", "kills", "saves"} & options.keys()
+    folder = str(checkpoints) if saves else None
     settings = {
         "training": {"checkpoint_folder": folder, "checkpoint_steps": 4},
         "distribution": {"top_k_ratio": options.get("sent")},
@@ -75,6 +89,7 @@ def main(package, place, options):
     ):
         examples = data(bad_row=options.get("bad_row"))
         history = model.fit(examples, epochs=EPOCHS, verbose=0, callbacks=callbacks)
+        saved_steps = worker_faults.steps_of(checkpoints)
     outcome = {
         "weights": {
             getattr(each, "path", each.name): np.asarray(tf.convert_to_tensor(each)).tolist()
@@ -84,7 +99,7 @@ def main(package, place, options):
         "iterations": int(tf.convert_to_tensor(model.optimizer.iterations)),
     }
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
-    found |= {"plan": str(run.record.plan), "notes": run.record.notes}
+    found |= {"plan": str(run.record.plan), "notes": run.record.notes, "saved_steps": saved_steps}
     (place / f"{worker}.json").write_text(json.dumps(found))
 
 

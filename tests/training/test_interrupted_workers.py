@@ -1,10 +1,13 @@
 """Workers that are killed and started again train what they would have trained.
 
-And they stop together (`agreed_stop`).
+And they stop together (`agreed_stop`), and train on where nothing can be saved.
 """
 
+import contextlib
 import json
+import os
 import pathlib
+import random
 import subprocess
 import sys
 
@@ -31,6 +34,7 @@ def run(package, place, options, *, restarts=0, workers=2):
 
 
 def launched(package, place, options, *, restarts=0, workers=2):
+    """Returns what each has found, and what was said."""
     done = run(package, place, options, restarts=restarts, workers=workers)
     files = sorted(place.glob("*.json"))
     assert done.returncode == 0, done.stdout + done.stderr
@@ -119,8 +123,92 @@ def test_others_go_on_in_another_number(tmp_path, package, before, after):
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("options", [{}, {"step": 1000}], ids=["calls", "plain"])
 def test_nan_on_one_worker_is_named_by_all(tmp_path, package, options):
-    done = run(package, tmp_path / "run", {**options, "bad_row": 75})
+    done = run(package, tmp_path / "run", {**options, "bad_row": 80})
     assert done.returncode != 0
+    words = "NaN or Inf in step 7, first in input, 1 of 48 values, on worker 1"
     for worker in range(2):
         said = [line for line in done.stdout.splitlines() if line.startswith(f"{worker}: ")]
-        assert any("NaN or Inf in step 7, first in input, 1 of 48" in line for line in said), said
+        assert any(words in line for line in said), said
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("options", [{}, {"step": 1000}], ids=["calls", "plain"])
+def test_where_one_runs_out_of_memory_all_end_and_the_remedy_is_said(tmp_path, package, options):
+    done = run(package, tmp_path / "run", {**options, "exhausts": 1})
+    assert done.returncode != 0
+    said = [line for line in done.stdout.splitlines() if "UserError" in line]
+    assert said, done.stdout
+    assert all(line.startswith("1: ") for line in said)
+    assert "on worker 1 with a batch of 12 rows. Make the batch smaller" in said[-1]
+    assert "so that all were ended." in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("package", "seed"), [("keras", 1), ("keras", 2), ("tf_keras", 3)])
+def test_what_is_killed_among_the_checkpoints_goes_on_from_the_last_whole_one(
+    tmp_path, package, seed
+):
+    drawn = random.Random(seed)
+    # The first worker's commit takes some 40 file operations, the other's part some 6.
+    kills = [
+        (worker, drawn.randint(1, 120 if worker == 0 else 18))
+        for worker in drawn.choices([0, 1], weights=[2, 1], k=5)
+    ]
+    kind = {"step": 1000}
+    expected, _ = launched(package, tmp_path / "expected", kind)
+    options = {**kind, "kills": kills}
+    found, done = launched(package, tmp_path / "found", options, restarts=len(kills))
+    assert "killed at" in done.stdout
+    for own, was in zip(found, expected, strict=True):
+        assert own["outcome"] == was["outcome"], done.stdout
+    begun = (tmp_path / "found" / "kills-0.log").read_text().splitlines()
+    steps = json.loads(begun[-1])
+    assert found[0]["resumed_step"] == (steps[-1] if steps else None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_three_workers_that_are_told_to_end_save_and_go_on(tmp_path, package):
+    kind = {"step": 14}
+    expected, _ = launched(package, tmp_path / "expected", kind, workers=3)
+    options = {**kind, "worker": 0, "signal": "SIGTERM", "tells_command": True}
+    ended = run(package, tmp_path / "found", options, workers=3)
+    assert ended.returncode == -15, ended.stdout
+    assert "was killed" not in ended.stderr
+    found, _ = launched(package, tmp_path / "found", options, workers=3)
+    for own, was in zip(found, expected, strict=True):
+        assert own["outcome"] == was["outcome"]
+        assert own["resumed_step"] >= 14
+
+
+@contextlib.contextmanager
+def mounted(place, *arguments):
+    """Mounts a file system of its own at the folder of the checkpoints."""
+    checkpoints = place / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    command = ["mount", *arguments, str(checkpoints)]
+    if subprocess.run(command, check=False, capture_output=True).returncode:
+        pytest.skip("this user may not mount a file system")
+    try:
+        yield checkpoints
+    finally:
+        subprocess.run(["umount", str(checkpoints)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("frees", [None, 1], ids=["for good", "for a while"])
+def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
+    place = tmp_path / "run"
+    with mounted(place, "-t", "tmpfs", "-o", "size=2m", "tmpfs") as checkpoints:
+        with contextlib.suppress(OSError), (checkpoints / "filler").open("wb", 0) as filler:
+            while True:
+                filler.write(bytes(os.sysconf("SC_PAGE_SIZE")))
+        found, done = launched(package, place, {"step": 1000, "saves": True, "frees": frees})
+    for worker, each in enumerate(found):
+        assert each["outcome"]["iterations"] == 30
+        assert [note for note in each["notes"] if "could not be written" in note], each["notes"]
+        told = [line for line in done.stdout.splitlines() if "Training goes on." in line]
+        assert len([line for line in told if line.startswith(f"{worker}: ")]) == 1, told
+        assert bool(each["saved_steps"]) == (frees is not None)

@@ -105,6 +105,21 @@ def worker_count(strategy: tf.distribute.Strategy | None) -> int:
     return sum(cluster.num_tasks(job) for job in cluster.jobs if job in ("chief", "worker")) or 1
 
 
+def replica_in_words(strategy: tf.distribute.Strategy, index: int) -> str:
+    """Returns how people know a replica: by its worker, if that has no other.
+
+    Args:
+        strategy: whose replica it is.
+        index: among all replicas, from 0.
+    """
+    count = worker_count(strategy)
+    if count == 1:
+        return f"replica {index}"
+    of_each = strategy.num_replicas_in_sync // count
+    worker = f"worker {index // of_each}"
+    return worker if of_each == 1 else f"replica {index}, of {worker}"
+
+
 def host_count(strategy: tf.distribute.Strategy | None) -> int:
     """Returns on how many machines processes train together, by their addresses."""
     if servers_of(strategy):

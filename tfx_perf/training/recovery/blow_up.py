@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
@@ -53,6 +54,7 @@ class BadTensor:
         name: of the feature or variable; empty if the kind says all.
         bad_count: values that are NaN or Inf.
         size: all values.
+        place: the replicas or workers that have them, in words; empty if all have.
     """
 
     step: int
@@ -60,11 +62,13 @@ class BadTensor:
     name: str
     bad_count: int
     size: int
+    place: str = ""
 
     def __str__(self) -> str:
         values = "1 value" if self.size == 1 else f"{self.size} values"
         name = f" {self.name}" if self.name else ""
-        return f"{self.kind}{name}, {self.bad_count} of {values}"
+        place = f", on {self.place}" if self.place else ""
+        return f"{self.kind}{name}, {self.bad_count} of {values}{place}"
 
     @property
     def remedy(self) -> str:
@@ -126,11 +130,21 @@ class NumericsCheck:
             for (kind, name), bad, size in zip(
                 self._names, bad_counts.numpy(), sizes.numpy(), strict=True
             ):
-                if bad:
+                if bad.any():
                     step = self._steps_done() + index + 1
-                    self.found = BadTensor(step, kind, name, int(bad), int(size))
+                    self.found = BadTensor(
+                        step, kind, name, int(bad.sum()), int(size), self._place(bad)
+                    )
                     raise BlowUp(str(self.found), first_step=step, last_step=step)
         return logs
+
+    def _place(self, bad_counts: np.ndarray) -> str:
+        """Returns which replicas have bad values, in words; nothing if all have."""
+        if bad_counts.all():
+            return ""
+        strategy = self._model.distribute_strategy
+        replicas = np.flatnonzero(bad_counts)
+        return " and ".join(strategies.replica_in_words(strategy, each) for each in replicas)
 
     def _step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
         strategy = self._model.distribute_strategy
@@ -141,7 +155,11 @@ class NumericsCheck:
         return logs, *counts
 
     def _checked_step(self, batch: Any) -> tuple[Logs, tf.Tensor, tf.Tensor]:
-        """Returns the logs, and of each of `_names` how many values are bad, and of how many."""
+        """Returns the logs, and of each of `_names` how many values are bad, and of how many.
+
+        Those that are bad have a column for each replica, in which this one's are, for they are
+        summed over all.
+        """
         model, keras_api = self._model, self._keras_api
         x, y, weight = keras_api.unpack(batch)
         tensors = [*_named("input", x), *_named("target", y), *_named("sample weight", weight)]
@@ -163,7 +181,12 @@ class NumericsCheck:
         floats = [(key, tensor) for key, tensor in tensors if tensor.dtype.is_floating]
         self._names = [key for key, _ in floats]
         bad = [tf.reduce_sum(tf.cast(~tf.math.is_finite(v), tf.int64)) for _, v in floats]
-        return logs, tf.stack(bad), tf.stack([tf.size(v, tf.int64) for _, v in floats])
+        context = tf.distribute.get_replica_context()
+        column = tf.one_hot(
+            context.replica_id_in_sync_group, context.num_replicas_in_sync, dtype=tf.int64
+        )
+        sizes = tf.stack([tf.size(v, tf.int64) for _, v in floats])
+        return logs, tf.stack(bad)[:, None] * column, sizes
 
 
 def _name(variable: Any) -> str:

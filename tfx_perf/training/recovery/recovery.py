@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfx_perf import errors, fingerprint
 from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_data import independent
 from tfx_perf.training import eligibility
@@ -143,7 +144,8 @@ class Recovery:
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
-                last good state with everything off that may cause it.
+                last good state with everything off that may cause it; or one of several replicas
+                has run out of memory.
         """
         try:
             return self._fit(plan, promise)
@@ -241,10 +243,16 @@ class Recovery:
         )
 
     def _after(self, error: Exception, plan: TrainingPlan) -> TrainingPlan | None:
-        """Returns the plan that may survive where the steps raised; None if there is none."""
-        is_alone = self._team.count == 1  # else the others wait for this one's step
+        """Returns the plan that may survive where the steps raised; None if there is none.
+
+        Raises:
+            UserError: a worker has run out of memory, and others wait for its step.
+        """
+        is_alone = self._team.count == 1
         if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
-            found = self._smaller(plan, error) if is_alone else None
+            if not is_alone:
+                raise self._too_large(error) from error
+            found = self._smaller(plan, error)
             if found is not None:
                 self.oom_count += 1
                 return found
@@ -256,6 +264,16 @@ class Recovery:
         if not is_alone or plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
             return None
         return plan.plain
+
+    def _too_large(self, error: Exception) -> errors.UserError:
+        """Returns the error of a step that does not fit, where others wait for it."""
+        rows = batches.declared_batch_size(self._call)
+        size = "" if rows is None else f" with a batch of {rows} rows"
+        return errors.UserError(
+            "Expected a step that fits into the memory of every worker: among several of them no "
+            f"batch is cut. Received: {errors.in_one_line(error)} on worker {self._team.index}"
+            f"{size}. Make the batch smaller, or have more workers share it."
+        )
 
     @property
     def _attempts_folder(self) -> pathlib.Path | None:

@@ -10,7 +10,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 
 _LOGGER = logging.getLogger(__name__)
 
-_FILE_NAME = "choice.json"
+FILE_NAME = "choice.json"
 
 
 def keep(folder: str | None, choice: PlanChoice) -> None:
@@ -24,7 +24,7 @@ def keep(folder: str | None, choice: PlanChoice) -> None:
         return
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        choice.replace(pathlib.Path(folder, _FILE_NAME))
+        choice.replace(pathlib.Path(folder, FILE_NAME))
     except OSError as error:  # it costs trials, not the training
         _LOGGER.warning("The plan could not be kept in %s: %s", folder, error)
 
@@ -34,7 +34,7 @@ def kept(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
     if folder is None:
         return None
     try:
-        choice = PlanChoice.read(pathlib.Path(folder, _FILE_NAME))
+        choice = PlanChoice.read(pathlib.Path(folder, FILE_NAME))
     except errors.UserError:  # none, or one of another version
         return None
     if choice.key != key:
@@ -47,5 +47,5 @@ def forget(folder: str | None) -> None:
     """Removes the choice, once what was trained with it is safe."""
     if folder is not None:
         with contextlib.suppress(OSError):
-            pathlib.Path(folder, _FILE_NAME).unlink(missing_ok=True)
+            pathlib.Path(folder, FILE_NAME).unlink(missing_ok=True)
             pathlib.Path(folder).rmdir()  # unless there is something else in it
