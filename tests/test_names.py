@@ -3,6 +3,7 @@
 import ast
 import functools
 import importlib
+import itertools
 import pathlib
 import re
 from collections.abc import Iterator
@@ -99,6 +100,8 @@ def command_problem(line: str) -> str | None:
         context = click.Context(command, parent=context)
     if command.ignore_unknown_options or command.context_settings.get("ignore_unknown_options"):
         return None
+    if not command.context_settings.get("allow_interspersed_args", True):  # the rest is a script's
+        words = list(itertools.takewhile(lambda word: not word.endswith(".py"), words))
     known = {name for each in command.get_params(context) for name in each.opts}
     known |= {name for each in command.get_params(context) for name in each.secondary_opts}
     unknown = [

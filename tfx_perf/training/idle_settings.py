@@ -8,6 +8,7 @@ from tfx_perf.settings.distribution import CollectiveSettings, DistributionSetti
 from tfx_perf.settings.section import Section
 from tfx_perf.tf_internals import communication_options
 
+_OF_GRADIENTS = {"reduction_dtype", "top_k_ratio"}
 _OF_WORKERS = {"restarts", "start_timeout_seconds"}
 
 
@@ -28,7 +29,7 @@ def of_distribution(
 def _found(
     settings: DistributionSettings, strategy: tf.distribute.Strategy
 ) -> Iterator[tuple[str, str]]:
-    narrowed = _changed(settings, DistributionSettings(), among={"reduction_dtype"})
+    narrowed = _changed(settings, DistributionSettings(), among=_OF_GRADIENTS)
     collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
     if strategy.num_replicas_in_sync == 1:
         alone = "one replica trains, so that nothing is summed over replicas"
@@ -45,7 +46,7 @@ def _found(
 def _changed(
     given: Section, default: Section, *, among: set[str] | None = None, within: str = ""
 ) -> list[str]:
-    """Returns `distribution.NAME=value` of those that are not as by default."""
+    """Returns those that are not as by default, with their values."""
     before = default.model_dump()
     return [
         f"distribution.{within}{name}={value}"
