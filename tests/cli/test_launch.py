@@ -1,4 +1,7 @@
-"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`."""
+"""`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
+
+What is wrong in an option (`whole_number`) is told in one line.
+"""
 
 import json
 import os
