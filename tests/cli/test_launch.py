@@ -1,6 +1,7 @@
 """`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
 
 Workers that start again find what the ones before have left (`kept_choice`).
+What is wrong in an option (`whole_number`) is told in one line.
 """
 
 import json

@@ -74,6 +74,10 @@ def test_templates_of_tfx_are_copied_as_before(tfx, tmp_path):
     assert code == 0
     assert (tmp_path / "taxi" / "pipeline" / "pipeline.py").exists()
     assert "pipeline.py -> " in out
+    code, _, err = tfx("template", "copy", "--model=taxi", "--pipeline-name=x",
+                       f"--destination-path={tmp_path / 'taxi'}")  # fmt: skip
+    assert code == 2
+    assert err.splitlines()[-1].startswith("tfx: Expected a folder that is empty")
 
 
 def test_a_template_of_ours_is_copied(created):

@@ -416,6 +416,13 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     assert sum(copied) == 1 + RECENT_CALLS
 
 
+def test_what_was_done_before_an_interruption_counts_as_done(live):
+    live._recovery = types.SimpleNamespace(step=2800)
+    live._loop.timer.on_batch_begin()
+    live._loop.timer.on_batch_end()
+    assert (live.done_count, live.step_count) == (2803, 3)
+
+
 def test_steps_that_ran_out_of_memory_survive_a_rollback(live):
     live._recovery = types.SimpleNamespace(oom_count=2)
     assert live.figures()["oom_count"] == 2

@@ -12,6 +12,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.statistics import Interval
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training import advice, session
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import Misalignment, XlaAccount
 
 pytestmark = pytest.mark.each_choice
@@ -56,6 +57,15 @@ def codes(record, data=None):
 
 def test_a_training_without_faults_needs_none(record):
     assert codes(record, regression()) == []
+
+
+def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
+    busy = record.model_copy(update={"host_share_ratio": 0.2})
+    (plain,) = advice.advise(busy, regression())
+    assert "More steps can be run in a call" in plain.message
+    planned = busy.model_copy(update={"plan": TrainingPlan(steps_per_call=50)})
+    (planned,) = advice.advise(planned, regression())
+    assert "A call has 50 steps already: look for callbacks" in planned.message
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 
 _NOT_COUNTED = "FLOPs are not counted in a loop of your own"
+_OTHERS_NOT_COUNTED = "the other workers' hosts are not counted in a loop of your own"
 
 
 class Meter:
@@ -124,6 +125,9 @@ class Meter:
         variables = getattr(self._model, "trainable_variables", ())
         strategy = getattr(self._model, "distribute_strategy", None)
         ((batch_size, _),) = self._batch_sizes.most_common(1)
+        known = dict(self._known)
+        if strategies.worker_count(strategy) > 1:  # which only a `fit` asks
+            known |= {"energy_joules": None, "energy_gap": _OTHERS_NOT_COUNTED}
         parameters = sum(int(variable.shape.num_elements()) for variable in variables)
         return TrainingRecord(
             plan=PLAIN_FIT,
@@ -147,7 +151,7 @@ class Meter:
             losses={name: tuple(values) for name, values in self._losses.items()},
             notes=tuple(self._notes),
             **recording.memory_along(memory, timer, has_cache=False),
-            **self._known,
+            **known,
         )
 
     def _begin(self) -> None:

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tfx_perf.settings.distribution import CollectiveSettings, DistributionSettings
 from tfx_perf.settings.section import Section
 from tfx_perf.tf_internals import communication_options
+from tfx_perf.training.measuring import strategies
 
 _OF_GRADIENTS = {"reduction_dtype", "top_k_ratio"}
 _OF_WORKERS = {"restarts", "start_timeout_seconds"}
@@ -33,6 +34,8 @@ def _found(
     collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
     if strategy.num_replicas_in_sync == 1:
         alone = "one replica trains, so that nothing is summed over replicas"
+        if strategies.servers_of(strategy):
+            alone = "parameter servers take each worker's gradients by themselves"
         yield from ((setting, alone) for setting in (*narrowed, *collective))
     elif not communication_options.count(strategy):
         own = "the strategy has cross_device_ops that do not take it"

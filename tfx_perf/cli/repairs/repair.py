@@ -7,6 +7,7 @@ import types
 from typing import Any
 
 import click
+import tensorflow as tf
 from tfx.dsl.io import fileio
 from tfx.tools.cli import handler, labels
 from tfx.tools.cli.handler import base_handler, handler_factory, template_handler
@@ -83,7 +84,13 @@ def _all_templates() -> list[str]:
 def _copy_any_template(flags_dict: dict[str, Any]) -> None:
     name = flags_dict[labels.MODEL]
     if name in _list_template():
-        _copy_template(flags_dict)
+        try:
+            _copy_template(flags_dict)
+        except tf.errors.AlreadyExistsError as error:
+            raise errors.UserError(
+                "Expected a folder that is empty or does not exist. Received: "
+                f"destination_path={flags_dict[labels.DESTINATION_PATH]}, with files of that name."
+            ) from error
         return
     if name.replace("_", "-") not in copying.TEMPLATES:
         raise errors.UserError(
