@@ -1,7 +1,7 @@
 """Layers on several devices (`placing`) train as on one device, and what is saved needs one.
 
-Also `layer_chain` and `moved_variables`, on logical CPUs; `test_chain_cuts` decides which layer
-is where.
+Also `layer_chain`, `divided_tables` and `moved_variables`, on logical CPUs; which layer is where
+is in `test_chain_cuts`.
 """
 
 import pathlib
@@ -16,7 +16,7 @@ SCRIPT = pathlib.Path(__file__).with_name("placed_models.py")
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("name", ["transformer", "wide", "subclassed"])
+@pytest.mark.parametrize("name", ["transformer", "wide", "divided", "subclassed"])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_layers_on_several_devices_train_as_on_one(package, name, tmp_path):
     done = subprocess.run(
