@@ -4,7 +4,9 @@ Each model is trained on one device, too. What is saved is for a process with on
 """
 
 import importlib
+import os
 import pathlib
+import signal
 import sys
 
 import numpy as np
@@ -16,6 +18,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras, slots, variables
 from tfx_perf.training.placement import layer_chain
+from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.strategy_scope import StrategyScope
 
@@ -214,12 +217,45 @@ def compare(keras, name, optimizer, *, share, used, folder):
     return model
 
 
+def go_on(keras, folder):
+    """Trains a model whose table is cut, and is killed on the way if it was not before."""
+    save_clock._SAVE_SHARE = 0  # this training is too short for a save to be a small share
+    alone = built(keras, "divided", adam)
+    captured(alone, data()).proceed()
+    capacity = capacity_bytes(keras, "divided", adam, share=0.45)
+    settings = PerfConfig.from_dict(
+        {
+            "distribution": {"strategy": "model_parallel", "device_memory_bytes": capacity},
+            "training": {"checkpoint_folder": f"{folder}/checkpoints", "checkpoint_steps": 4},
+        }
+    )
+    with StrategyScope("model_parallel"):
+        model = built(keras, "divided", adam)
+    flag = pathlib.Path(folder, "killed")
+
+    def on_epoch_end(epoch, logs=None):
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+    session = TrainingSession(settings)
+    session.fit(captured(model, data(), callbacks=[watch]))
+    assert session.record.resumed_step >= 8
+    assert all(part.table_rows for part in session.record.placement.parts)
+    for one, other in zip(state(model), state(alone), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def main(package, name, folder):
     keras = importlib.import_module(package)
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 3
     tf.config.set_logical_device_configuration(cpu, configuration)
     with autograph.libraries_unconverted():
+        if name == "killed":
+            go_on(keras, folder)
+            return
         compare(keras, name, adam, share=0.45, used=3, folder=folder)
         used = 3 if name == "divided" else 2
         model = compare(keras, name, sgd, share=0.65, used=used, folder=folder)

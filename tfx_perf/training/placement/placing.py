@@ -61,9 +61,12 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     }
     tables = [layer for layer in chain.layers if obstacles.get(id(layer), "whole") is None]
     shares = [_TableShare.of(tables, index, count=len(names)) for index in range(len(names))]
-    chain = chain.without_state_of(tables)
     left = [each - share.bytes for each, share in zip(capacities, shares, strict=True)]
-    devices = _assigned(chain, left, obstacles=obstacles)
+    whole, chain = chain, chain.without_state_of(tables)
+    sizes = [layer.bytes for layer in chain.layers]
+    devices = chain_cuts.assigned(sizes, chain.links, capacities=left)
+    if devices is None:
+        raise errors.UserError(_not_fitting(whole, capacities, obstacles=obstacles))
     variables: dict[str, list[tf.Variable]] = {name: [] for name in names}
     for layer, device in zip(chain.layers, devices, strict=True):
         variables[names[device]].extend(layer.variables)
@@ -145,23 +148,16 @@ def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) ->
     return tf_devices.allocator_limit_bytes(kind)
 
 
-def _assigned(
+def _not_fitting(
     chain: LayerChain, capacities: Sequence[int], *, obstacles: Mapping[int, str | None]
-) -> list[int]:
-    """Returns the index of each layer's device.
+) -> str:
+    """Returns what is wrong with a model that does not fit.
 
     Args:
-        chain: the layers; of those that are cut, what is not.
-        capacities: of the devices, in bytes, without what is cut.
+        chain: its layers.
+        capacities: of the devices, in bytes.
         obstacles: why the layers that are larger than a device cannot be cut, by their ids.
-
-    Raises:
-        UserError: they do not fit.
     """
-    sizes = [layer.bytes for layer in chain.layers]
-    found = chain_cuts.assigned(sizes, chain.links, capacities=capacities)
-    if found is not None:
-        return found
     largest = max(chain.layers, key=lambda layer: layer.bytes)
     obstacle = obstacles.get(id(largest))
     parts = {
@@ -170,10 +166,9 @@ def _assigned(
     }
     words = ", ".join(f"{kind}s {formatting.format_bytes(size)}" for kind, size in parts.items())
     held = ", ".join(map(formatting.format_bytes, capacities))
-    raise errors.UserError(
-        f"Expected a model whose layers, in their order, fit the devices, which hold {held}"
-        f"{' beside embeddings that are cut' if None in obstacles.values() else ''}. "
-        f"Received: {formatting.format_bytes(sum(sizes))} ({words}); the largest layer, "
+    return (
+        f"Expected a model whose layers, in their order, fit the devices, which hold {held}. "
+        f"Received: {formatting.format_bytes(sum(parts.values()))} ({words}); the largest layer, "
         f"{largest.layer.name}, takes {formatting.format_bytes(largest.bytes)}"
         f"{f' and cannot be cut: {obstacle}' if obstacle else ''}. Take more devices, "
         "a smaller batch, or an optimizer that keeps less of each weight."
