@@ -182,7 +182,7 @@ def _train(
     ]
     training = {"checkpoint_folder": folder, "checkpoint_steps": checkpoint_steps}
     # The two dense layers take more together.
-    placed = {"strategy": "model_parallel", "device_memory_bytes": 1500} if is_placed else {}
+    placed = {"strategy": "model_parallel", "device_memory_bytes": 1300} if is_placed else {}
     session = TrainingSession(PerfConfig.from_dict({"training": training, "distribution": placed}))
     plan = TrainingPlan(steps_per_call=steps_per_call, xla_call=xla_call)
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")

@@ -4,7 +4,9 @@ Each model is trained on one device, too. What is saved is for a process with on
 """
 
 import importlib
+import os
 import pathlib
+import signal
 import sys
 
 import numpy as np
@@ -16,6 +18,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.keras_api import either_keras, slots, variables
 from tfx_perf.training.placement import layer_chain
+from tfx_perf.training.recovery import save_clock
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.strategy_scope import StrategyScope
 
@@ -60,6 +63,15 @@ def wide(keras):
     return keras.Model(tokens, layers.Dense(1, name="head")(joined))
 
 
+def divided(keras):
+    """A model of which most is one embedding."""
+    layers = keras.layers
+    tokens = keras.Input((6,), dtype="int32")
+    rows = layers.Embedding(203, 16, mask_zero=True, name="table")(tokens)
+    hidden = layers.GlobalAveragePooling1D()(rows)
+    return keras.Model(tokens, layers.Dense(1, name="head")(hidden))
+
+
 def subclassed(keras):
     class Mine(keras.Model):
         def __init__(self):
@@ -78,7 +90,7 @@ def subclassed(keras):
     return Mine()
 
 
-MODELS = {"transformer": transformer, "wide": wide, "subclassed": subclassed}
+MODELS = {"transformer": transformer, "wide": wide, "divided": divided, "subclassed": subclassed}
 
 
 def built(keras, name, optimizer):
@@ -145,7 +157,13 @@ def capacity_bytes(keras, name, optimizer, *, share):
     return int(share * sum(layer.bytes for layer in chain.layers))
 
 
-def compare(keras, name, optimizer, *, share, used):
+def state(model):
+    """Returns weights and slots."""
+    kept = slots.all_of(model.optimizer, model.trainable_variables)
+    return [np.array(variables.innermost(each)) for each in [*model.weights, *sum(kept, [])]]
+
+
+def compare(keras, name, optimizer, *, share, used, folder):
     """Trains on one device and on several; returns the latter model."""
     alone = built(keras, name, optimizer)
     expected = captured(alone, data(), validation_data=data().take(2)).proceed()
@@ -156,25 +174,39 @@ def compare(keras, name, optimizer, *, share, used):
     with StrategyScope("model_parallel"):
         model = built(keras, name, optimizer)
     during = {}
-    watch = keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: during.update(places(model))
-    )
+
+    def on_epoch_end(epoch, logs=None):
+        during.update(places(model))
+        model.save_weights(f"{folder}/during.weights.h5")
+
+    watch = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
     call = captured(model, data(), callbacks=[watch], validation_data=data().take(2))
     session = TrainingSession(settings)
     with context.collect_graphs(optimized=True) as graphs:
         history = session.fit(call)
     placement = session.record.placement
     at = {each: place(part.device) for part in placement.parts for each in part.layers}
-    assert len(set(at.values())) == used, placement
+    assert sum(bool(part.weight_bytes) for part in placement.parts) == used, placement
     for layer, device in at.items():
-        assert during[layer] <= {device}
+        assert during.get(layer, set()) <= {device} or (name, layer) == ("divided", "table")
+    if name == "divided":
+        assert [part.table_rows for part in placement.parts] == [
+            {"table": 68}, {"table": 68}, {"table": 67}
+        ]  # fmt: skip
+        assert during["table"] == {"CPU:0", "CPU:1", "CPU:2"}
+        assert [each.shape for each in model.weights] == [each.shape for each in alone.weights]
     assert {place(variables.innermost(each)) for each in model.weights} == {"CPU:0"}
     assert all(part.placed_bytes <= capacity for part in placement.parts)
     assert (placement.crossing_bytes_per_step is None) == (name == "subclassed")
-    if name != "subclassed":  # whose layers tf_keras names by themselves
+    if name in ("transformer", "wide"):  # whose layers tf_keras names by themselves
         check_computed(graphs, {each: at[each] for each in at if each in NAMED})
-    for one, other in zip(model.get_weights(), alone.get_weights(), strict=True):
+    for one, other in zip(state(model), state(alone), strict=True):
         np.testing.assert_allclose(one, other, atol=1e-5)
+    saved = built(keras, name, optimizer)
+    saved(next(iter(data()))[0])
+    saved.load_weights(f"{folder}/during.weights.h5")
+    for one, other in zip(saved.get_weights(), model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
     assert_same_history(history, expected)
     np.testing.assert_allclose(
         model.evaluate(data(), verbose=0), alone.evaluate(data(), verbose=0), rtol=1e-5
@@ -185,14 +217,48 @@ def compare(keras, name, optimizer, *, share, used):
     return model
 
 
+def go_on(keras, folder):
+    """Trains a model whose table is cut, and is killed on the way if it was not before."""
+    save_clock._SAVE_SHARE = 0  # this training is too short for a save to be a small share
+    alone = built(keras, "divided", adam)
+    captured(alone, data()).proceed()
+    capacity = capacity_bytes(keras, "divided", adam, share=0.45)
+    settings = PerfConfig.from_dict(
+        {
+            "distribution": {"strategy": "model_parallel", "device_memory_bytes": capacity},
+            "training": {"checkpoint_folder": f"{folder}/checkpoints", "checkpoint_steps": 4},
+        }
+    )
+    with StrategyScope("model_parallel"):
+        model = built(keras, "divided", adam)
+    flag = pathlib.Path(folder, "killed")
+
+    def on_epoch_end(epoch, logs=None):
+        if not flag.exists():
+            flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    watch = keras.callbacks.LambdaCallback(on_epoch_end=on_epoch_end)
+    session = TrainingSession(settings)
+    session.fit(captured(model, data(), callbacks=[watch]))
+    assert session.record.resumed_step >= 8
+    assert all(part.table_rows for part in session.record.placement.parts)
+    for one, other in zip(state(model), state(alone), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+
+
 def main(package, name, folder):
     keras = importlib.import_module(package)
     cpu = tf.config.list_physical_devices("CPU")[0]
     configuration = [tf.config.LogicalDeviceConfiguration()] * 3
     tf.config.set_logical_device_configuration(cpu, configuration)
     with autograph.libraries_unconverted():
-        compare(keras, name, adam, share=0.45, used=3)
-        model = compare(keras, name, sgd, share=0.65, used=2)
+        if name == "killed":
+            go_on(keras, folder)
+            return
+        compare(keras, name, adam, share=0.45, used=3, folder=folder)
+        used = 3 if name == "divided" else 2
+        model = compare(keras, name, sgd, share=0.65, used=used, folder=folder)
     tokens = tf.concat([tokens for tokens, _ in data()], 0)
     np.save(pathlib.Path(folder, "tokens.npy"), tokens)
     np.save(pathlib.Path(folder, "predictions.npy"), model.predict(tokens, verbose=0))

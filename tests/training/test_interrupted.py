@@ -108,11 +108,12 @@ def test_every_kind_of_training_goes_on(trainings, tmp_path, options):
 
 
 def test_a_training_with_its_layers_on_two_devices_goes_on(trainings, tmp_path):
-    expected = ended(trainings.run(folder=None, is_placed=True))
+    options = {"is_placed": True, "is_random": False}
+    expected = ended(trainings.run(folder=None, **options))
     assert expected["device_count"] == 2
     folder = str(tmp_path / "checkpoints")
-    ended_by(trainings.run(folder=folder, kill_at=17, is_placed=True), signal.SIGKILL)
-    last = ended(trainings.run(folder=folder, is_placed=True))
+    ended_by(trainings.run(folder=folder, kill_at=17, **options), signal.SIGKILL)
+    last = ended(trainings.run(folder=folder, **options))
     assert last["outcome"] == expected["outcome"]
     assert last["resumed_step"] >= 12
     assert not last["notes"]

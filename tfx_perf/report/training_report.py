@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots
 from tfx_perf.training.measuring.accounts import CommunicationAccount
-from tfx_perf.training.placement.placement import Placement
+from tfx_perf.training.placement.placement import DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.scaling import Scaling
 from tfx_perf.training.trials.choice import TrialRecord
@@ -249,7 +249,7 @@ def _add_placement(report: page.Report, placement: Placement) -> None:
         "Layers on devices",
         columns=["device", "layers", "weights", "with all that training takes", "it may have"],
         rows=[
-            (part.device, ", ".join(part.layers) or "none", *map(formatting.format_bytes, sizes))
+            (part.device, _placed(part), *map(formatting.format_bytes, sizes))
             for part in placement.parts
             for sizes in [(part.weight_bytes, part.placed_bytes, part.capacity_bytes)]
         ],
@@ -261,6 +261,12 @@ def _add_placement(report: page.Report, placement: Placement) -> None:
             else f"In a step {formatting.format_bytes(crossing)} cross between devices."
         ),
     )
+
+
+def _placed(part: DevicePart) -> str:
+    """Returns what a device has: whole layers, and rows of embeddings."""
+    rows = [f"{count:,} rows of {name}" for name, count in part.table_rows.items()]
+    return ", ".join([*part.layers, *rows]) or "none"
 
 
 def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:

@@ -239,6 +239,15 @@ class KerasApi(abc.ABC):
             yield made
 
     @abc.abstractmethod
+    def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
+        """Returns a new variable with the name of another and what a training needs to know of it.
+
+        Args:
+            variable: a weight, or what an optimizer keeps of one.
+            value: the new one's, of any shape.
+        """
+
+    @abc.abstractmethod
     def over_replicas(
         self, model: Any, *, reduction: Reduction = WHOLE
     ) -> contextlib.AbstractContextManager[None]:

@@ -37,6 +37,11 @@ class Keras3(KerasApi):
         return importlib.import_module("keras").Operation
 
     @override
+    def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
+        own = importlib.import_module("keras").Variable
+        return own(value, dtype=variable.dtype, trainable=variable.trainable, name=variable.name)
+
+    @override
     def over_replicas(
         self, model: Any, *, reduction: Reduction = WHOLE
     ) -> contextlib.AbstractContextManager[None]:

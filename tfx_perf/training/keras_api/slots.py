@@ -20,20 +20,45 @@ def momentum(optimizer: Any, variable: Any) -> Any:
     return optimizer.momentums[_index(optimizer, variable)]
 
 
-def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
-    """Returns all that an optimizer keeps of each variable.
+def lists_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, list[Any]]:
+    """Returns the lists in which an optimizer keeps something of each variable, by attribute.
+
+    There is one for each kind, in the variables' order; of some variables it may hold None.
 
     Args:
         optimizer: built; what is inside of it is not looked into.
         variables: that it was built for, in that order.
     """
-    found: list[list[Any]] = [[] for _ in variables]
-    for name, kept in vars(optimizer).items():
-        # Keras' optimizers have a list for each kind, in which some variables may have none.
-        if isinstance(kept, list) and len(kept) == len(variables) and name not in _OTHER_LISTS:
-            for own, slot in zip(found, kept, strict=True):
-                own.extend([] if slot is None else [slot])
-    return found
+    return {
+        name: kept
+        for name, kept in vars(optimizer).items()
+        if isinstance(kept, list) and len(kept) == len(variables) and name not in _OTHER_LISTS
+    }
+
+
+def all_of(optimizer: Any, variables: Sequence[Any]) -> list[list[Any]]:
+    """Returns all that an optimizer keeps of each variable; see `lists_of`."""
+    lists = lists_of(optimizer, variables).values()
+    return [
+        [slot for slot in kept if slot is not None]
+        for kept in (zip(*lists, strict=True) if lists else [()] * len(variables))
+    ]
+
+
+def order_of(optimizer: Any, variables: Sequence[Any]) -> dict[str, Any]:
+    """Returns the attributes in which an optimizer knows each variable's place in its lists.
+
+    Args:
+        optimizer: built.
+        variables: in the order in which it shall know them.
+    """
+    places = {optimizer._var_key(variable): place for place, variable in enumerate(variables)}
+    known = {
+        "_index_dict": places,  # tf_keras
+        "_trainable_variables_indices": places,
+        "_trainable_variables": list(variables),
+    }
+    return {name: value for name, value in known.items() if name in vars(optimizer)}
 
 
 def _index(optimizer: Any, variable: Any) -> int:

@@ -48,6 +48,11 @@ class TfKeras(KerasApi):
         return self.layers.Layer
 
     @override
+    def variable_like(self, variable: Any, value: tf.Tensor) -> Any:
+        name = variable.name.partition(":")[0]
+        return tf.Variable(value, trainable=variable.trainable, name=name)
+
+    @override
     def over_replicas(
         self, model: Any, *, reduction: Reduction = WHOLE
     ) -> contextlib.AbstractContextManager[None]:

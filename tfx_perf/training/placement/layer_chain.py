@@ -13,7 +13,7 @@ from tfx_perf.training.keras_api.functional_graph import graph_of, nodes_of
 from tfx_perf.training.placement.chain_cuts import Link
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)  # each is itself
 class PlacedLayer:
     """A layer, with all that has to be on its device.
 
@@ -38,7 +38,12 @@ class PlacedLayer:
     @property
     def bytes(self) -> int:
         """What it takes of its device."""
-        return self.weight_bytes + self.gradient_bytes + self.slot_bytes + self.activation_bytes
+        return self.state_bytes + self.activation_bytes
+
+    @property
+    def state_bytes(self) -> int:
+        """What it takes whatever the batch is."""
+        return self.weight_bytes + self.gradient_bytes + self.slot_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,6 +62,18 @@ class LayerChain:
     links: tuple[Link, ...]
     are_links_known: bool
 
+    def without_state_of(self, layers: Sequence[PlacedLayer]) -> "LayerChain":
+        """Returns the chain with the weights of some of its layers somewhere else."""
+
+        def left(layer: PlacedLayer) -> PlacedLayer:
+            if layer not in layers:
+                return layer
+            return dataclasses.replace(
+                layer, variables=(), weight_bytes=0, gradient_bytes=0, slot_bytes=0
+            )
+
+        return dataclasses.replace(self, layers=tuple(map(left, self.layers)))
+
 
 def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
     """Returns a model's layers; a model in the model counts as its layers.
@@ -71,8 +88,7 @@ def chain_of(model: Any, keras_api: KerasApi, *, batch_size: int) -> LayerChain:
     layers = []
     calls = list(_calls(model, keras_api))
     for call in calls:
-        own = [variables.inner(weight) for weight in call.layer.weights]
-        trained = {id(variables.inner(weight)) for weight in call.layer.trainable_weights}
+        own, trained = _weights(call.layer)
         new = [variable for variable in own if id(variable) not in placed]
         placed |= set(map(id, new))
         found = [slot for variable in new for slot in kept.get(id(variable), ())]
@@ -139,6 +155,14 @@ def _links(calls: Sequence[NodeParts], batch_size: int) -> Iterator[Link]:
 
 def _unknown_links(count: int) -> Iterator[Link]:
     return (Link(index, frozenset({index + 1}), 1) for index in range(count - 1))
+
+
+def _weights(layer: Any) -> tuple[list[tf.Variable], set[int]]:
+    """Returns a layer's weights, and the ids of those that are trained."""
+    if not hasattr(layer, "weights"):  # an operation of Keras 3
+        return [], set()
+    trained = {id(variables.inner(weight)) for weight in layer.trainable_weights}
+    return [variables.inner(weight) for weight in layer.weights], trained
 
 
 def _kept_by_optimizers(model: Any) -> dict[int, list[tf.Variable]]:

@@ -9,7 +9,8 @@ class DevicePart(records.Record):
     Attributes:
         device: its name, e.g. `/device:GPU:0`.
         layers: names, in the order in which they run.
-        weight_bytes: of their weights.
+        table_rows: how many rows it has of each embedding that is cut over all devices.
+        weight_bytes: of its layers' weights, and of those rows.
         placed_bytes: of weights, gradients, what the optimizer keeps, and outputs for a batch with
             their gradients.
         capacity_bytes: what it may have.
@@ -17,6 +18,7 @@ class DevicePart(records.Record):
 
     device: str
     layers: tuple[str, ...]
+    table_rows: dict[str, int]
     weight_bytes: int
     placed_bytes: int
     capacity_bytes: int

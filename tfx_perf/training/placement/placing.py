@@ -1,7 +1,8 @@
 """Puts the layers of a model on several devices while its `fit` runs."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -16,8 +17,8 @@ from tfx_perf.training import made_strategy
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.placement import chain_cuts, layer_chain
-from tfx_perf.training.placement.layer_chain import LayerChain
+from tfx_perf.training.placement import chain_cuts, divided_tables, layer_chain
+from tfx_perf.training.placement.layer_chain import LayerChain, PlacedLayer
 from tfx_perf.training.placement.placement import DevicePart, Placement
 
 _FUNCTIONS = ("train_function", "test_function", "predict_function")
@@ -53,17 +54,59 @@ def over_devices(call: FitCall, settings: DistributionSettings) -> Iterator[Plac
     capacities = [_capacity_bytes(name, settings, count=len(names)) for name in names]
     size = batches.declared_batch_size(call) or 1
     chain = layer_chain.chain_of(model, keras_api, batch_size=size)
-    devices = _assigned(chain, capacities)
+    obstacles = {
+        id(layer): divided_tables.obstacle(layer.layer, model, keras_api)
+        for layer in chain.layers
+        if layer.bytes > max(capacities)
+    }
+    tables = [layer for layer in chain.layers if obstacles.get(id(layer), "whole") is None]
+    shares = [_TableShare.of(tables, index, count=len(names)) for index in range(len(names))]
+    left = [each - share.bytes for each, share in zip(capacities, shares, strict=True)]
+    whole, chain = chain, chain.without_state_of(tables)
+    sizes = [layer.bytes for layer in chain.layers]
+    devices = chain_cuts.assigned(sizes, chain.links, capacities=left)
+    if devices is None:
+        raise errors.UserError(_not_fitting(whole, capacities, obstacles=obstacles))
     variables: dict[str, list[tf.Variable]] = {name: [] for name in names}
     for layer, device in zip(chain.layers, devices, strict=True):
         variables[names[device]].extend(layer.variables)
     with (
         _traced_anew(model),
         moved_variables.moved(variables),
+        divided_tables.divided(
+            [table.layer for table in tables], model, keras_api, devices=names
+        ),
         _computed(chain, devices, keras_api),
         following.placed(model.distribute_strategy, names),
     ):
-        yield _described(chain, devices, names=names, capacities=capacities)
+        yield _described(chain, devices, names=names, capacities=capacities, shares=shares)
+
+
+@dataclasses.dataclass(frozen=True)
+class _TableShare:
+    """What one device has of the embeddings that are cut.
+
+    Attributes:
+        rows: how many, by layer.
+        weight_bytes: of them.
+        bytes: with their gradients and what optimizers keep.
+    """
+
+    rows: dict[str, int]
+    weight_bytes: int
+    bytes: int
+
+    @classmethod
+    def of(cls, tables: Sequence[PlacedLayer], index: int, *, count: int) -> "_TableShare":
+        rows: dict[str, int] = {}
+        weight_bytes = taken = 0
+        for table in tables:
+            (whole,) = table.layer.weights
+            own = rows[table.layer.name] = divided_tables.row_counts(whole, count)[index]
+            share = own / whole.shape[0]
+            weight_bytes += round(share * table.weight_bytes)
+            taken += round(share * table.state_bytes)
+        return cls(rows, weight_bytes, taken)
 
 
 def _check(model: Any) -> None:
@@ -105,27 +148,29 @@ def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) ->
     return tf_devices.allocator_limit_bytes(kind)
 
 
-def _assigned(chain: LayerChain, capacities: Sequence[int]) -> list[int]:
-    """Returns the index of each layer's device.
+def _not_fitting(
+    chain: LayerChain, capacities: Sequence[int], *, obstacles: Mapping[int, str | None]
+) -> str:
+    """Returns what is wrong with a model that does not fit.
 
-    Raises:
-        UserError: they do not fit.
+    Args:
+        chain: its layers.
+        capacities: of the devices, in bytes.
+        obstacles: why the layers that are larger than a device cannot be cut, by their ids.
     """
-    sizes = [layer.bytes for layer in chain.layers]
-    found = chain_cuts.assigned(sizes, chain.links, capacities=capacities)
-    if found is not None:
-        return found
     largest = max(chain.layers, key=lambda layer: layer.bytes)
+    obstacle = obstacles.get(id(largest))
     parts = {
         kind: sum(getattr(layer, f"{kind}_bytes") for layer in chain.layers)
         for kind in ("weight", "gradient", "slot", "activation")
     }
     words = ", ".join(f"{kind}s {formatting.format_bytes(size)}" for kind, size in parts.items())
     held = ", ".join(map(formatting.format_bytes, capacities))
-    raise errors.UserError(
+    return (
         f"Expected a model whose layers, in their order, fit the devices, which hold {held}. "
-        f"Received: {formatting.format_bytes(sum(sizes))} ({words}); the largest layer, "
-        f"{largest.layer.name}, takes {formatting.format_bytes(largest.bytes)}. Take more devices, "
+        f"Received: {formatting.format_bytes(sum(parts.values()))} ({words}); the largest layer, "
+        f"{largest.layer.name}, takes {formatting.format_bytes(largest.bytes)}"
+        f"{f' and cannot be cut: {obstacle}' if obstacle else ''}. Take more devices, "
         "a smaller batch, or an optimizer that keeps less of each weight."
     )
 
@@ -169,20 +214,26 @@ def _computed(
 
 
 def _described(
-    chain: LayerChain, devices: Sequence[int], *, names: Sequence[str], capacities: Sequence[int]
+    chain: LayerChain,
+    devices: Sequence[int],
+    *,
+    names: Sequence[str],
+    capacities: Sequence[int],
+    shares: Sequence[_TableShare],
 ) -> Placement:
     parts = []
-    for index, (name, capacity) in enumerate(zip(names, capacities, strict=True)):
+    for index, share in enumerate(shares):
         layers = [
             layer for layer, device in zip(chain.layers, devices, strict=True) if device == index
         ]
         parts.append(
             DevicePart(
-                device=name,
+                device=names[index],
                 layers=tuple(layer.layer.name for layer in layers),
-                weight_bytes=sum(layer.weight_bytes for layer in layers),
-                placed_bytes=sum(layer.bytes for layer in layers),
-                capacity_bytes=capacity,
+                table_rows=share.rows,
+                weight_bytes=share.weight_bytes + sum(layer.weight_bytes for layer in layers),
+                placed_bytes=share.bytes + sum(layer.bytes for layer in layers),
+                capacity_bytes=capacities[index],
             )
         )
     crossing = chain_cuts.crossing_bytes(chain.links, devices)

@@ -1,0 +1,197 @@
+"""Embeddings that no device can hold, cut by rows over devices while `fit` runs."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf import interception
+from tfx_perf.training.keras_api import slots, variables
+from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
+
+# Those that treat each element of a weight by itself.
+_ELEMENTWISE = frozenset(
+    {
+        "SGD", "Adam", "AdamW", "Adagrad", "Adadelta", "Adamax", "Nadam", "RMSprop", "Ftrl", "Lion",
+        "LossScaleOptimizer", "LossScaleOptimizerV3",
+    }
+)  # fmt: skip
+_LISTS = (
+    "_trainable_variables",
+    "_non_trainable_variables",
+    "_trainable_weights",
+    "_non_trainable_weights",
+)
+_SAVING = ("save", "save_weights", "export")
+
+
+def obstacle(layer: Any, model: Any, keras_api: KerasApi) -> str | None:
+    """Returns why a layer cannot be cut by rows, None if it can.
+
+    Args:
+        layer: of the model.
+        model: compiled.
+        keras_api: the model's.
+    """
+    if getattr(type(layer), "call", None) is not keras_api.layers.Embedding.call:
+        return "it is no Embedding of Keras"
+    if layer.embeddings_regularizer or layer.embeddings_constraint or len(layer.weights) > 1:
+        return "its rows depend on each other"
+    for optimizer in optimizers(model):
+        name = type(optimizer).__name__
+        if name not in _ELEMENTWISE or getattr(optimizer, "clipnorm", None):
+            return f"{name} makes an update of all its rows together"
+    return None
+
+
+def row_counts(table: Any, count: int) -> list[int]:
+    """Returns how many rows each part of a table has, as `tf.nn.embedding_lookup` takes them.
+
+    Args:
+        table: a variable.
+        count: of the parts.
+    """
+    rows, rest = divmod(table.shape[0], count)
+    return [rows + (index < rest) for index in range(count)]
+
+
+@contextlib.contextmanager
+def divided(
+    layers: Sequence[Any], model: Any, keras_api: KerasApi, *, devices: Sequence[str]
+) -> Iterator[None]:
+    """Has each device hold some rows of embeddings, and of what optimizers keep of them.
+
+    Model and optimizers have the parts in the place of the whole while the context lasts, but
+    while the model is saved.
+
+    Args:
+        layers: Embeddings without an `obstacle`.
+        model: built, and its optimizer too.
+        keras_api: the model's.
+        devices: one for each part.
+    """
+    tables = _Tables(layers, model, keras_api, devices)
+
+    def saving(own: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(own)
+        def save(saved: Any, *args: Any, **kwargs: Any) -> Any:
+            if saved is not model or not tables.are_divided:
+                return own(saved, *args, **kwargs)
+            tables.put_together()
+            try:
+                return own(saved, *args, **kwargs)
+            finally:
+                tables.divide()
+
+        return save
+
+    with contextlib.ExitStack() as undo:
+        for name in _SAVING if layers else ():
+            if hasattr(keras_api.model_class, name):
+                replaced = interception.replacing(keras_api.model_class, name, saving)
+                undo.enter_context(replaced)
+        tables.divide()
+        undo.callback(tables.put_together)
+        yield
+
+
+class _Tables:
+    """Tables that can be divided and put together.
+
+    Attributes:
+        are_divided: whether model and optimizers have the parts.
+    """
+
+    def __init__(
+        self, layers: Sequence[Any], model: Any, keras_api: KerasApi, devices: Sequence[str]
+    ) -> None:
+        self.are_divided = False
+        self._devices, self._keras_api = devices, keras_api
+        self._cut: list[tuple[Any, list[Any]]] = []  # wholes with their parts
+        # Of an object: what it has under a name as a whole (nothing, if it is its class's), and
+        # divided.
+        self._attributes: list[tuple[Any, str, Any, Any]] = []
+        whole = list(model.trainable_variables)
+        kept = [slots.lists_of(each, whole) for each in optimizers(model)]
+        for layer in layers:
+            self._divide_layer(layer)
+        parts = {id(table): parts for table, parts in self._cut}
+        for optimizer, lists in zip(optimizers(model), kept, strict=True):
+            self._divide_optimizer(optimizer, lists, whole=whole, parts=parts)
+
+    def divide(self) -> None:
+        for holder, name, _, divided in self._attributes:
+            vars(holder)[name] = divided  # past `__setattr__`, with which Keras would track it
+        self.are_divided = True
+
+    def put_together(self) -> None:
+        for holder, name, whole, _ in self._attributes:
+            if whole is None:
+                del vars(holder)[name]
+            else:
+                vars(holder)[name] = whole
+        for table, parts in self._cut:
+            target = variables.innermost(table)
+            with tf.device(target.device):
+                rows = [variables.innermost(part).read_value() for part in parts]
+                target.assign(tf.concat(rows, axis=0))
+        self.are_divided = False
+
+    def _divide_layer(self, layer: Any) -> None:
+        (table,) = layer.weights
+        parts = self._parts(table)
+        for name in _LISTS:
+            held = vars(layer).get(name)
+            if any(each is table for each in held or ()):
+                self._attributes.append((layer, name, held, _replaced(held, {id(table): parts})))
+        self._attributes.append((layer, "call", None, _lookup(layer, parts)))
+
+    def _divide_optimizer(
+        self,
+        optimizer: Any,
+        lists: dict[str, list[Any]],
+        *,
+        whole: list[Any],
+        parts: dict[int, list[Any]],
+    ) -> None:
+        for name, held in lists.items():
+            own = {
+                id(slot): self._parts(slot)
+                for table, slot in zip(whole, held, strict=True)
+                if id(table) in parts and slot is not None
+            }
+            self._attributes.append((optimizer, name, held, _replaced(held, own)))
+        trained = _replaced(whole, parts)
+        for name, divided in slots.order_of(optimizer, trained).items():
+            self._attributes.append((optimizer, name, vars(optimizer)[name], divided))
+
+    def _parts(self, whole: Any) -> list[Any]:
+        """Returns new variables, each with some rows of one and on its device."""
+        values = variables.innermost(whole).read_value()
+        counts = row_counts(values, len(self._devices))
+        parts = []
+        for device, rows in zip(self._devices, tf.split(values, counts), strict=True):
+            with tf.device(device):
+                parts.append(self._keras_api.variable_like(whole, rows))
+        self._cut.append((whole, parts))
+        return parts
+
+
+def _replaced(held: Sequence[Any], parts: dict[int, list[Any]]) -> list[Any]:
+    """Returns a list with the parts of some objects in their places."""
+    return [each for item in held for each in parts.get(id(item), [item])]
+
+
+def _lookup(layer: Any, parts: Sequence[Any]) -> Callable[[Any], Any]:
+    """Returns what computes what an Embedding does."""
+
+    @tf.autograph.experimental.do_not_convert
+    def call(inputs: Any) -> Any:
+        ids = inputs if tf.as_dtype(inputs.dtype).is_integer else tf.cast(inputs, tf.int32)
+        # Each part's rows are gathered where they are.
+        found = tf.nn.embedding_lookup(list(map(variables.innermost, parts)), ids)
+        return tf.cast(found, layer.compute_dtype)
+
+    return call
