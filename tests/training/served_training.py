@@ -75,7 +75,7 @@ def made(keras, *, optimizer="Adam"):
         "second": keras.layers.Dense(1, name="second")(joined),
     }
     model = keras.Model({"x": x, "item": item}, outputs)
-    rate = {"Adam": 0.01, "Adagrad": 0.1}[optimizer]
+    rate = {"Adam": 0.01, "Nadam": 0.01, "Adagrad": 0.1}[optimizer]
     model.compile(
         getattr(keras.optimizers, optimizer)(rate), "mse", metrics={"first": ["mae"], "second": []}
     )

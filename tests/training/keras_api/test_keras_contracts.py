@@ -271,6 +271,7 @@ def test_tf_keras_reads_what_it_evaluates_by_a_handler_that_can_be_another():
         model.fit(X, Y, verbose=0, validation_data=(X, Y))
         model.predict(X, verbose=0)
     assert read == [False, True, False]
+    assert model._pss_evaluation_shards == 0
     assert {"sync", "steps"} <= vars(module.DataHandler).keys()
 
 

@@ -261,19 +261,6 @@ class KerasApi(abc.ABC):
             UserError: the optimizer's gradients can be summed in their own way only.
         """
 
-    def evaluating_sent_batches(
-        self, model: Any, *, worker_count: int
-    ) -> contextlib.AbstractContextManager[None]:
-        """Returns a context in which workers that are handed out steps evaluate each example once.
-
-        Without it each of them reads all validation data, and they evaluate some examples twice.
-
-        Args:
-            model: compiled.
-            worker_count: how many there are.
-        """
-        return contextlib.nullcontext()
-
     @property
     def gradient_sum(self) -> tuple[Any, str]:
         """Owner and name of the function that sums (gradient, variable) pairs over replicas.

@@ -49,7 +49,8 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
 
         return choose
 
-    before = model.test_function
+    before, shards = model.test_function, model._pss_evaluation_shards
+    model._pss_evaluation_shards = 0  # if the user has said so
     try:
         with (
             interception.replacing(module, "get_data_handler", choosing),
@@ -57,7 +58,7 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
         ):
             yield
     finally:
-        model.test_function = before
+        model.test_function, model._pss_evaluation_shards = before, shards
 
 
 def _of_this_cluster(data: Any) -> Any:

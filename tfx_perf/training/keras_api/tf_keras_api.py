@@ -10,7 +10,6 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api import sent_batches
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -164,12 +163,6 @@ class TfKeras(KerasApi):
     @override
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
-
-    @override
-    def evaluating_sent_batches(
-        self, model: Any, *, worker_count: int
-    ) -> contextlib.AbstractContextManager[None]:
-        return sent_batches.evaluated(model, worker_count=worker_count)
 
     @override
     def step_counters(self, model: Any) -> StepCounters:

@@ -12,6 +12,7 @@ from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_internals import clusters
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training.keras_api import ordered_moments, sent_batches
 from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.parameter_servers import state
@@ -28,7 +29,7 @@ from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.team import Team
 
 # They update all rows of an embedding, also those of which another worker has noted the first
-# moment and not yet the second, by which they divide.
+# moment and not yet the second, by which they divide. Some are put in order.
 _RACING = ("Adam", "AdamW", "Adamax", "Nadam")
 
 _LOGGER = logging.getLogger(__name__)
@@ -145,7 +146,8 @@ class AsynchronousFit:
         with (
             self._data.served(host=host, step=begin) as found,
             handing_out.taken_over(steps_per_call=plan.steps_per_call),
-            self._loop.keras_api.evaluating_sent_batches(model, worker_count=worker_count),
+            ordered_moments.ordered(model.optimizer),
+            sent_batches.evaluated(model, worker_count=worker_count),
             in_given(arguments["callbacks"], callbacks, model=model) as used,
         ):
             history = self._call.proceed(
@@ -164,14 +166,17 @@ class AsynchronousFit:
 
     def _hazards(self, worker_count: int) -> tuple[str, ...]:
         """Returns what several workers may do to the weights, in sentences."""
-        model, optimizer = self._call.model, type(self._call.model.optimizer).__name__
+        model, optimizer = self._call.model, self._call.model.optimizer
         embedding = self._loop.keras_api.layers.Embedding
         has_embedding = any(isinstance(layer, embedding) for layer in all_layers(model))
-        if worker_count == 1 or optimizer not in _RACING or not has_embedding:
+        name = type(optimizer).__name__
+        is_safe = name not in _RACING or ordered_moments.is_orderable(optimizer)
+        if worker_count == 1 or is_safe or not has_embedding:
             return ()
         note = (
-            f"{optimizer} updates all rows of an embedding at every step, also those that another "
-            "worker is just updating, and may throw them far off; Adagrad and SGD do not"
+            f"{name} updates all rows of an embedding at every step, also those that another "
+            "worker is just updating, and may throw them far off; Adagrad and SGD do not, nor "
+            "do tf_keras.optimizers.Adam and AdamW without amsgrad"
         )
         _LOGGER.warning("%s.", note)
         return (note,)

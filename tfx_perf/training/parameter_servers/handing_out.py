@@ -73,7 +73,7 @@ class HandingOut:
         before = keras_api.execution_steps(model), model.train_function
         if steps_per_call is not None:
             keras_api.set_steps_per_execution(model, steps_per_call)
-            model.train_function = None
+        model.train_function = None  # what was traced before knows nothing of this context
         self._steps_per_call = keras_api.get_steps_per_execution(model)
 
         def making(own: Callable[..., Any]) -> Callable[..., Any]:
