@@ -1,6 +1,5 @@
 """Keras 3's optimizers over several replicas: one sum, and one decision for all."""
 
-import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -111,7 +110,10 @@ class _SummingOnce:
 
     def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
         context = tf.distribute.get_replica_context()
-        sum_up = functools.partial(context.all_reduce, tf.distribute.ReduceOp.SUM)
+
+        def sum_up(given: Any, _: Any) -> Any:
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, given)
+
         present = [each for each in grads if each is not None]
         summed = iter(self._sum(present, weights, sum_up=sum_up) if present else ())
         return [None if each is None else next(summed) for each in grads]
