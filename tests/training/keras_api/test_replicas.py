@@ -1,4 +1,7 @@
-"""Several replicas train as one device does (`replicas`, `row_shares`), plain and with plans."""
+"""Several replicas train as one device does, plain and with plans.
+
+So do `replicas`, `optimizers_over_replicas` and `row_shares`.
+"""
 
 import json
 import os

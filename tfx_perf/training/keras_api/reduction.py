@@ -1,13 +1,16 @@
 """Reduction: how gradients are summed over replicas, if not as Keras does it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_perf.training.keras_api import gradient_sum
-from tfx_perf.training.keras_api.gradient_sum import Gradient, SumUp
+from tfx_perf.training.keras_api.gradient_sum import Gradient
 from tfx_perf.training.keras_api.top_k import TopK, is_cut
+
+# Sums what every replica gives it: gradients, and the variables that they are of.
+SumUp = Callable[[Sequence[Gradient], Sequence[Any]], Sequence[Gradient]]
 
 
 class Reduction(NamedTuple):
@@ -46,17 +49,19 @@ class Summing:
         Args:
             gradients: of this replica.
             weights: their variables.
-            sum_up: sums what every replica gives it.
+            sum_up: see `SumUp`.
         """
         if self._top_k is None:
-            return gradient_sum.summed(gradients, sum_up, dtype=self._dtype)
+            return self._whole(gradients, weights, sum_up)
         indices = range(len(gradients))
         cut = [index for index in indices if is_cut(gradients[index])]
         whole = [index for index in indices if index not in cut]
-        given = [gradients[index] for index in whole]
         sums: dict[int, Gradient] = {}
-        if given:
-            sums |= zip(whole, gradient_sum.summed(given, sum_up, dtype=self._dtype), strict=True)
+        if whole:
+            found = self._whole(
+                [gradients[index] for index in whole], [weights[index] for index in whole], sum_up
+            )
+            sums |= zip(whole, found, strict=True)
         if cut:
             found = self._top_k.summed(
                 [gradients[index] for index in cut],
@@ -65,6 +70,13 @@ class Summing:
             )
             sums |= zip(cut, found, strict=True)
         return [sums[index] for index in indices]
+
+    def _whole(
+        self, gradients: Sequence[Gradient], weights: Sequence[Any], sum_up: SumUp
+    ) -> list[Gradient]:
+        return gradient_sum.summed(
+            gradients, lambda given: sum_up(given, weights), dtype=self._dtype
+        )
 
 
 def _are_finite(sums: list[Gradient]) -> tf.Tensor:

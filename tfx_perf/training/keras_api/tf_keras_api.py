@@ -73,8 +73,8 @@ class TfKeras(KerasApi):
                 pairs = list(grads_and_vars)
                 gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
 
-                def sum_up(given: Any) -> Any:
-                    return [total for total, _ in own(zip(given, variables, strict=True))]
+                def sum_up(given: Any, weights: Any) -> Any:
+                    return [total for total, _ in own(zip(given, weights, strict=True))]
 
                 summed = summing(gradients, variables, sum_up=sum_up)
                 return list(zip(summed, variables, strict=True))

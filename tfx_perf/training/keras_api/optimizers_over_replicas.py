@@ -1,0 +1,166 @@
+"""Keras 3's optimizers over several replicas: one sum, and one decision for all."""
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.training.keras_api.reduction import Reduction, Summing
+
+Replacement = tuple[Any, str, Callable[..., Any]]  # owner and name; makes ours of Keras' own
+
+
+def replacements(reduction: Reduction, optimizer: Any) -> Iterator[Replacement]:
+    """Yields what has to stand in the place of Keras' own.
+
+    Of the classes, since an optimizer may have others in it, and a model several.
+
+    Args:
+        reduction: what is sent of gradients.
+        optimizer: the model's.
+    """
+    optimizers = importlib.import_module("keras").optimizers
+    summing = _SummingOnce(reduction, optimizer)
+    yield optimizers.LossScaleOptimizer, "apply", summing.scaled
+    yield optimizers.LossScaleOptimizer, "check_finite", summing.checked
+    yield optimizers.Optimizer, "_backend_apply_gradients", summing.noted
+    yield optimizers.Optimizer, "_clip_gradients", summing.clipped
+    yield optimizers.Optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
+    overwriting = "_overwrite_model_variables_with_average_value"
+    yield optimizers.Optimizer, overwriting, _across_replicas
+    yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
+
+
+def _several() -> bool:
+    """Whether this is one of several replicas."""
+    context = tf.distribute.get_replica_context()
+    return context is not None and context.num_replicas_in_sync > 1
+
+
+class _SummingOnce:
+    """Sums the gradients over all replicas before an optimizer clips them, and once.
+
+    Those of a scaled loss are summed before they are unscaled, so that a sum that is too large for
+    its type is found. But what is kept for later steps, accumulated or not sent, must not depend on
+    the scale: there each replica looks for an overflow first, and all skip the step.
+
+    Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
+    """
+
+    def __init__(self, reduction: Reduction, optimizer: Any) -> None:
+        """Has summed nothing yet.
+
+        Args:
+            reduction: what is sent.
+            optimizer: the model's.
+        """
+        self._sum = Summing(reduction, optimizer)
+        self._keeps = reduction.top_k_ratio is not None
+        self._inner: list[Any] = []  # optimizers that get what was summed
+        self._weights: dict[int, list[Any]] = {}  # by the id of the optimizer that trains them
+
+    def scaled(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, and then does what `apply` does, of one that scales the loss."""
+
+        def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            if _several() and not self._looks_first(optimizer):
+                self._inner.append(optimizer.inner_optimizer)
+                grads = self._summed(list(grads), trainable_variables or ())
+            return own(optimizer, grads, trainable_variables)
+
+        return apply
+
+    def checked(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what has all replicas take a step, or none, of one that scales the loss."""
+
+        def check_finite(optimizer: Any, grads: Any) -> tf.Tensor:
+            found = own(optimizer, grads)
+            if not (_several() and self._looks_first(optimizer)):
+                return found
+            context = tf.distribute.get_replica_context()
+            overflows = tf.cast(tf.logical_not(found), tf.int32)
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, overflows) == 0
+
+        return check_finite
+
+    def noted(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what notes which weights an optimizer's gradients are of, and applies them."""
+
+        def backend_apply_gradients(optimizer: Any, grads: Any, trainable_variables: Any) -> Any:
+            self._weights[id(optimizer)] = list(trainable_variables)
+            return own(optimizer, grads, trainable_variables)
+
+        return backend_apply_gradients
+
+    def clipped(self, own: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what sums, if that was not done before, and clips."""
+
+        def clip(optimizer: Any, grads: Any) -> Any:
+            is_summed = any(optimizer is inner for inner in self._inner)
+            if _several() and not is_summed:
+                grads = self._summed(grads, self._weights[id(optimizer)])
+            return own(optimizer, grads)
+
+        return clip
+
+    def _looks_first(self, scaling: Any) -> bool:
+        """Whether each replica looks for an overflow in its own gradients."""
+        return self._keeps or bool(scaling.inner_optimizer.gradient_accumulation_steps)
+
+    def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
+        context = tf.distribute.get_replica_context()
+
+        def sum_up(given: Any, _: Any) -> Any:
+            return context.all_reduce(tf.distribute.ReduceOp.SUM, given)
+
+        present = [each for each in grads if each is not None]
+        summed = iter(self._sum(present, weights, sum_up=sum_up) if present else ())
+        return [None if each is None else next(summed) for each in grads]
+
+
+def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:
+    """Is in the place of Keras' own sum, which comes after clipping."""
+    return list(grads_and_vars)
+
+
+def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Has a method of optimizers, which changes what all replicas have, called once for all."""
+
+    def once(optimizer: Any, variables: Any) -> None:
+        if _several():
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda strategy: own(optimizer, variables))
+        else:
+            own(optimizer, variables)
+
+    return once
+
+
+class _Operations:
+    """Keras' operations, as optimizers use them: a condition is one of all replicas.
+
+    In some steps only an optimizer updates with what it has accumulated, or overwrites weights with
+    their averages. That concerns all replicas, and no branch of a single one's condition may.
+    """
+
+    def __init__(self, own: Any) -> None:
+        self._own = own
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def cond(self, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
+        """Has every replica do one thing or the other; `pred` is the same on all of them."""
+        if not _several():
+            return self._own.cond(pred, true_fn, false_fn)
+
+        def decide(strategy: Any, preds: Any, true_fns: Any, false_fns: Any) -> Any:
+            def of_each(functions: Any) -> Any:
+                return lambda: strategy.run(lambda function: function(), args=(functions,))
+
+            first = strategy.experimental_local_results(preds)[0]
+            return tf.cond(first, of_each(true_fns), of_each(false_fns))
+
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(decide, args=(pred, true_fn, false_fn))
