@@ -22,6 +22,7 @@ from tfx_perf.training import custom_loop
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import plan_key, trials_here
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -106,7 +107,10 @@ def optimized(
             previous_plan=None if before is None else before.plan,
         )
         session = TrainingSession(settings, choice=choice, choose=choose)
-        with interception.intercepting_fit(session.fit):
+        with (
+            interception.intercepting_fit(session.fit),
+            evaluation.as_one_device(),
+        ):
             yield training
         session.close()
         if session.record is None:

@@ -140,7 +140,9 @@ class DistributionSettings(Section):
         strategy: what the user's code is run under if it makes no strategy; `auto`: one device,
             or all of this machine's if that is surely faster; None: its own, if it makes one.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
-        collective: how they are.
+        sharding_invariant_random: whether dropout and other noise follow from a row's place in the
+            batch, so that any number of replicas has the same; Keras 3 only.
+        collective: how gradients are summed.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
             beside parameter servers; None: OptimizedTrainer trains itself.
         parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
@@ -153,6 +155,7 @@ class DistributionSettings(Section):
 
     strategy: Strategy | None = None
     reduction_dtype: ReductionDtype | None = None
+    sharding_invariant_random: bool = False
     collective: CollectiveSettings = CollectiveSettings()
     workers: PositiveInt | None = None
     parameter_servers: PositiveInt | None = None

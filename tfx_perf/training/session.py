@@ -35,7 +35,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.step import row_shares
+from tfx_perf.training.step import evaluation, row_shares
 from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -162,9 +162,12 @@ class TrainingSession:
                 collectives.options(strategy, distribution.collective),
                 self._communication.metered(strategy, keras_api),
                 keras_api.over_replicas(
-                    call.model, reduction_dtype=distribution.reduction_dtype
+                    call.model,
+                    reduction_dtype=distribution.reduction_dtype,
+                    draws_by_rows=distribution.sharding_invariant_random,
                 ),
                 row_shares.counting_rows(call.model, keras_api),
+                evaluation.as_one_device(),
             ):
                 return self._carry_out(call)
         except Exception as error:  # which the user's code may catch

@@ -13,6 +13,7 @@ from tfx_perf import interception
 from tfx_perf.training.keras_api import variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
+from tfx_perf.training.keras_api.row_draws import Rows
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs
@@ -51,6 +52,22 @@ class NodeParts(NamedTuple):
     layer: Any
     inputs: list[Any]
     outputs: list[Any]
+
+
+class PartOfBatch(NamedTuple):
+    """What a slice of a batch, or a replica's part of it, counts; scalars.
+
+    Attributes:
+        share: what its mean loss is to be multiplied by, in float64; None if it is no mean.
+        rows: that its loss stands for in a metric that counts rows.
+        counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
+        place: of a replica's rows in the batch; None for a slice.
+    """
+
+    share: tf.Tensor | None
+    rows: tf.Tensor
+    counts_as: tf.Tensor | None
+    place: Rows | None = None
 
 
 class KerasApi(abc.ABC):
@@ -195,6 +212,11 @@ class KerasApi(abc.ABC):
         reductions = (getattr(loss, "reduction", "auto") for loss in self.losses(model))
         return all(reduction in _MEANS for reduction in reductions)
 
+    def averages_by_weight(self, model: Any) -> bool:
+        """Whether every loss given to `compile` is divided by the sum of the sample weights."""
+        reductions = {getattr(loss, "reduction", "auto") for loss in self.losses(model)}
+        return reductions == {"mean_with_sample_weight"}
+
     def scales_loss(self, model: Any) -> bool:
         """Whether the optimizer scales the loss, e.g. for float16."""
         return "LossScale" in type(model.optimizer).__name__ or bool(
@@ -227,17 +249,34 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None
+        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which a model's replicas, if several, train as one device would.
 
         Args:
             model: compiled.
             reduction_dtype: in which gradients are summed; see `gradient_sum`.
+            draws_by_rows: whether random numbers do not depend on the replica; see `row_draws`.
 
         Raises:
-            UserError: the optimizer's gradients cannot be summed, or not in another type.
+            UserError: the optimizer's gradients cannot be summed, or not in another type; or the
+                model cannot draw by rows.
         """
+
+    def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which every model can evaluate and predict over replicas."""
+        return contextlib.nullcontext()
+
+    def counting(
+        self, model: Any, part: PartOfBatch
+    ) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which metrics that count batches count a part of one.
+
+        Args:
+            model: compiled.
+            part: what is computed.
+        """
+        return contextlib.nullcontext()
 
     def evaluating_exactly(
         self, model: Any, *, shard_count: int
@@ -281,7 +320,7 @@ class KerasApi(abc.ABC):
         y_pred: Tensors,
         weight: Tensors,
         *,
-        counts_as: tf.Tensor | None = None,
+        part: PartOfBatch | None = None,
     ) -> Any:
         """Returns the loss, not scaled, and updates the loss metrics.
 
@@ -291,8 +330,7 @@ class KerasApi(abc.ABC):
             y: targets.
             y_pred: predictions.
             weight: sample weights or None.
-            counts_as: None for a whole batch. For a slice, the weight that it has in a
-                metric that counts batches instead of rows.
+            part: of a batch, that the rows are; None for a whole one.
 
         Raises:
             UserError: the mean over a slice cannot be weighted so that the slices give the

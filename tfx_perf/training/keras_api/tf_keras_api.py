@@ -14,6 +14,7 @@ from tfx_perf.training.keras_api import gradient_sum
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
+    PartOfBatch,
     StepCounters,
     Tensors,
     optimizers,
@@ -43,9 +44,17 @@ class TfKeras(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction_dtype: str | None = None
+        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
-        if model.distribute_strategy.num_replicas_in_sync == 1 or reduction_dtype is None:
+        if model.distribute_strategy.num_replicas_in_sync == 1:
+            return contextlib.nullcontext()
+        if draws_by_rows:
+            raise errors.UserError(
+                "Expected a model of Keras 3, to draw random numbers by the row: those of tf_keras "
+                "have a hidden state. Received: distribution.sharding_invariant_random=True and a "
+                "model of tf_keras. Leave the setting out."
+            )
+        if reduction_dtype is None:
             return contextlib.nullcontext()
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
         for optimizer in optimizers(model):
@@ -109,7 +118,7 @@ class TfKeras(KerasApi):
         y_pred: Tensors,
         weight: Tensors,
         *,
-        counts_as: tf.Tensor | None = None,
+        part: PartOfBatch | None = None,
     ) -> Any:
         loss = model.compute_loss(x, y, y_pred, weight)  # all its metrics count rows
         model._validate_target_and_loss(y, loss)

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api import masks
-from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
+from tfx_perf.training.keras_api import masks, row_draws
+from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
-from tfx_perf.training.step import slices
+from tfx_perf.training.step import replica_part, slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
 from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.input_shapes import InputShapes
@@ -89,8 +89,8 @@ class SplitStep:
         if self._journal is not None:
             batch = self._journal.begin(batch)
         if micro_batches is None:
-            share = self._row_share(batch)
-            gradients, metrics = self._gradients(batch, share=share, counts_as=None)
+            part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
+            gradients, metrics = self._gradients(batch, part)
         else:
             gradients, logs = self._of_slices(batch, micro_batches)
         computed = gradients if micro_batches is None else (gradients, logs)
@@ -106,7 +106,7 @@ class SplitStep:
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
         """Returns gradients and predictions of a batch: what XLA compiles of the step."""
         x, y, weight = self._keras_api.unpack(batch)
-        return self._compute(x, y, weight, None, None)[:2]
+        return self._compute(x, y, weight, None)[:2]
 
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
         """Trains on one batch in a function that XLA compiles.
@@ -119,7 +119,7 @@ class SplitStep:
             see `ranges`.
         """
         x, y, weight = self._keras_api.unpack(batch)
-        gradients, y_pred, _, holds = self._compute(x, y, weight, None, None)
+        gradients, y_pred, _, holds = self._compute(x, y, weight, None)
         self._apply(gradients)
         logs = self._keras_api.metrics(self._model, x, y, y_pred, weight)
         return logs, tf.constant(True) if holds is None else holds
@@ -132,29 +132,17 @@ class SplitStep:
         with fused:
             keras_api.apply(model, gradients)
 
-    def _row_share(self, batch: Tensors) -> tf.Tensor | None:
-        """Returns what this replica's loss counts of the others', by its rows.
-
-        None if all have the same number of rows, or the losses are no means over them.
-        """
-        context = tf.distribute.get_replica_context()
-        count = context.num_replicas_in_sync
-        if count == 1 or _static_row_count(batch) or not self._keras_api.averages_loss(self._model):
-            return None
-        rows = datasets.row_count(batch)
-        of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
-        return tf.cast(count * rows, tf.float64) / tf.cast(of_all, tf.float64)
-
     def _forward_backward(
-        self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
+        self, x: Tensors, y: Tensors, weight: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Tensors, Tensors, tf.Tensor | None]:
         """Returns gradients, predictions, their masks, and whether `ranges` hold."""
         model, keras_api = self._model, self._keras_api
-        with self.ranges.watched(), tf.GradientTape() as tape:
+        place = functools.partial(replica_part.place_of, (x, y, weight), part)
+        with self.ranges.watched(), row_draws.of_rows(place), tf.GradientTape() as tape:
             y_pred = self._forward(x)
-            loss = keras_api.loss(model, x, y, y_pred, weight, counts_as=counts_as)
-            if share is not None:
-                loss = loss * tf.cast(share, loss.dtype)
+            loss = keras_api.loss(model, x, y, y_pred, weight, part=part)
+            if part is not None and part.share is not None:
+                loss = loss * tf.cast(part.share, loss.dtype)
             loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
@@ -165,28 +153,24 @@ class SplitStep:
         recompute_lib.recompute(seed, segments=self._recompute, xla=self._xla)
         return gradients, y_pred, masks.of(y_pred), self.ranges.holds
 
-    def _of_batch(self, batch: Tensors, share: Any, counts_as: Any) -> tuple[Gradients, Logs]:
-        gradients, metrics = self._gradients(batch, share, counts_as)
-        return gradients, metrics()
-
     def _gradients(
-        self, batch: Tensors, share: Any, counts_as: Any
+        self, batch: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Callable[[], Logs]]:
         """Returns the gradients, and what updates the metrics and returns their results."""
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
-        gradients, y_pred, found, holds = self._compute(x, y, weight, share, counts_as)
+        compute = functools.partial(self._compute, x, y, weight, part)
+        gradients, y_pred, found, holds = replica_part.computed_from_rows(compute, batch)
         masks.put_back(y_pred, found)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
         return gradients, lambda: self._keras_api.metrics(self._model, x, y, y_pred, weight)
 
-    def _one_slice(
-        self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor
-    ) -> tuple[Gradients, Logs]:
-        return self._of_batch(batch, share, counts_as)
+    def _one_slice(self, batch: Tensors, part: PartOfBatch) -> tuple[Gradients, Logs]:
+        gradients, metrics = self._gradients(batch, part)
+        return gradients, metrics()
 
     def _of_slices(self, batch: Tensors, pieces: tf.Tensor) -> tuple[Gradients, Logs]:
         """Returns the batch's gradients, summed over slices that run one after the other.
@@ -198,14 +182,15 @@ class SplitStep:
         """
         rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
-        known_size = _static_row_count(batch) or 1
+        known_size = datasets.static_row_count(batch) or 1
 
         def piece(index: tf.Tensor) -> tuple[Gradients, Logs]:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
             # In float64, whatever the loss is in.
             share = tf.cast(size, tf.float64) / tf.cast(rows, tf.float64)
             counts_as = tf.cast(share * known_size, tf.float32)
-            return self._slice(slices.rows(batch, begin, size), share, counts_as)
+            part = PartOfBatch(share, rows=size, counts_as=counts_as)
+            return self._slice(slices.rows(batch, begin, size), part)
 
         # The first stands before the loop, because the loop needs to know the structures.
         first, logs = piece(tf.constant(0))
@@ -226,9 +211,3 @@ class SplitStep:
 
 def _identity(gradient: Any) -> Any:
     return None if gradient is None else tf.identity(gradient)
-
-
-def _static_row_count(batch: Tensors) -> int | None:
-    """Returns how many rows the batch has if that is known while tracing."""
-    tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
-    return next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)
