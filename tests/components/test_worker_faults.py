@@ -38,7 +38,8 @@ SPOILT = """
     train = train.map(spoilt)
     """
 EXHAUSTED = """
-    model.compile("adam", worker_faults.exhausting(is_here=INDEX == 1))
+    with model.distribute_strategy.scope():
+        model.compile("adam", worker_faults.exhausting(is_here=INDEX == 1))
     """
 KILLED = """
     import pathlib

@@ -23,7 +23,8 @@ def model_of(keras, case):
     inputs = keras.Input((8,))
     hidden = keras.layers.Dense(8, "relu")(inputs)
     several = case == "two_outputs"
-    outputs = [keras.layers.Dense(1)(hidden) for _ in range(2 if several else 1)]
+    names = ("first", "second")[: 2 if several else 1]  # by which the figures are sorted
+    outputs = [keras.layers.Dense(1, name=name)(hidden) for name in names]
     model = keras.Model(inputs, outputs if several else outputs[0])
     loss = replica_cases.own_mean if case == "own_mean" else "mse"
     metrics = {} if several else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
