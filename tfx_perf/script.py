@@ -23,6 +23,7 @@ from tfx_perf.training import custom_loop
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import evaluation
 from tfx_perf.training.trials import kept_choice, plan_key
 from tfx_perf.training.trials.choice import PlanChoice
 from tfx_perf.training.trials.trials_together import TrialsTogether
@@ -107,7 +108,10 @@ def optimized(
             previous_plan=None if before is None else before.plan,
         )
         session = TrainingSession(settings, choice=choice, choose=trials.choose)
-        with interception.intercepting_fit(session.fit):
+        with (
+            interception.intercepting_fit(session.fit),
+            evaluation.as_one_device(),
+        ):
             yield training
         session.close()
         if session.record is None:

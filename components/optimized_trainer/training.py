@@ -25,6 +25,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.step import evaluation
 from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials import kept_choice, trials_here
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -188,7 +189,7 @@ def run(
         precision.policy(job.precision),
         StrategyScope(settings.distribution.made_strategy) as scope,
         interception.intercepting_fit(scope.outside(around(training.fit))),
-        either_keras.evaluating_as_one_device(),
+        evaluation.as_one_device(),
         script.inside(training),
     ):
         run_fn(model_run.begin())

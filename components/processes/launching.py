@@ -273,6 +273,8 @@ def ending(code: int) -> str:
     Args:
         code: as `subprocess` has it.
     """
+    if code == -signal.SIGKILL:
+        return "was ended by SIGKILL, by hand or because memory ran out"
     if code < 0:
         return f"was ended by {signal.Signals(-code).name}"
     return f"ended with exit code {code}"

@@ -98,7 +98,12 @@ def test_json_has_standard_output_for_itself(tmp_path):
     ("what", "code", "said"),
     [
         ("fails", 5, "Worker 1 ended with exit code 5, so that all were ended."),
-        ("killed", 137, "Worker 0 was ended by SIGKILL, so that all were ended."),
+        (
+            "killed",
+            137,
+            "Worker 0 was ended by SIGKILL, by hand or because memory ran out, so that all were "
+            "ended.",
+        ),
     ],
 )
 def test_where_one_fails_all_end(tmp_path, what, code, said):

@@ -76,7 +76,7 @@ def main(package, place, options):
 
     # A callback that needs every batch has plain `fit` train.
     each_batch = keras.callbacks.LambdaCallback(on_train_batch_end=after_batch)
-    callbacks = [each_batch] if "step" in options else [AtEpoch()]
+    callbacks = [each_batch, AtEpoch()] if "step" in options else [AtEpoch()]
     saves = {"signal", "kills", "saves"} & options.keys()
     folder = str(checkpoints) if saves else None
     settings = {
@@ -100,6 +100,7 @@ def main(package, place, options):
     }
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
     found |= {"plan": str(run.record.plan), "notes": run.record.notes, "saved_steps": saved_steps}
+    found["checkpoint_seconds"] = run.record.checkpoint_time_seconds
     (place / f"{worker}.json").write_text(json.dumps(found))
 
 

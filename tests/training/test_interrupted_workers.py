@@ -19,12 +19,12 @@ pytestmark = pytest.mark.each_choice
 _SCRIPT = pathlib.Path(__file__).with_name("interrupted_workers.py")
 
 
-def run(package, place, options, *, restarts=0, workers=2):
+def run(package, place, options, *, restarts=0, workers=2, within=()):
     place.mkdir(exist_ok=True)
     return subprocess.run(
         [
-            sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers), "--restarts",
-            str(restarts), str(_SCRIPT), package, str(place), json.dumps(options),
+            *within, sys.executable, "-m", "tfx_perf", "launch", "--workers", str(workers),
+            "--restarts", str(restarts), str(_SCRIPT), package, str(place), json.dumps(options),
         ],
         check=False,
         capture_output=True,
@@ -33,9 +33,9 @@ def run(package, place, options, *, restarts=0, workers=2):
     )  # fmt: skip
 
 
-def launched(package, place, options, *, restarts=0, workers=2):
+def launched(package, place, options, *, restarts=0, workers=2, within=()):
     """Returns what each has found, and what was said."""
-    done = run(package, place, options, restarts=restarts, workers=workers)
+    done = run(package, place, options, restarts=restarts, workers=workers, within=within)
     files = sorted(place.glob("*.json"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert len(files) == workers
@@ -150,9 +150,9 @@ def test_what_is_killed_among_the_checkpoints_goes_on_from_the_last_whole_one(
     tmp_path, package, seed
 ):
     drawn = random.Random(seed)
-    # The first worker's commit takes some 40 file operations, the other's part some 6.
+    # A save is some 30 file operations of the first worker, and some 5 of the other one.
     kills = [
-        (worker, drawn.randint(1, 120 if worker == 0 else 18))
+        (worker, drawn.randint(1, 60 if worker == 0 else 10))
         for worker in drawn.choices([0, 1], weights=[2, 1], k=5)
     ]
     kind = {"step": 1000}
@@ -212,3 +212,36 @@ def test_a_full_disk_costs_the_checkpoints_only(tmp_path, package, frees):
         told = [line for line in done.stdout.splitlines() if "Training goes on." in line]
         assert len([line for line in told if line.startswith(f"{worker}: ")]) == 1, told
         assert bool(each["saved_steps"]) == (frees is not None)
+
+
+@contextlib.contextmanager
+def slow_disk(place, *, bytes_per_second):
+    """Mounts a disk for the checkpoints; yields the beginning of a command for which it is slow."""
+    blkio = pathlib.Path("/sys/fs/cgroup/blkio")
+    image = place.with_suffix(".img")
+    with image.open("wb") as file:
+        file.truncate(2**25)
+    made = subprocess.run(["mkfs.ext4", "-qF", str(image)], check=False, capture_output=True)
+    if made.returncode or not os.access(blkio, os.W_OK):
+        pytest.skip("this user may not limit a disk")
+    with mounted(place, "-o", "loop", str(image)) as checkpoints:
+        device, group = os.stat(checkpoints).st_dev, blkio / f"tfx-perf-{os.getpid()}"
+        group.mkdir()
+        try:
+            limit = f"{os.major(device)}:{os.minor(device)} {bytes_per_second}"
+            (group / "blkio.throttle.write_bps_device").write_text(limit)
+            script = f'echo $$ > {group}/cgroup.procs; exec "$@"'
+            yield ["sh", "-c", script, "sh"]
+        finally:
+            group.rmdir()
+
+
+@pytest.mark.slow
+def test_a_slow_disk_is_written_to_less_often(tmp_path):
+    options = {"step": 1000, "saves": True, "step_seconds": 0.3}
+    with slow_disk(tmp_path / "run", bytes_per_second=20_000) as within:
+        found, _ = launched("keras", tmp_path / "run", options, within=within)
+    for each in found:
+        assert each["outcome"]["iterations"] == 30
+        assert each["checkpoint_seconds"] > 1
+        assert len(each["saved_steps"]) == 1  # the next would be due after 50 times as long

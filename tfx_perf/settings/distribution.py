@@ -146,6 +146,8 @@ class DistributionSettings(Section):
             TensorFlow may take of it.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
         top_k_ratio: the share of each gradient's entries that is sent, the largest; None: all.
+        sharding_invariant_random: whether dropout and other noise follow from a row's place in the
+            batch, so that any number of replicas has the same; Keras 3 only.
         collective: how gradients are summed.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
             beside parameter servers; None: OptimizedTrainer trains itself.
@@ -161,6 +163,7 @@ class DistributionSettings(Section):
     device_memory_bytes: PositiveInt | None = None
     reduction_dtype: ReductionDtype | None = None
     top_k_ratio: Share | None = None
+    sharding_invariant_random: bool = False
     collective: CollectiveSettings = CollectiveSettings()
     workers: PositiveInt | None = None
     parameter_servers: PositiveInt | None = None

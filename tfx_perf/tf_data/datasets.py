@@ -113,3 +113,9 @@ def operations(data: Any) -> set[str]:
         return set()
     functions = (node for function in graph.library.function for node in function.node_def)
     return {node.op for node in (*graph.node, *functions)}
+
+
+def static_row_count(batch: Any) -> int | None:
+    """Returns how many rows a batch has if that is known while tracing; else None."""
+    tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
+    return next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)

@@ -45,7 +45,7 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.step import row_shares
+from tfx_perf.training.step import evaluation, row_shares
 from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -180,8 +180,10 @@ class TrainingSession:
                 keras_api.over_replicas(
                     call.model,
                     reduction=Reduction(distribution.reduction_dtype, distribution.top_k_ratio),
+                    draws_by_rows=distribution.sharding_invariant_random,
                 ),
                 row_shares.counting_rows(call.model, keras_api),
+                evaluation.as_one_device(),
                 over_devices(call, distribution) as placement,
             ):
                 return self._carry_out(call, placement)

@@ -31,14 +31,22 @@ PLANS = {
     "sliced": TrainingPlan(steps_per_call=4, micro_batches=3),
     "all_entries": TrainingPlan(steps_per_call=4),
 }
-SETTINGS = {"all_entries": {"distribution": {"top_k_ratio": 1.0}}}
+SETTINGS = {"all_entries": {"top_k_ratio": 1.0}}
 LAST_BATCHES = {
     "short_batch": 12,
     "uneven_batch": 13,
     "single_row": 1,
     "normalized": 1,
     "calls_keras_step": 13,
+    "no_rows_convolved": 1,
+    "no_rows_added_loss": 1,
+    "uneven_outputs": 13,
+    "uneven_weights": 13,
+    "noise": 13,
+    "noise_of_one": 1,
 }
+NOISY = ("noise", "noise_of_one")  # of Keras 3, by the row
+SEVERAL_OUTPUTS = ("two_outputs", "uneven_outputs")
 _OVERFLOWS = 2.0**110
 
 
@@ -58,8 +66,9 @@ def optimizers(keras):
             0.05, gradient_accumulation_steps=3, use_ema=True, ema_overwrite_frequency=2
         ),
     }
+    noisy = {case: lambda: made.SGD(0.05, momentum=0.9) for case in NOISY}
     return {
-        **({} if keras.__name__ == "tf_keras" else accumulating),
+        **({} if keras.__name__ == "tf_keras" else {**accumulating, **noisy}),
         "sgd": lambda: made.SGD(0.05),
         "clipnorm": lambda: made.Adam(0.05, clipnorm=0.1),
         "global_clipnorm": lambda: made.Adam(0.05, global_clipnorm=0.1),
@@ -81,6 +90,10 @@ def optimizers(keras):
         "own_mean": lambda: made.SGD(0.05),
         "normalized": lambda: made.SGD(0.05, momentum=0.9),
         "calls_keras_step": lambda: made.SGD(0.05),
+        "no_rows_convolved": lambda: made.SGD(0.05, momentum=0.9),
+        "no_rows_added_loss": lambda: made.SGD(0.05, momentum=0.9),
+        "uneven_outputs": lambda: made.SGD(0.05, momentum=0.9),
+        "uneven_weights": lambda: made.SGD(0.05, momentum=0.9),
         "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
         "two_outputs": lambda: made.SGD(0.05, momentum=0.9),
         "own_apply_gradients": lambda: _own_apply_gradients(made)(0.05, clipnorm=0.1),
@@ -146,6 +159,17 @@ def _calls_keras_step(keras):
     return Calling
 
 
+def _adding_loss(keras):
+    class Adding(keras.layers.Layer):
+        """Adds a mean over the rows to the loss."""
+
+        def call(self, inputs):
+            self.add_loss(tf.reduce_mean(tf.square(inputs)))
+            return inputs
+
+    return Adding
+
+
 def data(case):
     rng = np.random.default_rng(0)
     x = rng.normal(size=(ROWS, 8)).astype("float32")
@@ -153,10 +177,10 @@ def data(case):
     weights = rng.uniform(0.1, 2, size=ROWS).astype("float32")
     if case.endswith("overflow"):
         x[BATCH - 1 :: BATCH] = 1e4  # which the last replica gets
-    parts = (x, y, weights) if case == "weighted" else (x, y)
+    parts = (x, y, weights) if case in ("weighted", "uneven_weights") else (x, y)
     if case.endswith("sparse"):
         parts = rng.integers(0, 5, size=(ROWS, 3)), y
-    if case == "two_outputs":
+    if case in SEVERAL_OUTPUTS:
         parts = x, (y[:, :1], y[:, 1:])
     found = tf.data.Dataset.from_tensor_slices(parts)
     if case in LAST_BATCHES:
@@ -174,7 +198,17 @@ def model_of(keras, case):
     hidden = keras.layers.Dense(8, "relu", kernel_regularizer=regularizer)(hidden)
     if case == "normalized":
         hidden = keras.layers.BatchNormalization()(hidden)
-    several = case == "two_outputs"
+    if case == "no_rows_convolved":
+        hidden = keras.layers.Reshape((4, 2))(hidden)
+        hidden = keras.layers.Flatten()(keras.layers.Conv1D(2, 3)(hidden))
+    if case in NOISY:
+        hidden = keras.layers.Dropout(0.3)(keras.layers.GaussianNoise(0.5)(hidden))
+        hidden = keras.layers.Reshape((4, 2))(keras.layers.GaussianDropout(0.2)(hidden))
+        hidden = keras.layers.SpatialDropout1D(0.3)(hidden)
+        hidden = keras.layers.LSTM(4, dropout=0.2, recurrent_dropout=0.2)(hidden)
+    if case == "no_rows_added_loss":
+        hidden = _adding_loss(keras)()(hidden)
+    several = case in SEVERAL_OUTPUTS
     outputs = [keras.layers.Dense(1)(hidden) for _ in range(2)] if several else None
     own = {"own_train_step": _own_train_step, "calls_keras_step": _calls_keras_step}
     own = own[case](keras) if case in own else keras.Model
@@ -183,6 +217,8 @@ def model_of(keras, case):
     has_none = several or case == "own_train_step"
     metrics = {} if has_none else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
     loss = ["mse", "mae"] if several else own_mean if case == "own_mean" else "mse"
+    if case == "uneven_weights" and keras.__name__ == "keras":
+        loss = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
     model.compile(optimizers(keras)[case](), loss, **metrics)
     if case == "own_train_step":
         model.second.build(model.trainable_variables[:2])
@@ -213,16 +249,19 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(replicas))])
 
 
-def planned(name):
+def planned(name, case):
     """Returns a session that trains with a plan, where it is possible."""
-    session, plan = TrainingSession(PerfConfig.from_dict(SETTINGS.get(name, {}))), PLANS[name]
+    plan = PLANS[name]
+    given = {**SETTINGS.get(name, {}), "sharding_invariant_random": case in NOISY}
+    session = TrainingSession(PerfConfig.from_dict({"distribution": given}))
 
     def choose(call, loop):
         optimizer = call.model.optimizer
         is_own = loop.keras_api.overrides_train_step(call.model)
         is_fused = fused_update.is_possible(optimizer, loop.keras_api) and not is_own
         is_sliced = plan.micro_batches > 1
-        if (plan.fused_update and not is_fused) or (plan.xla and is_own):
+        draws_others = (plan.xla or is_sliced) and case in NOISY  # XLA has another generator
+        if (plan.fused_update and not is_fused) or (plan.xla and is_own) or draws_others:
             raise NotPossible
         if is_sliced and loop.functions.slicing_obstacle:
             raise NotPossible
@@ -248,7 +287,7 @@ def main(package, replicas, names):
                 model = model_of(keras, case)
             with (
                 contextlib.suppress(NotPossible),
-                interception.intercepting_fit(planned(name).fit),
+                interception.intercepting_fit(planned(name, case).fit),
             ):
                 results[name] = trained(model, case)
         expected = trained(model_of(keras, case), case) if results else None

@@ -224,6 +224,31 @@ def test_the_losses_of_single_outputs_are_counted_by_metrics():
     assert len(seen) == 1
 
 
+@contract("Random numbers depend on the replica, whatever sharding_invariant_random says.")
+def test_keras_3_draws_by_functions_that_it_looks_up_each_time():
+    module, seen = importlib.import_module("keras.src.backend.tensorflow.random"), []
+
+    def noting(own):
+        def draw(*arguments, **named):
+            seen.append(own.__name__)
+            return own(*arguments, **named)
+
+        return draw
+
+    layers = keras3.layers
+    with (
+        interception.replacing(module, "dropout", noting),
+        interception.replacing(module, "normal", noting),
+        interception.replacing(module, "uniform", noting),
+    ):
+        for layer in (layers.Dropout(0.5), layers.GaussianNoise(0.5), layers.AlphaDropout(0.5)):
+            layer(X, training=True)
+    assert seen == ["dropout", "normal", "uniform"]
+    for name in ("normal", "uniform", "truncated_normal", "randint"):
+        assert next(iter(inspect.signature(getattr(module, name)).parameters)) == "shape"
+    assert [*inspect.signature(module.dropout).parameters][:3] == ["inputs", "rate", "noise_shape"]
+
+
 @contract("What a user's optimizer does to gradients is passed over where a step is taken apart.")
 def test_what_the_optimizers_of_tf_keras_compute_gradients_with_is_known():
     new, legacy = tf_keras.optimizers.SGD, tf_keras.optimizers.legacy.SGD

@@ -1,6 +1,8 @@
 """Several replicas train as one device does, plain and with plans.
 
-So do `replicas`, `optimizers_over_replicas` and `row_shares`.
+So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica counts what its
+`replica_part` of a batch does, and may draw by the row (`row_draws`). They evaluate as one device
+does, too (`evaluation`).
 """
 
 import json
@@ -21,15 +23,20 @@ _CASES = {
     "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
     "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
     "around_another", "own_train_step", "uneven_batch", "single_row", "normalized",
-    "calls_keras_step", "indivisible", "own_mean", "overwritten",
+    "calls_keras_step", "indivisible", "own_mean", "overwritten", "no_rows_convolved",
+    "no_rows_added_loss", "uneven_outputs", "uneven_weights",
 }  # fmt: skip
+_NOISY = {"noise", "noise_of_one"}
 _OF_KERAS_3 = {
-    "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average",
+    "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average", *_NOISY,
 }  # fmt: skip
-_NOT_IN_PARTS = {"own_train_step", "calls_keras_step"}
+_NOT_IN_XLA = {"own_train_step", "calls_keras_step", *_NOISY}
+_NOT_SLICED = {*_NOT_IN_XLA, "uneven_weights"}
 _FUSED = {
+    *_NOISY,
     "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs",
-    "uneven_batch", "single_row", "normalized", "accumulated", "overwritten",
+    "uneven_batch", "single_row", "normalized", "accumulated", "overwritten", "no_rows_convolved",
+    "no_rows_added_loss", "uneven_outputs", "uneven_weights",
 }  # fmt: skip
 
 
@@ -49,12 +56,12 @@ def differences(process, *, timeout=500):
     return json.loads(out.splitlines()[-1])
 
 
-def check(found, package, plans):
+def check(found, plans, *, package):
     assert set(found) == _CASES | (_OF_KERAS_3 if package == "keras" else set())
     for case, by_plan in found.items():
         expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
-        if case in _NOT_IN_PARTS:
-            expected -= {"xla", "sliced"}
+        expected -= {"xla"} if case in _NOT_IN_XLA else set()
+        expected -= {"sliced"} if case in _NOT_SLICED else set()
         assert set(by_plan) == expected, case
         assert max(by_plan.values(), default=0) < 1e-5, f"{case}: {by_plan}"
 
@@ -70,7 +77,7 @@ def check(found, package, plans):
     ],
 )
 def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
-    check(differences(started(package, replicas, plans)), package, plans)
+    check(differences(started(package, replicas, plans)), plans, package=package)
 
 
 @pytest.mark.parametrize(
@@ -108,7 +115,30 @@ def test_workers_train_as_one_device(package, worker_count):
     ]
     try:
         for worker in workers:
-            check(differences(worker), package, plans)
+            check(differences(worker), plans, package=package)
     finally:
         for worker in workers:
             worker.kill()
+
+
+_EVALUATING = pathlib.Path(__file__).with_name("evaluating_replicas.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+@pytest.mark.parametrize("replicas", ["2", "workers"])
+def test_replicas_evaluate_and_predict_as_one_device(package, replicas):
+    environments = [{}]
+    if replicas == "workers":
+        environments = [{"TF_CONFIG": config} for config in two_workers.configurations(2)]
+    processes = [
+        started(package, replicas, (), script=str(_EVALUATING), **environment)
+        for environment in environments
+    ]
+    try:
+        for process in processes:
+            found = differences(process)
+            assert max(found.values()) < 1e-5, found
+    finally:
+        for process in processes:
+            process.kill()

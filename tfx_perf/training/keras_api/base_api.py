@@ -14,6 +14,7 @@ from tfx_perf.training.keras_api import top_k, variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
+from tfx_perf.training.keras_api.row_draws import Rows
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs
@@ -52,6 +53,27 @@ class NodeParts(NamedTuple):
     layer: Any
     inputs: list[Any]
     outputs: list[Any]
+
+
+class PartOfBatch(NamedTuple):
+    """What a slice of a batch, or a replica's part of it, counts; scalars.
+
+    Attributes:
+        share: what its mean loss is to be multiplied by, in float64; None if it is no mean.
+        rows: that its loss stands for in a metric that counts rows.
+        counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
+        place: of a replica's rows in the batch; None for a slice.
+    """
+
+    share: tf.Tensor | None
+    rows: tf.Tensor
+    counts_as: tf.Tensor | None
+    place: Rows | None = None
+
+    @property
+    def is_slice(self) -> bool:
+        """Whether it is a slice, which runs in turn with others."""
+        return self.place is None
 
 
 class KerasApi(abc.ABC):
@@ -208,6 +230,11 @@ class KerasApi(abc.ABC):
         reductions = (getattr(loss, "reduction", "auto") for loss in self.losses(model))
         return all(reduction in _MEANS for reduction in reductions)
 
+    def averages_by_weight(self, model: Any) -> bool:
+        """Whether every loss given to `compile` is divided by the sum of the sample weights."""
+        reductions = {getattr(loss, "reduction", "auto") for loss in self.losses(model)}
+        return reductions == {"mean_with_sample_weight"}
+
     def scales_loss(self, model: Any) -> bool:
         """Whether the optimizer scales the loss, e.g. for float16."""
         return "LossScale" in type(model.optimizer).__name__ or bool(
@@ -249,17 +276,34 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def over_replicas(
-        self, model: Any, *, reduction: Reduction = WHOLE
+        self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which a model's replicas, if several, train as one device would.
 
         Args:
             model: compiled.
             reduction: what is sent of gradients.
+            draws_by_rows: whether random numbers do not depend on the replica; see `row_draws`.
 
         Raises:
-            UserError: the optimizer's gradients can be summed in their own way only.
+            UserError: the optimizer's gradients can be summed in their own way only, or the model
+                cannot draw by rows.
         """
+
+    def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which every model can evaluate and predict over replicas."""
+        return contextlib.nullcontext()
+
+    def counting(
+        self, model: Any, part: PartOfBatch
+    ) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which metrics that count batches count a part of one.
+
+        Args:
+            model: compiled.
+            part: what is computed.
+        """
+        return contextlib.nullcontext()
 
     @property
     def gradient_sum(self) -> tuple[Any, str]:
@@ -290,7 +334,7 @@ class KerasApi(abc.ABC):
         y_pred: Tensors,
         weight: Tensors,
         *,
-        counts_as: tf.Tensor | None = None,
+        part: PartOfBatch | None = None,
     ) -> Any:
         """Returns the loss, not scaled, and updates the loss metrics.
 
@@ -300,8 +344,7 @@ class KerasApi(abc.ABC):
             y: targets.
             y_pred: predictions.
             weight: sample weights or None.
-            counts_as: None for a whole batch. For a slice, the weight that it has in a
-                metric that counts batches instead of rows.
+            part: of a batch, that the rows are; None for a whole one.
 
         Raises:
             UserError: the mean over a slice cannot be weighted so that the slices give the

@@ -3,17 +3,25 @@
 import importlib
 from typing import Any
 
+from tfx_perf import interception
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras3_api import Keras3
 from tfx_perf.training.keras_api.tf_keras_api import TfKeras
 
-__all__ = ["Function", "KerasApi", "api_of", "set_random_seed"]
+__all__ = ["Function", "KerasApi", "api_of", "apis", "set_random_seed"]
 
 
 def api_of(model: Any) -> KerasApi:
     """Returns the Keras API that `model` belongs to."""
     modules = {cls.__module__.partition(".")[0] for cls in type(model).__mro__}
     return TfKeras() if "tf_keras" in modules else Keras3()
+
+
+def apis() -> list[KerasApi]:
+    """Returns the Keras APIs that are installed and compute with TensorFlow."""
+    packages = {cls.__module__.partition(".")[0] for cls in interception.model_classes()}
+    found: list[KerasApi] = [Keras3(), TfKeras()]
+    return [each for each in found if each.package in packages and each.backend == "tensorflow"]
 
 
 def set_random_seed(seed: int) -> None:

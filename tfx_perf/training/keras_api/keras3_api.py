@@ -14,6 +14,7 @@ from tfx_perf.training.keras_api import masks, replicas, variables
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
+    PartOfBatch,
     StepCounters,
     Tensors,
     optimizers,
@@ -43,11 +44,17 @@ class Keras3(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction: Reduction = WHOLE
+        self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
-        return replicas.as_one_device(model, reduction=reduction)
+        if draws_by_rows and self.overrides_train_step(model):
+            raise errors.UserError(
+                "Expected Keras' own train_step, to draw random numbers by the row. Received: "
+                "distribution.sharding_invariant_random=True and a model with a train_step of its "
+                "own. Override compute_loss instead, or leave the setting out."
+            )
+        return replicas.as_one_device(model, reduction=reduction, draws_by_rows=draws_by_rows)
 
     @override
     def replica_sums(self, model: Any) -> list[tf.Variable]:
@@ -58,6 +65,33 @@ class Keras3(KerasApi):
         ]
         accumulated = [variables.inner(each) for each in accumulators if each is not None]
         return [*super().replica_sums(model), *accumulated]
+
+    @override
+    def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:
+        return replicas.evaluating()
+
+    @override
+    @contextlib.contextmanager
+    def counting(self, model: Any, part: PartOfBatch) -> Iterator[None]:
+        """Weighs the losses of single outputs.
+
+        Keras weighs their means by the batch size where it is known while tracing, and by 1 where
+        it is not; the size of a part never is.
+        """
+        compiled = model._compile_loss
+
+        def weighing(own: Callable[..., Any]) -> Callable[..., Any]:
+            def update(value: Any, sample_weight: Any = None) -> Any:
+                is_given = sample_weight is not None
+                return own(value, sample_weight=sample_weight if is_given else part.counts_as)
+
+            return update
+
+        with contextlib.ExitStack() as undo:
+            is_counted = part.counts_as is not None and compiled is not None
+            for metric in compiled.metrics if is_counted else []:
+                undo.enter_context(interception.replacing(metric, "update_state", weighing))
+            yield
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -81,22 +115,24 @@ class Keras3(KerasApi):
         y_pred: Tensors,
         weight: Tensors,
         *,
-        counts_as: tf.Tensor | None = None,
+        part: PartOfBatch | None = None,
     ) -> Any:
-        if counts_as is not None and any(mask is not None for mask in masks.of(y_pred)):
+        # Under tf.distribute the loss is already divided by the replicas; the metric is not.
+        count = tf.distribute.get_strategy().num_replicas_in_sync
+        is_slice = part is not None and part.is_slice
+        if is_slice and any(mask is not None for mask in masks.of(y_pred)):
             raise errors.UserError(
                 "Expected a loss that is the mean over all rows, to train in micro-batches. "
                 "Received: masked predictions, whose mean is over the unmasked entries. "
                 "Train in whole batches (micro_batches=1), smaller ones if memory is short."
             )
-        with _counting_as(model, counts_as):
+        with contextlib.nullcontext() if part is None else self.counting(model, part):
             loss = model._compute_loss(
                 x=x, y=y, y_pred=y_pred, sample_weight=weight, training=True
             )
-        # Under tf.distribute the loss is already divided by the replicas; the metric is not.
-        count = tf.distribute.get_strategy().num_replicas_in_sync
         first = next(tensor for tensor in tf.nest.flatten(x) if tensor is not None)
-        model._loss_tracker.update_state(loss * count, sample_weight=tf.shape(first)[0])
+        rows = tf.shape(first)[0] if part is None else part.rows
+        model._loss_tracker.update_state(loss * count, sample_weight=rows)
         return loss
 
     @override
@@ -139,24 +175,3 @@ def global_generator_state() -> tf.Variable | None:
     module = sys.modules.get("keras.src.backend.common.global_state")
     generator = module and module.get_global_attribute("global_seed_generator")
     return None if generator is None else variables.inner(generator.state)
-
-
-@contextlib.contextmanager
-def _counting_as(model: Any, weight: tf.Tensor | None) -> Iterator[None]:
-    """Weighs the losses of single outputs.
-
-    Keras weighs their means by the batch size where it is known while tracing, and by 1 where
-    it is not; the size of a slice never is.
-    """
-    compiled = model._compile_loss
-
-    def weighing(own: Callable[..., Any]) -> Callable[..., Any]:
-        def update(value: Any, sample_weight: Any = None) -> Any:
-            return own(value, sample_weight=weight if sample_weight is None else sample_weight)
-
-        return update
-
-    with contextlib.ExitStack() as undo:
-        for metric in [] if weight is None or compiled is None else compiled.metrics:
-            undo.enter_context(interception.replacing(metric, "update_state", weighing))
-        yield

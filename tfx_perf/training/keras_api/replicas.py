@@ -3,7 +3,8 @@
 Its `fit` clips and unscales the gradients of each replica before it sums them, so that clipping
 by a norm gives other updates than on one device, and an overflow on one replica is not seen by
 the others; it fails where an optimizer updates weights in some steps only; all replicas drop the
-same units; and it cannot train on several workers at all. tf_keras does all that right.
+same units; and it can neither train nor evaluate on several workers at all. tf_keras does all that
+right.
 """
 
 import contextlib
@@ -15,21 +16,38 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import interception
-from tfx_perf.training.keras_api import optimizers_over_replicas
+from tfx_perf.training.keras_api import optimizers_over_replicas, row_draws
 from tfx_perf.training.keras_api.reduction import Reduction
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
 
 
 @contextlib.contextmanager
-def as_one_device(model: Any, *, reduction: Reduction) -> Iterator[None]:
-    """Has Keras 3 train over replicas as on one device, while the context lasts.
+def evaluating() -> Iterator[None]:
+    """Has Keras 3 build models, and reduce what they return, over replicas, while it lasts."""
+    trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
+    losses = importlib.import_module("keras.src.losses.loss")
+    with (
+        # Not a model's own: what it is made of tells whether a checkpoint is its.
+        interception.replacing(
+            trainer.TensorFlowTrainer, "_maybe_symbolic_build", _building_locally
+        ),
+        interception.replacing(trainer, "reduce_per_replica", _reducing_scalars),
+        interception.replacing(losses, "reduce_values", _scaling_scalars(losses)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def as_one_device(model: Any, *, reduction: Reduction, draws_by_rows: bool) -> Iterator[None]:
+    """Has Keras 3 train over replicas as on one device, while the context lasts, in `evaluating`.
 
     What Keras has traced outside of the context is not used inside, nor the other way round.
 
     Args:
         model: built under a `tf.distribute` strategy.
         reduction: what is sent of gradients.
+        draws_by_rows: see `row_draws`; else each replica draws other numbers.
     """
     keras = importlib.import_module("keras")
     with contextlib.ExitStack() as undo:
@@ -40,16 +58,11 @@ def as_one_device(model: Any, *, reduction: Reduction) -> Iterator[None]:
         for replacement in optimizers_over_replicas.replacements(reduction, model.optimizer):
             replace(*replacement)
         replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
-        replace(keras.random.SeedGenerator, "next", _own_seeds)
-        losses = importlib.import_module("keras.src.losses.loss")
-        replace(losses, "reduce_values", _scaling_scalars(losses))
-        strategy = model.distribute_strategy
-        trainer = importlib.import_module("keras.src.backend.tensorflow.trainer")
-        # Not the model's own: what it is made of tells whether a checkpoint is its.
-        trainer_class = trainer.TensorFlowTrainer
-        replace(trainer_class, "_maybe_symbolic_build", _building_locally(strategy))
-        if isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-            replace(trainer, "reduce_per_replica", _reducing_scalars)
+        replace(keras.random.SeedGenerator, "next", row_draws.noted)
+        if draws_by_rows:
+            undo.enter_context(row_draws.by_rows())
+        else:
+            replace(keras.random.SeedGenerator, "next", _own_seeds)
         before, model.train_function = model.train_function, None
         try:
             yield
@@ -105,30 +118,27 @@ def _scaling_scalars(losses: Any) -> Callable[[Callable[..., Any]], Callable[...
     return scaling
 
 
-def _building_locally(
-    strategy: tf.distribute.Strategy,
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _building_locally(own: Callable[..., Any]) -> Callable[..., Any]:
     """Builds by what one replica has; Keras would add up the batches of all."""
 
-    def building(own: Callable[..., Any]) -> Callable[..., Any]:
-        def build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
-            if iterator is not None and model.distribute_strategy is strategy:
-                _, _, batches = next(iter(iterator))
-                iterator, data_batch = None, tf.nest.map_structure(
-                    lambda value: strategy.experimental_local_results(value)[0], next(batches)
-                )
-            return own(model, iterator=iterator, data_batch=data_batch)
+    def build(model: Any, iterator: Any = None, data_batch: Any = None) -> Any:
+        strategy = model.distribute_strategy
+        if iterator is not None and strategy.num_replicas_in_sync > 1:
+            _, _, batches = next(iter(iterator))
+            iterator, data_batch = None, tf.nest.map_structure(
+                lambda value: strategy.experimental_local_results(value)[0], next(batches)
+            )
+        return own(model, iterator=iterator, data_batch=data_batch)
 
-        return build
-
-    return building
+    return build
 
 
 def _reducing_scalars(own: Callable[..., Any]) -> Callable[..., Any]:
     """Reduces logs, which are scalars, over the workers; Keras would take the mean over an axis."""
 
     def reduce_per_replica(values: Any, strategy: Any, reduction: str) -> Any:
-        if reduction != "auto":
+        is_of_workers = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+        if reduction != "auto" or not is_of_workers:
             return own(values, strategy, reduction)
         return tf.nest.map_structure(
             lambda value: strategy.reduce("MEAN", value, axis=None), values

@@ -13,6 +13,7 @@ from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
+    PartOfBatch,
     StepCounters,
     Tensors,
     optimizers,
@@ -53,9 +54,17 @@ class TfKeras(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction: Reduction = WHOLE
+        self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
-        if model.distribute_strategy.num_replicas_in_sync == 1 or reduction == WHOLE:
+        if model.distribute_strategy.num_replicas_in_sync == 1:
+            return contextlib.nullcontext()
+        if draws_by_rows:
+            raise errors.UserError(
+                "Expected a model of Keras 3, to draw random numbers by the row: those of tf_keras "
+                "have a hidden state. Received: distribution.sharding_invariant_random=True and a "
+                "model of tf_keras. Leave the setting out."
+            )
+        if reduction == WHOLE:
             return contextlib.nullcontext()
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
         for optimizer in optimizers(model):
@@ -120,7 +129,7 @@ class TfKeras(KerasApi):
         y_pred: Tensors,
         weight: Tensors,
         *,
-        counts_as: tf.Tensor | None = None,
+        part: PartOfBatch | None = None,
     ) -> Any:
         loss = model.compute_loss(x, y, y_pred, weight)  # all its metrics count rows
         model._validate_target_and_loss(y, loss)

@@ -9,11 +9,11 @@ import tensorflow as tf
 
 from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals.quick_function import QuickFunction
-from tfx_perf.training.keras_api import masks
-from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
+from tfx_perf.training.keras_api import masks, row_draws
+from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
-from tfx_perf.training.step import slices
+from tfx_perf.training.step import replica_part, slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
 from tfx_perf.training.step.index_ranges import IndexRanges
 from tfx_perf.training.step.input_shapes import InputShapes
@@ -88,11 +88,11 @@ class SplitStep:
         """
         if self._journal is not None:
             batch = self._journal.begin(batch)
+        part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
         if micro_batches is None:
-            share = None if _static_row_count(batch) else self._row_share(batch)
-            gradients, metrics = self._gradients(batch, share=share, counts_as=None)
+            gradients, metrics = self._gradients(batch, part)
         else:
-            gradients = self._of_slices(batch, micro_batches, self._row_share(batch))
+            gradients = self._of_slices(batch, micro_batches, part)
             logs = self._model.get_metrics_result()
         computed = gradients if micro_batches is None else (gradients, logs)
         journal = self._journal
@@ -107,7 +107,7 @@ class SplitStep:
     def gradients(self, batch: Tensors) -> tuple[Gradients, Tensors]:
         """Returns gradients and predictions of a batch: what XLA compiles of the step."""
         x, y, weight = self._keras_api.unpack(batch)
-        return self._compute(x, y, weight, None, None)[:2]
+        return self._compute(x, y, weight, None)[:2]
 
     def run_in_xla(self, batch: Tensors) -> tuple[Logs, tf.Tensor]:
         """Trains on one batch in a function that XLA compiles.
@@ -120,7 +120,7 @@ class SplitStep:
             see `ranges`.
         """
         x, y, weight = self._keras_api.unpack(batch)
-        gradients, y_pred, _, holds = self._compute(x, y, weight, None, None)
+        gradients, y_pred, _, holds = self._compute(x, y, weight, None)
         self._apply(gradients)
         logs = self._keras_api.metrics(self._model, x, y, y_pred, weight)
         return logs, tf.constant(True) if holds is None else holds
@@ -133,29 +133,17 @@ class SplitStep:
         with fused:
             keras_api.apply(model, gradients)
 
-    def _row_share(self, batch: Tensors) -> tf.Tensor | None:
-        """Returns what this replica's loss counts of the others', by its rows.
-
-        None if there are no others, or the losses are no means over rows.
-        """
-        context = tf.distribute.get_replica_context()
-        count = context.num_replicas_in_sync
-        if count == 1 or not self._keras_api.averages_loss(self._model):
-            return None
-        rows = datasets.row_count(batch)
-        of_all = context.all_reduce(tf.distribute.ReduceOp.SUM, rows)
-        return tf.cast(count * rows, tf.float64) / tf.cast(of_all, tf.float64)
-
     def _forward_backward(
-        self, x: Tensors, y: Tensors, weight: Tensors, share: Any, counts_as: Any
+        self, x: Tensors, y: Tensors, weight: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Tensors, Tensors, tf.Tensor | None]:
         """Returns gradients, predictions, their masks, and whether `ranges` hold."""
         model, keras_api = self._model, self._keras_api
-        with self.ranges.watched(), tf.GradientTape() as tape:
+        place = functools.partial(replica_part.place_of, (x, y, weight), part)
+        with self.ranges.watched(), row_draws.of_rows(place), tf.GradientTape() as tape:
             y_pred = self._forward(x)
-            loss = keras_api.loss(model, x, y, y_pred, weight, counts_as=counts_as)
-            if share is not None:
-                loss = loss * tf.cast(share, loss.dtype)
+            loss = keras_api.loss(model, x, y, y_pred, weight, part=part)
+            if part is not None and part.share is not None:
+                loss = loss * tf.cast(part.share, loss.dtype)
             loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
@@ -167,28 +155,29 @@ class SplitStep:
         return gradients, y_pred, masks.of(y_pred), self.ranges.holds
 
     def _gradients(
-        self, batch: Tensors, share: Any, counts_as: Any
+        self, batch: Tensors, part: PartOfBatch | None
     ) -> tuple[Gradients, Callable[[], Any]]:
         """Returns the gradients, and what updates the metrics; of a whole batch, to results."""
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
-        gradients, y_pred, found, holds = self._compute(x, y, weight, share, counts_as)
+        compute = functools.partial(self._compute, x, y, weight, part)
+        gradients, y_pred, found, holds = replica_part.computed_from_rows(compute, batch)
         masks.put_back(y_pred, found)
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
-        is_whole, keras_api = counts_as is None, self._keras_api
-        metrics = keras_api.metrics if is_whole else keras_api.update_metrics
+        is_slice, keras_api = part is not None and part.is_slice, self._keras_api
+        metrics = keras_api.update_metrics if is_slice else keras_api.metrics
         return gradients, lambda: metrics(self._model, x, y, y_pred, weight)
 
-    def _one_slice(self, batch: Tensors, share: tf.Tensor, counts_as: tf.Tensor) -> Gradients:
-        gradients, update_metrics = self._gradients(batch, share, counts_as)
+    def _one_slice(self, batch: Tensors, part: PartOfBatch) -> Gradients:
+        gradients, update_metrics = self._gradients(batch, part)
         update_metrics()
         return gradients
 
     def _of_slices(
-        self, batch: Tensors, pieces: tf.Tensor, row_share: tf.Tensor | None
+        self, batch: Tensors, pieces: tf.Tensor, whole: PartOfBatch | None
     ) -> Gradients:
         """Returns the batch's gradients, summed over slices that run one after the other.
 
@@ -199,15 +188,18 @@ class SplitStep:
         """
         rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
-        known_size = _static_row_count(batch) or 1
+        # What all slices count together; Keras weighs batches by their size if that is static.
+        of_all, weight = 1.0, tf.constant(datasets.static_row_count(batch) or 1)
+        if whole is not None:
+            of_all, weight = whole.share, whole.counts_as
 
         def piece(index: tf.Tensor) -> Gradients:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
             # In float64, whatever the loss is in; of a replica without rows it is 0.
             share = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(rows, tf.float64))
-            counts_as = tf.cast(share * known_size, tf.float32)
-            of_all = share if row_share is None else share * row_share
-            return self._slice(slices.rows(batch, begin, size), of_all, counts_as)
+            counts_as = tf.cast(share * tf.cast(weight, tf.float64), tf.float32)
+            part = PartOfBatch(share * of_all, rows=size, counts_as=counts_as)
+            return self._slice(slices.rows(batch, begin, size), part)
 
         # The first stands before the loop, because the loop needs to know the structures.
         first = piece(tf.constant(0))
@@ -227,9 +219,3 @@ class SplitStep:
 
 def _identity(gradient: Any) -> Any:
     return None if gradient is None else tf.identity(gradient)
-
-
-def _static_row_count(batch: Tensors) -> int | None:
-    """Returns how many rows the batch has if that is known while tracing."""
-    tensors = [tensor for tensor in tf.nest.flatten(batch) if tensor is not None]
-    return next((tensor.shape[0] for tensor in tensors if tensor.shape.rank), None)

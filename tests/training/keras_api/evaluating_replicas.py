@@ -1,0 +1,80 @@
+"""Evaluates and predicts over replicas, before and after a training, and on one device.
+
+Run as a script with the Keras package and what `replica_cases.strategy_of` takes; it prints by how
+much the figures and the predictions differ, as JSON: `{case: difference}`.
+"""
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import replica_cases
+import tensorflow as tf
+
+import tfx_perf
+
+ROWS, BATCH = 37, 12  # the last batch has one row
+CASES = ("dataset", "arrays", "two_outputs", "own_mean", "weighted")
+
+
+def model_of(keras, case):
+    keras.utils.set_random_seed(3)
+    inputs = keras.Input((8,))
+    hidden = keras.layers.Dense(8, "relu")(inputs)
+    several = case == "two_outputs"
+    names = ("first", "second")[: 2 if several else 1]  # by which the figures are sorted
+    outputs = [keras.layers.Dense(1, name=name)(hidden) for name in names]
+    model = keras.Model(inputs, outputs if several else outputs[0])
+    loss = replica_cases.own_mean if case == "own_mean" else "mse"
+    metrics = {} if several else {"metrics": ["mae"], "weighted_metrics": ["mse"]}
+    model.compile(keras.optimizers.SGD(0.01), ["mse", "mae"] if several else loss, **metrics)
+    return model
+
+
+def data(case):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(ROWS, 8)), rng.normal(size=(ROWS, 1))
+    y = (y, 2 * y) if case == "two_outputs" else y
+    given = (x, y, rng.uniform(0.1, 2, size=ROWS)) if case == "weighted" else (x, y)
+    if case == "arrays":
+        return given
+    found = tf.data.Dataset.from_tensor_slices(given).batch(BATCH)
+    options = tf.data.Options()
+    by_rows = tf.data.experimental.AutoShardPolicy.DATA
+    options.experimental_distribute.auto_shard_policy = by_rows
+    return found.with_options(options)
+
+
+def seen(model, case):
+    """Returns the figures of an evaluation, and what the model predicts."""
+    if case == "arrays":
+        x, y = data(case)
+        figures = model.evaluate(x, y, batch_size=BATCH, verbose=0, return_dict=True)
+        predicted = model.predict(x, batch_size=BATCH, verbose=0)
+    else:
+        figures = model.evaluate(data(case), verbose=0, return_dict=True)
+        predicted = model.predict(data(case), verbose=0)
+    return [*figures.values(), *tf.nest.flatten(predicted)]
+
+
+def main(package, replicas):
+    keras = importlib.import_module(package)
+    strategy = replica_cases.strategy_of(replicas)
+    found = {}
+    with tfx_perf.optimized({"training": {"trial_budget_seconds": 0}}):
+        for case in CASES:
+            with strategy.scope():
+                model = model_of(keras, case)
+            alone = model_of(keras, case)
+            pairs = [(seen(model, case), seen(alone, case))]
+            if case == "dataset":
+                model.fit(data(case).repeat(), steps_per_epoch=3, verbose=0)
+                alone.set_weights(model.get_weights())
+                pairs.append((seen(model, case), seen(alone, case)))
+            found[case] = max(replica_cases.difference(*pair) for pair in pairs)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

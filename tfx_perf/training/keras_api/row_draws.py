@@ -1,0 +1,148 @@
+"""Random numbers of Keras 3 that depend on a row's place in the batch, not on its replica.
+
+Each replica draws from the same seed what one device draws for the whole batch, and takes the rows
+that are its own: so any number of replicas drops the same units. JAX calls such numbers
+sharding-invariant.
+"""
+
+import contextlib
+import importlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from tfx_perf import interception
+
+_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
+
+
+class _Here(threading.local):
+    """What is known of the replica that a thread traces.
+
+    Attributes:
+        find: see `of_rows`.
+        drawn: the seed generators that were asked; None if nobody wants to know.
+    """
+
+    find: Callable[[], "Rows | None"] | None = None
+    drawn: list[Any] | None = None
+
+
+_HERE = _Here()
+
+
+class Rows(NamedTuple):
+    """The rows of a replica, among those of all.
+
+    Attributes:
+        first: place of the first one in the batch.
+        count: how many there are.
+        of_all: how many all replicas have.
+    """
+
+    first: Any
+    count: Any
+    of_all: Any
+
+
+@contextlib.contextmanager
+def of_rows(find: Callable[[], Rows | None]) -> Iterator[None]:
+    """Says which rows are computed while the context lasts.
+
+    Args:
+        find: returns them; is called where random numbers are drawn. None: not known.
+    """
+    before, _HERE.find = _HERE.find, find
+    try:
+        yield
+    finally:
+        _HERE.find = before
+
+
+@contextlib.contextmanager
+def by_rows() -> Iterator[None]:
+    """Has Keras 3 draw by rows, where `of_rows` says which, while the context lasts."""
+    module = importlib.import_module("keras.src.backend.tensorflow.random")
+    with contextlib.ExitStack() as undo:
+        for name in _OF_SHAPES:
+            undo.enter_context(interception.replacing(module, name, _drawing))
+        undo.enter_context(interception.replacing(module, "dropout", _dropping))
+        yield
+
+
+@contextlib.contextmanager
+def skippable() -> Iterator[Callable[[], None]]:
+    """Yields what draws as many seeds as were drawn in the context, where `noted` is in place.
+
+    A replica that passes something over then draws later what it would have.
+    """
+    before, drawn = _HERE.drawn, list[Any]()
+    _HERE.drawn = drawn
+
+    def skip() -> None:
+        _HERE.drawn = None
+        for generator in drawn:
+            generator.next()
+
+    try:
+        yield skip
+    finally:
+        _HERE.drawn = before
+
+
+def noted(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what does what a seed generator's `next` does, and notes that it was asked."""
+
+    def next_seed(generator: Any, *arguments: Any, **named: Any) -> Any:
+        if _HERE.drawn is not None:
+            _HERE.drawn.append(generator)
+        return own(generator, *arguments, **named)
+
+    return next_seed
+
+
+def _drawing(own: Callable[..., Any]) -> Callable[..., Any]:
+    def draw(shape: Any, *arguments: Any, **named: Any) -> Any:
+        rows = _rows_of(shape)
+        if rows is None:
+            return own(shape, *arguments, **named)
+        whole = own((rows.of_all, *shape[1:]), *arguments, **named)
+        return whole[rows.first : rows.first + rows.count]
+
+    return draw
+
+
+def _dropping(own: Callable[..., Any]) -> Callable[..., Any]:
+    def dropout(inputs: Any, rate: Any, noise_shape: Any = None, seed: Any = None) -> Any:
+        lengths = tf.shape(inputs)
+        known = list(inputs.shape) if noise_shape is None else noise_shape
+        shape = [lengths[axis] if each is None else each for axis, each in enumerate(known)]
+        rows = _rows_of(shape)
+        if rows is None:
+            return own(inputs, rate, noise_shape=noise_shape, seed=seed)
+        ones = tf.ones((rows.of_all, *shape[1:]), inputs.dtype)
+        factors = own(ones, rate, seed=seed)
+        return inputs * factors[rows.first : rows.first + rows.count]
+
+    return dropout
+
+
+def _rows_of(shape: Sequence[Any]) -> Rows | None:
+    """Returns the rows of something that has one or more entries for each row of the batch.
+
+    None for what is the same for all rows, and where nothing is known.
+
+    Args:
+        shape: its lengths.
+    """
+    rows = _HERE.find() if _HERE.find is not None and len(shape) else None
+    if rows is None:
+        return None
+    length = shape[0]
+    is_known = isinstance(length, int)
+    if is_known and not (isinstance(rows.count, int) and length % rows.count == 0):
+        return None
+    entries = length // rows.count
+    return Rows(rows.first * entries, length, rows.of_all * entries)

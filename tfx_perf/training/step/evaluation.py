@@ -1,0 +1,53 @@
+"""Evaluations and predictions over replicas come to what they come to on one device."""
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tfx_perf import interception
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
+from tfx_perf.training.step import replica_part
+
+_LASTING: list[bool] = []  # contexts
+
+
+@contextlib.contextmanager
+def as_one_device() -> Iterator[None]:
+    """Has all models evaluate and predict as on one device, while the context lasts.
+
+    Inside of another such context it changes nothing.
+    """
+    with contextlib.ExitStack() as undo:
+        for keras_api in () if _LASTING else either_keras.apis():
+            undo.enter_context(keras_api.evaluating_over_replicas())
+            counting = functools.partial(_counting_rows, keras_api)
+            undo.enter_context(
+                interception.replacing(keras_api.model_class, "test_step", counting)
+            )
+        _LASTING.append(True)
+        try:
+            yield
+        finally:
+            _LASTING.pop()
+
+
+def _counting_rows(keras_api: KerasApi, own: Callable[..., Any]) -> Callable[..., Any]:
+    def test_step(model: Any, data: Tensors) -> dict[str, Any]:
+        part = replica_part.part_of(data, model=model, keras_api=keras_api)
+        if part is None:
+            return own(model, data)
+
+        def counted() -> dict[str, Any]:
+            with keras_api.counting(model, part):
+                return own(model, data)
+
+        # What asks others has these trace their steps meanwhile, with metrics that are the same.
+        logs = replica_part.computed_from_rows(
+            counted, data, asking_others=lambda: own(model, data)
+        )
+        # A replica that has passed it over has no logs.
+        return logs if keras_api.overrides_metrics(model) else model.get_metrics_result()
+
+    return test_step

@@ -1,0 +1,138 @@
+"""One replica's part of a batch, where parts may differ, as those of a last batch do."""
+
+from collections.abc import Callable
+from typing import Any
+
+import tensorflow as tf
+
+from tfx_perf.tf_data import datasets
+from tfx_perf.training.keras_api import row_draws
+from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
+from tfx_perf.training.keras_api.row_draws import Rows
+
+
+def part_of(batch: Tensors, *, model: Any, keras_api: KerasApi) -> PartOfBatch | None:
+    """Returns this replica's part; in replica context, where all ask each other.
+
+    None if all have as many rows.
+
+    Args:
+        batch: the rows of this replica.
+        model: compiled.
+        keras_api: the model's.
+    """
+    if not _may_differ(batch):
+        return None
+    context = tf.distribute.get_replica_context()
+    index, count = context.replica_id_in_sync_group, context.num_replicas_in_sync
+    rows = tf.cast(datasets.row_count(batch), tf.int32)
+    counted = _counted(batch, model=model, keras_api=keras_api)
+    own = tf.one_hot(index, count, dtype=tf.float64) * tf.cast(rows, tf.float64)
+    asked = [own, [0.0 if counted is None else counted]]  # at once, in a type that all devices sum
+    summed = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.concat(asked, axis=0))
+    all_rows = tf.cast(summed[:-1], tf.int32)
+    batch_rows = tf.reduce_sum(all_rows)
+    place = Rows(tf.reduce_sum(all_rows[:index]), rows, batch_rows)
+    if counted is None:
+        return PartOfBatch(share=None, rows=rows, counts_as=None, place=place)
+    counts_as = tf.math.divide_no_nan(counted, summed[-1])
+    return PartOfBatch(
+        share=count * counts_as,  # Keras has divided each replica's mean by their number
+        rows=tf.cast(tf.cast(batch_rows, tf.float64) * counts_as, tf.float32),
+        counts_as=tf.cast(counts_as, tf.float32),
+        place=place,
+    )
+
+
+def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | None:
+    """Returns what the mean losses of the model are divided by; None if they are no such means."""
+    if keras_api.averages_loss(model):
+        return tf.cast(datasets.row_count(batch), tf.float64)
+    weight = keras_api.unpack(batch)[2]
+    if not keras_api.averages_by_weight(model) or isinstance(weight, (dict, list, tuple)):
+        return None
+    return tf.cast(
+        datasets.row_count(batch) if weight is None else tf.reduce_sum(weight), tf.float64
+    )
+
+
+def place_of(batch: Tensors, part: PartOfBatch | None) -> Rows | None:
+    """Returns the place of this replica's rows in the batch; None of rows that are all there are.
+
+    Args:
+        batch: the rows.
+        part: what `part_of` has found of them.
+    """
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return None
+    if part is not None:
+        return part.place
+    count = datasets.static_row_count(batch)
+    if count is None:
+        return None
+    index = context.replica_id_in_sync_group
+    return Rows(index * count, count, context.num_replicas_in_sync * count)
+
+
+def computed_from_rows(
+    compute: Callable[[], Any],
+    batch: Tensors,
+    *,
+    asking_others: Callable[[], Any] | None = None,
+) -> Any:
+    """Returns what a function returns; on one of several replicas without rows zeros like it.
+
+    There layers may fail (Conv1D on CPUs), a mean is NaN, and averages would move. What asks other
+    replicas on the way is computed without rows all the same: they wait for it.
+
+    Args:
+        compute: returns a nested structure of tensors.
+        batch: what it is computed from.
+        asking_others: is called in its place where it asks other replicas; None: the same.
+    """
+    if not _may_differ(batch) or tf.executing_eagerly():
+        return compute()
+    found: list[Any] = []
+
+    def computed() -> Any:
+        found.append(compute())
+        operations = tf.compat.v1.get_default_graph().get_operations()
+        if any(each.type.startswith("Collective") for each in operations):
+            raise _AsksOthersError
+        return found[-1]
+
+    def nothing() -> Any:
+        skip()
+        return tf.nest.map_structure(_nothing_like, found[-1])
+
+    try:
+        with row_draws.skippable() as skip:
+            return tf.cond(datasets.row_count(batch) > 0, computed, nothing)
+    except RuntimeError:  # also TensorFlow's, of a `merge_call` in a branch
+        return (asking_others or compute)()
+
+
+class _AsksOthersError(RuntimeError):
+    """Not all replicas may come to this branch."""
+
+
+def _may_differ(batch: Tensors) -> bool:
+    """Returns whether replicas may have parts of different lengths."""
+    is_one = tf.distribute.get_strategy().num_replicas_in_sync == 1
+    return not is_one and not datasets.static_row_count(batch)
+
+
+def _nothing_like(value: Any) -> Any:
+    """Returns zeros of a type and shape, in which unknown lengths are 0; of truths that hold."""
+    if value is None:
+        return None
+    if isinstance(value, tf.IndexedSlices):
+        shape = tf.get_static_value(value.dense_shape)
+        return tf.IndexedSlices(
+            tf.zeros([0, *value.values.shape[1:]], value.dtype),
+            tf.zeros([0], value.indices.dtype),
+            None if value.dense_shape is None else tf.constant(shape, value.dense_shape.dtype),
+        )
+    lengths = [length or 0 for length in value.shape] if value.shape.rank is not None else [0]
+    return (tf.ones if value.dtype == tf.bool else tf.zeros)(lengths, value.dtype)
