@@ -146,7 +146,12 @@ class _Tables:
             held = vars(layer).get(name)
             if any(each is table for each in held or ()):
                 self._attributes.append((layer, name, held, _replaced(held, {id(table): parts})))
-        self._attributes.append((layer, "call", None, _lookup(layer, parts)))
+        # For layers that read another one's table, and get all rows.
+        rows = tf.__internal__.distribute.ShardedVariable(list(map(variables.innermost, parts)))
+        for name, held in vars(layer).items():
+            if held is table:
+                self._attributes.append((layer, name, table, rows))
+        self._attributes.append((layer, "call", None, _lookup(layer, rows)))
 
     def _divide_optimizer(
         self,
@@ -184,14 +189,13 @@ def _replaced(held: Sequence[Any], parts: dict[int, list[Any]]) -> list[Any]:
     return [each for item in held for each in parts.get(id(item), [item])]
 
 
-def _lookup(layer: Any, parts: Sequence[Any]) -> Callable[[Any], Any]:
-    """Returns what computes what an Embedding does."""
+def _lookup(layer: Any, rows: Any) -> Callable[[Any], Any]:
+    """Returns what computes what an Embedding does, from a `ShardedVariable`."""
 
     @tf.autograph.experimental.do_not_convert
     def call(inputs: Any) -> Any:
         ids = inputs if tf.as_dtype(inputs.dtype).is_integer else tf.cast(inputs, tf.int32)
-        # Each part's rows are gathered where they are.
-        found = tf.nn.embedding_lookup(list(map(variables.innermost, parts)), ids)
+        found = tf.nn.embedding_lookup(rows, ids)  # gathers each part's rows where they are
         return tf.cast(found, layer.compute_dtype)
 
     return call
