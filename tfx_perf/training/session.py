@@ -374,8 +374,10 @@ class TrainingSession:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if strategies.servers_of(call.model.distribute_strategy):
             return choosing.for_parameter_servers(call, loop, settings=self._settings)
-        choice = self._known(call, loop)
         team = Team(call.model.distribute_strategy)
+        # To see whether a choice holds may build the model, which takes all workers.
+        all_found = team.agrees(str([(found.plan, found.fit) for found in self._found]))
+        choice = self._known(call, loop) if all_found else None
         all_know = team.agrees("" if choice is None else str(choice.plan))
         if choice is None or not all_know:
             choice = self._try(call, loop)

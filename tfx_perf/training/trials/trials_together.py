@@ -9,7 +9,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import budget, choosing, families, kept_choice, trials_here
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
 _OWN_LOG = "/dev/stderr"  # the worker's
 
@@ -90,16 +90,19 @@ class TrialsTogether:
 def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
     """Returns what trials chose; where they chose nothing, the plan that needs none.
 
-    Not if it lost, or failed; that there was no time for it says nothing.
+    Not if it lost, or failed; that there was no time for it, or too little to be sure, says
+    nothing.
     """
-    against = (
-        each.plan
-        for each in choice.trials
-        if each.status in ("slower", "different")
-        or (each.status == "failed" and each.compile_time_seconds is None)
-    )
+    against = (each.plan for each in choice.trials if _speaks_against(each))
     is_known = any(families.same_function(plan, untried.plan) for plan in against)
     if is_known or not choice.plan.is_plain_fit:
         return choice
     reason = f"it needs no trial, and {choice.plan_reason}"
     return choice.model_copy(update={"plan": untried.plan, "plan_reason": reason})
+
+
+def _speaks_against(trial: TrialRecord) -> bool:
+    if trial.status == "slower":  # or not surely faster
+        return trial.speedup is None or trial.speedup.value < 1.0
+    has_failed = trial.status == "failed" and trial.compile_time_seconds is None
+    return has_failed or trial.status == "different"
