@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tfx_perf import interception
 
-# That wait for each worker, so that it has a next one while the coordinator reads.
-_WAITING_BATCHES = 4
+_BATCHES_PER_CALL = 10  # as steps in training: a call takes milliseconds
+_WAITING_CALLS = 2  # for each worker, so that it has a next one while the coordinator reads
 
 
 @contextlib.contextmanager
@@ -28,7 +28,7 @@ def evaluated(model: Any, *, worker_count: int) -> Iterator[None]:
         worker_count: how many take batches.
     """
     module = importlib.import_module("tf_keras.src.engine.data_adapter")
-    sender = _Sender(model, most_waiting=_WAITING_BATCHES * worker_count)
+    sender = _Sender(model, most_waiting=_WAITING_CALLS * worker_count)
     one = tf.Variable(1, dtype=tf.int64)
 
     base: Any = module.DataHandler
@@ -75,41 +75,57 @@ class _Sender:
 
     Args:
         model: see `evaluated`.
-        most_waiting: how many may be sent and not evaluated.
+        most_waiting: how many calls may be sent and not done.
     """
 
     def __init__(self, model: Any, *, most_waiting: int) -> None:
-        self._strategy, self._most_waiting = model.distribute_strategy, most_waiting
+        strategy, counter = model.distribute_strategy, model._test_counter
+        self._most_waiting = most_waiting
         self._waiting: collections.deque[Any] = collections.deque()
-        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(self._strategy)
-        counter = model._test_counter
+        self._batches: list[Any] = []
+        self._logs: dict[str, Any] = {}  # of one evaluation, known at its end
+        self._coordinator = tf.distribute.coordinator.ClusterCoordinator(strategy)
 
         @tf.function(reduce_retracing=True)
         def step(batch: Any) -> Any:
-            logs = self._strategy.run(model.test_step, args=(batch,))
+            logs = strategy.run(model.test_step, args=(batch,))
             with tf.control_dependencies(tf.nest.flatten(logs, expand_composites=True)):
                 counter.assign_add(1)
             return logs
 
-        self._step = step
+        @tf.function(reduce_retracing=True)
+        def steps(batches: tuple[Any, ...]) -> Any:
+            return [step(batch) for batch in batches][-1]
 
-    def making(self, force: bool = False) -> Callable[[Any], Any]:
+        self._steps = steps
+
+    def making(self, force: bool = False) -> Callable[[Any], dict[str, Any]]:
         """Returns what stands for tf_keras' test function."""
         return self._send
 
     def wait(self) -> None:
         """Waits until all that was sent is evaluated."""
+        if self._batches:
+            self._call()
         self._coordinator.join()
+        logs, self._logs = self._logs, {}
+        if self._waiting:
+            logs.update(self._waiting.pop().fetch())
         self._waiting.clear()
 
-    def _send(self, iterator: Any) -> Any:
+    def _send(self, iterator: Any) -> dict[str, Any]:
         try:
-            batch = next(iterator)
+            self._batches.append(next(iterator))
         except StopIteration:  # of which tf_keras makes the end, without a look at the workers
             self.wait()
             raise
+        if len(self._batches) == _BATCHES_PER_CALL:
+            self._call()
+        return self._logs
+
+    def _call(self) -> None:
         if len(self._waiting) == self._most_waiting:
             self._waiting.popleft().get()
-        logs = self._coordinator.schedule(self._step, args=(batch,))
-        self._waiting.append(logs)
-        return logs
+        called = self._coordinator.schedule(self._steps, args=(tuple(self._batches),))
+        self._waiting.append(called)
+        self._batches.clear()
