@@ -7,9 +7,12 @@ cluster is asked by `job_api`.
 """
 
 import functools
+import json
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -17,6 +20,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import training_cases
+from tfx.utils import json_utils
 
 pytestmark = pytest.mark.each_choice
 
@@ -503,10 +507,26 @@ def _when_it_runs(cluster, act):
     cluster.create = then
 
 
+SCRIPT = """
+import json, sys
+from tfx.utils import json_utils
+from tfx_perf.components.optimized_trainer import executor
+
+inputs, outputs, properties = json.loads(sys.argv[1])
+executor.Executor().Do(json_utils.loads(inputs), json_utils.loads(outputs), properties)
+"""
+
+
 def start(trainer, tmp_path):
     """Returns a process that runs the executor as `run` does."""
     module = trainer.write_module(**MODULE)
-    return training_cases.started(trainer.given(module, distribution=job_settings(tmp_path)))
+    given = trainer.given(module, distribution=job_settings(tmp_path))
+    inputs, outputs, properties = given
+    arguments = [json_utils.dumps(inputs), json_utils.dumps(outputs), properties]
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, json.dumps(arguments)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 def wait_for_job(cluster, process):

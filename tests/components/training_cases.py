@@ -2,13 +2,10 @@
 
 import json
 import pathlib
-import subprocess
-import sys
 
 import numpy as np
 import tensorflow as tf
 from tfx.types import artifact_utils, standard_artifacts
-from tfx.utils import json_utils
 
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import executor
@@ -56,26 +53,6 @@ LOOP = "model.train_on_batch(*next(iter(train)))"
 # Whether a module's process is one that only measures: it has a log of its own.
 ONLY_MEASURES = 'os.readlink("/proc/self/fd/1").endswith(".log")'
 SAVE = "tf.saved_model.save(model, fn_args.serving_model_dir)"
-
-
-_SCRIPT = """
-import json, sys
-from tfx.utils import json_utils
-from tfx_perf.components.optimized_trainer import executor
-
-inputs, outputs, properties = json.loads(sys.argv[1])
-executor.Executor().Do(json_utils.loads(inputs), json_utils.loads(outputs), properties)
-"""
-
-
-def started(given):
-    """Returns a process that runs the executor with what `Trainer.given` returns."""
-    inputs, outputs, properties = given
-    arguments = [json_utils.dumps(inputs), json_utils.dumps(outputs), properties]
-    return subprocess.Popen(
-        [sys.executable, "-c", _SCRIPT, json.dumps(arguments)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
 
 
 class Trainer:
