@@ -189,7 +189,8 @@ class SplitStep:
         rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
         # What all slices count together; Keras weighs batches by their size if that is static.
-        of_all, weight = 1.0, tf.constant(datasets.static_row_count(batch) or 1)
+        of_all: Any = tf.constant(1.0, tf.float64)
+        weight: Any = datasets.static_row_count(batch) or 1
         if whole is not None:
             of_all, weight = whole.share, whole.counts_as
 
