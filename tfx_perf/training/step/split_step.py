@@ -161,7 +161,12 @@ class SplitStep:
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
             self._shapes.note((x, y, weight))
-        compute = functools.partial(self._compute, x, y, weight, part)
+
+        def compute() -> Any:
+            gradients, *others = self._compute(x, y, weight, part)
+            weights = self._model.trainable_variables
+            return list(map(_of_known_shape, gradients, weights)), *others
+
         gradients, y_pred, found, holds = replica_part.computed_from_rows(compute, batch)
         masks.put_back(y_pred, found)
         if self._xla and holds is not None:
@@ -216,6 +221,14 @@ class SplitStep:
             parallel_iterations=1,  # more would need the memory of several slices
         )
         return total.result(state)
+
+
+def _of_known_shape(gradient: Any, weight: Any) -> Any:
+    """Returns a gradient of constant shape, which a sparse one from an XLA function lacks."""
+    if not isinstance(gradient, tf.IndexedSlices) or gradient.dense_shape is None:
+        return gradient
+    shape = tf.constant(list(weight.shape), gradient.dense_shape.dtype)
+    return tf.IndexedSlices(gradient.values, gradient.indices, shape)
 
 
 def _identity(gradient: Any) -> Any:
