@@ -257,7 +257,7 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("lost", "failed", "words"),
     [
-        ((1, 2), None, ["Worker 1 was ended by SIGKILL. The others go on without it."]),
+        ((1, 2), None, ["by SIGKILL, by hand or because memory ran out. The others go on without it."]),
         ((1,), 1, []),
     ],
 )
@@ -267,7 +267,8 @@ def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, fa
     found = launching.first_failure(
         launched, restarts=0, is_over=lambda: next(looks), say=said.append
     )
-    assert (found, said) == (failed, words)
+    assert found == failed
+    assert len(said) == len(words) and all(map(str.endswith, said, words))
 
 
 def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):

@@ -57,7 +57,8 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
     assert account.step_time_seconds > _SLEEP_SECONDS
     assert _SLEEP_SECONDS / 2 < first.wait_time_seconds < account.step_time_seconds
     assert second.wait_time_seconds < _SLEEP_SECONDS / 2
-    assert account.reduced_bytes_per_step == 4 * (4 * 50 + 50)
+    rows = 8 * 3  # of both replicas, and what the loss counts
+    assert account.reduced_bytes_per_step == 4 * (4 * 50 + 50) + rows
     assert account.reduced_tensors_per_step == 2
     network = account.network
     assert (network is None) == (replicas > 1)

@@ -76,6 +76,7 @@ def test_one_worker_trains_as_one_device_does(tmp_path):
     record = json.loads((tmp_path / "perf" / "metrics.json").read_text())
     assert record["environment"]["strategy"] == "ParameterServerStrategy"
     assert (record["worker_count"], record["parameter_server_count"]) == (1, 1)
+    assert record["environment"]["parameter_server_count"] == "1"  # for the gate
     assert (record["train_step_count"], record["global_batch_size"]) == (20, 8)
     assert record["plan"]["steps_per_call"] == 10
     assert record["peak_memory_bytes"] is record["energy_joules"] is None

@@ -112,6 +112,7 @@ def main(package, replicas, dtypes):
             "steps": of_steps(strategy, named),
             "overflow": of_overflow(strategy, named),
             "bytes": bytes_of_step(keras, strategy, named),
+            "replicas": strategy.num_replicas_in_sync,
         }
     print(json.dumps(found))
 

@@ -27,7 +27,8 @@ def check(found, dtypes):
         assert of_dtype["overflow"] == [True, True, True]
         size = 4 if dtype == "float32" else 2
         sent, plan = of_dtype["bytes"]
-        assert sent == size * _SMALL + _SENT * (size + 4)  # a place has four bytes
+        rows = 8 * (of_dtype["replicas"] + 1)  # of each replica, and what the loss counts
+        assert sent == size * _SMALL + _SENT * (size + 4) + rows  # a place has four bytes
         assert plan.endswith(", the largest 1 % of each gradient sent")
 
 

@@ -38,9 +38,14 @@ def counts(strategy: tf.distribute.Strategy) -> dict[str, Any]:
 
 
 def environment(strategy: tf.distribute.Strategy) -> dict[str, str]:
-    """Returns what figures depend on beside `devices.describe`; counts of one are left out."""
-    several = {key: str(count) for key, count in counts(strategy).items() if count != 1}
-    return {"strategy": name(strategy), **several}
+    """Returns what figures depend on beside `devices.describe`.
+
+    Counts of one are left out, but of parameter servers, of which one is more than none.
+    """
+    told = {key: str(count) for key, count in counts(strategy).items() if count != 1}
+    if servers := servers_of(strategy):
+        told["parameter_server_count"] = str(servers.server_count)
+    return {"strategy": name(strategy), **told}
 
 
 def in_words(strategy: tf.distribute.Strategy) -> str:
