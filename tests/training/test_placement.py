@@ -42,7 +42,9 @@ def test_layers_on_several_devices_train_as_on_one(package, name, tmp_path):
     assert len(tf.config.list_logical_devices("CPU")) == 1
     serve = tf.saved_model.load(str(tmp_path / "saved")).signatures["serving_default"]
     tokens = tf.constant(np.load(tmp_path / "tokens.npy"))
-    (found,) = serve(**dict.fromkeys(serve.structured_input_signature[1], tokens)).values()
+    inputs = serve.structured_input_signature[1]
+    given = {name: tf.cast(tokens, spec.dtype) for name, spec in inputs.items()}
+    (found,) = serve(**given).values()
     np.testing.assert_allclose(found, np.load(tmp_path / "predictions.npy"), atol=1e-6)
 
 
