@@ -257,7 +257,7 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
 @pytest.mark.parametrize(
     ("lost", "failed", "words"),
     [
-        ((1, 2), None, ["by SIGKILL, by hand or because memory ran out. The others go on without it."]),
+        ((1, 2), None, ["because memory ran out. The others go on without it."]),
         ((1,), 1, []),
     ],
 )
