@@ -43,6 +43,10 @@ def idle(**settings):
         ({"collective": {"timeout_seconds": 5}}, "collective.timeout_seconds=5.0"),
         ({"restarts": 1}, "restarts=1"),
         ({"start_timeout_seconds": 60}, "start_timeout_seconds=60.0"),
+        ({"sharding_invariant_random": True}, "sharding_invariant_random=True"),
+        ({"strategy": "mirrored"}, "strategy=mirrored"),
+        ({"strategy": "model_parallel", "device_memory_bytes": 9}, "strategy=model_parallel"),
+        ({"workers": 2}, "workers=2"),
     ],
 )
 def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):
@@ -51,7 +55,7 @@ def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settin
 
 
 def test_what_is_as_by_default_is_not_named():
-    assert idle() == idle(strategy="mirrored", restarts=3) == ()
+    assert idle() == idle(strategy="one_device", restarts=3) == idle(strategy="auto") == ()
 
 
 def test_with_two_replicas_all_counts_but_what_cross_device_ops_do_not_take():

@@ -9,7 +9,14 @@ from tfx_perf.settings.section import Section
 from tfx_perf.tf_internals import communication_options
 from tfx_perf.training.measuring import strategies
 
-_OF_GRADIENTS = {"reduction_dtype", "top_k_ratio"}
+_UNDER = {
+    "mirrored": tf.distribute.MirroredStrategy,
+    "model_parallel": tf.distribute.OneDeviceStrategy,
+    "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
+    "parameter_server": tf.distribute.ParameterServerStrategy,
+    "tpu": tf.distribute.TPUStrategy,
+}
+_OF_REPLICAS = {"reduction_dtype", "top_k_ratio", "sharding_invariant_random"}
 _OF_WORKERS = {"restarts", "start_timeout_seconds"}
 
 
@@ -30,13 +37,19 @@ def of_distribution(
 def _found(
     settings: DistributionSettings, strategy: tf.distribute.Strategy
 ) -> Iterator[tuple[str, str]]:
-    narrowed = _changed(settings, DistributionSettings(), among=_OF_GRADIENTS)
+    wanted = settings.made_strategy
+    if wanted is not None and not _is_built_under(wanted, strategy):
+        key = next(key for key in ("strategy", "workers", "job") if getattr(settings, key))
+        value = "" if key == "job" else f"={getattr(settings, key)}"
+        under = strategies.in_words(strategy)
+        yield f"distribution.{key}{value}", f"the code has built the model under {under}"
+    of_replicas = _changed(settings, DistributionSettings(), among=_OF_REPLICAS)
     collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
     if strategy.num_replicas_in_sync == 1:
         alone = "one replica trains, so that nothing is summed over replicas"
         if strategies.servers_of(strategy):
             alone = "parameter servers take each worker's gradients by themselves"
-        yield from ((setting, alone) for setting in (*narrowed, *collective))
+        yield from ((setting, alone) for setting in (*of_replicas, *collective))
     elif not communication_options.count(strategy):
         own = "the strategy has cross_device_ops that do not take it"
         yield from ((setting, own) for setting in collective)
@@ -44,6 +57,12 @@ def _found(
         alone = "the settings name neither workers nor a job"
         of_workers = _changed(settings, DistributionSettings(), among=_OF_WORKERS)
         yield from ((setting, alone) for setting in of_workers)
+
+
+def _is_built_under(name: str, strategy: tf.distribute.Strategy) -> bool:
+    if name == strategies.ONE_DEVICE:
+        return strategies.name(strategy) in (name, "OneDeviceStrategy")
+    return isinstance(strategy, _UNDER[name])
 
 
 def _changed(

@@ -11,7 +11,6 @@ from tfx_perf import interception
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
 from tfx_perf.training import made_strategy
-from tfx_perf.training.measuring import strategies
 
 
 class StrategyScope:
@@ -21,7 +20,7 @@ class StrategyScope:
     for good when the code enters another one's.
 
     Attributes:
-        notes: for the record, in sentences: whether the code had a strategy of its own.
+        notes: for the record, in sentences.
     """
 
     def __init__(self, name: str | None) -> None:
@@ -87,11 +86,6 @@ class StrategyScope:
         def scope(strategy: tf.distribute.Strategy) -> Any:
             if self._is_open and strategy is not self._strategy:
                 self._leave()
-                if type(strategy) is not type(self._strategy):
-                    self.notes = (
-                        f"run_fn has its own {strategies.in_words(strategy)} and keeps it: the "
-                        f"strategy {self._name} of the settings is not used",
-                    )
             return own(strategy)
 
         return scope

@@ -171,7 +171,8 @@ def _not_fitting(
         f"Received: {formatting.format_bytes(sum(parts.values()))} ({words}); the largest layer, "
         f"{largest.layer.name}, takes {formatting.format_bytes(largest.bytes)}"
         f"{f' and cannot be cut: {obstacle}' if obstacle else ''}. Take more devices, "
-        "a smaller batch, or an optimizer that keeps less of each weight."
+        "a smaller batch, or an optimizer that keeps less of each weight, or raise "
+        "distribution.device_memory_bytes if they have more."
     )
 
 

@@ -93,7 +93,7 @@ def computed_from_rows(
     """
     if not _may_differ(batch) or tf.executing_eagerly():
         return compute()
-    found: list[Any] = []
+    found = list[Any]()  # AutoGraph, which converts it in a user's step, takes no annotation
 
     def computed() -> Any:
         found.append(compute())

@@ -193,11 +193,7 @@ class SplitStep:
         """
         rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
-        # What all slices count together; Keras weighs batches by their size if that is static.
-        of_all: Any = tf.constant(1.0, tf.float64)
-        weight: Any = datasets.static_row_count(batch) or 1
-        if whole is not None:
-            of_all, weight = whole.share, whole.counts_as
+        of_all, weight = _counts(batch, whole)
 
         def piece(index: tf.Tensor) -> Gradients:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
@@ -221,6 +217,13 @@ class SplitStep:
             parallel_iterations=1,  # more would need the memory of several slices
         )
         return total.result(state)
+
+
+def _counts(batch: Tensors, whole: PartOfBatch | None) -> tuple[Any, Any]:
+    """Returns `share` and `counts_as` of all slices together, of a batch or a replica's part."""
+    if whole is None:  # Keras weighs a batch by its size where that is static
+        return tf.constant(1.0, tf.float64), datasets.static_row_count(batch) or 1
+    return whole.share, whole.counts_as
 
 
 def _of_known_shape(gradient: Any, weight: Any) -> Any:
