@@ -84,7 +84,8 @@ def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
     waits = [last_seen["replica_wait_ratio", replica] for replica in "01"]
     assert waits[0] - waits[1] > figures["load_imbalance_ratio"] > 0.1
     given = last_seen["reduced_bytes_total", "0"]
-    assert given > first_seen["reduced_bytes_total", "0"] > 0 == given % account.reduced_bytes_per_step
+    assert given > first_seen["reduced_bytes_total", "0"] > 0
+    assert given % account.reduced_bytes_per_step == 0
     assert [last_seen[f"{name}_count", ""] for name in ("replica", "worker")] == counts[:2]
     if replicas == 1:
         assert ("load_imbalance_ratio", "") not in last_seen  # no worker knows it
