@@ -107,6 +107,7 @@ def test_every_kind_of_training_goes_on(trainings, tmp_path, options):
     assert all(note.endswith("order every time: EagerPyFunc is stateful") for note in last["notes"])
 
 
+@pytest.mark.slow
 def test_a_training_with_its_layers_on_two_devices_goes_on(trainings, tmp_path):
     options = {"is_placed": True, "is_random": False}
     expected = ended(trainings.run(folder=None, **options))

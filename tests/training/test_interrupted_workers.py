@@ -92,14 +92,10 @@ def test_all_stop_where_one_of_them_does(tmp_path, package, options):
     assert f"Worker {options['stops']} stops the training after epoch 1." in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "before", "after"),
-    [
-        ("keras", 2, 3),
-        pytest.param("tf_keras", 2, 1, marks=pytest.mark.slow),
-        pytest.param("keras", 3, 1, marks=pytest.mark.slow),
-        pytest.param("tf_keras", 1, 2, marks=pytest.mark.slow),
-    ],
+    [("keras", 2, 3), ("tf_keras", 2, 1), ("keras", 3, 1), ("tf_keras", 1, 2)],
 )
 def test_others_go_on_in_another_number(tmp_path, package, before, after):
     whole = {"same_alone": True, "accumulates": package == "keras"}
