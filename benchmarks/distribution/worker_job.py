@@ -13,6 +13,7 @@ from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.step import evaluation
 
 BATCH_SIZE = 40
 """Examples of each worker in a step."""
@@ -71,7 +72,8 @@ def main(name: str, package: str, rounds: int) -> None:
 
     found: dict[str, list[float]] = {"plain": [], "planned": []}
     for _ in range(rounds):
-        with keras_api.over_replicas(model):  # without which Keras 3 cannot train
+        # Without which Keras 3 cannot train.
+        with keras_api.over_replicas(model), evaluation.as_one_device():
             found["plain"].append(step_seconds())
         with interception.intercepting_fit(session.fit):
             found["planned"].append(step_seconds())
