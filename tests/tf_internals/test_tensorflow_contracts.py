@@ -32,6 +32,7 @@ from tfx_perf.tf_internals import (
     messages,
     moved_variables,
     random_state,
+    sharded_variable,
     unawaited,
 )
 
@@ -365,6 +366,14 @@ def test_a_variable_may_be_elsewhere_for_a_while():
         assert variable.numpy().tolist() == [3.0, 5.0]
     assert variable.handle is handle
     assert variable.numpy().tolist() == [3.0, 5.0]
+
+
+@contract("An embedding that no device can hold cannot be trained.")
+def test_rows_of_parts_are_looked_up_and_read_as_one():
+    parts = [tf.Variable([[0.0], [1.0]]), tf.Variable([[2.0]])]
+    rows = sharded_variable.of_parts(parts)
+    assert tf.nn.embedding_lookup(rows, [2, 0, 1])[:, 0].numpy().tolist() == [2.0, 0.0, 1.0]
+    assert tf.convert_to_tensor(rows)[:, 0].numpy().tolist() == [0.0, 1.0, 2.0]
 
 
 @contract("Of layers that are put on several devices, most is computed on the first one.")

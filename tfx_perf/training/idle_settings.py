@@ -46,9 +46,9 @@ def _found(
     of_replicas = _changed(settings, DistributionSettings(), among=_OF_REPLICAS)
     collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
     if strategy.num_replicas_in_sync == 1:
-        alone = "one replica trains, so that nothing is summed over replicas"
+        alone = "one replica trains, so that there are no others to sum or draw with"
         if strategies.servers_of(strategy):
-            alone = "parameter servers take each worker's gradients by themselves"
+            alone = "beside parameter servers each worker sums and draws by itself"
         yield from ((setting, alone) for setting in (*of_replicas, *collective))
     elif not communication_options.count(strategy):
         own = "the strategy has cross_device_ops that do not take it"

@@ -32,9 +32,9 @@ from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
+from tfx_perf.training.optimizations import OPTIMIZATIONS
+from tfx_perf.training.optimizations.among_replicas import AmongReplicas
 from tfx_perf.training.optimizations.optimization import Fit
-from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
-from tfx_perf.training.optimizations.top_k_ratio import TopKReduction
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.placement.placing import over_devices
@@ -402,8 +402,8 @@ class TrainingSession:
     def _summing(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
         """Returns a plan with what is sent of gradients, whoever has found it."""
         fit = Fit(call.model, loop, self._settings)
-        sent = {each.name: each.always(fit) for each in (NarrowReduction(), TopKReduction())}
-        return plan.model_copy(update=sent)
+        found = (each for each in OPTIMIZATIONS.values() if isinstance(each, AmongReplicas))
+        return plan.model_copy(update={each.name: each.always(fit) for each in found})
 
     def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""

@@ -7,8 +7,11 @@ import pathlib
 
 import pytest
 
-from tests.training.keras_api.test_replicas import differences, started
-from tests.training.two_workers import configurations
+from tests.training.keras_api.test_replicas import (
+    differences,
+    differences_of_workers,
+    started,
+)
 
 pytestmark = pytest.mark.each_choice
 
@@ -56,13 +59,5 @@ def test_replicas_sum_as_exactly_as_the_type_and_send_half(package, cases):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_sum_as_exactly_as_the_type_and_send_half(package):
-    workers = [
-        started(package, "workers", _CASES, script=_SCRIPT, TF_CONFIG=configured)
-        for configured in configurations(2)
-    ]
-    try:
-        for worker in workers:
-            check(differences(worker), _CASES)
-    finally:
-        for worker in workers:
-            worker.kill()
+    for found in differences_of_workers(package, _CASES, script=_SCRIPT):
+        check(found, _CASES)

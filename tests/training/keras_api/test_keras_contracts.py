@@ -328,6 +328,15 @@ def test_an_optimizer_has_a_list_of_each_kind_of_slots(keras):
             assert [each.shape for each in own] == [variable.shape] * count
 
 
+@contract("The parts of an embedding that no device can hold are not trained.")
+def test_a_layer_has_its_weights_in_lists(keras):
+    layer = built(keras).layers[1]
+    for weight in layer.weights:
+        (held,) = variables.lists_with(layer, weight).values()
+        assert any(each is weight for each in held)
+    assert not variables.lists_with(layer, tf.Variable(0.0))
+
+
 @contract("Layers that are put on several devices are computed on the first one.")
 def test_every_call_of_a_layer_goes_through_one_class(keras):
     model, called = built(keras), []

@@ -66,6 +66,19 @@ def check(found, plans, *, package):
         assert max(by_plan.values(), default=0) < 1e-5, f"{case}: {by_plan}"
 
 
+def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
+    """Returns what each worker has found."""
+    workers = [
+        started(package, "workers", names, script=script, TF_CONFIG=configured)
+        for configured in two_workers.configurations(worker_count)
+    ]
+    try:
+        return [differences(worker) for worker in workers]
+    finally:
+        for worker in workers:
+            worker.kill()
+
+
 @pytest.mark.parametrize(
     ("package", "replicas", "plans"),
     [
@@ -109,36 +122,20 @@ def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_as_one_device(package, worker_count):
     plans = ("plain", "calls", "fused", "all_entries")
-    workers = [
-        started(package, "workers", plans, TF_CONFIG=configured)
-        for configured in two_workers.configurations(worker_count)
-    ]
-    try:
-        for worker in workers:
-            check(differences(worker), plans, package=package)
-    finally:
-        for worker in workers:
-            worker.kill()
+    for found in differences_of_workers(package, plans, worker_count=worker_count):
+        check(found, plans, package=package)
 
 
-_EVALUATING = pathlib.Path(__file__).with_name("evaluating_replicas.py")
+_EVALUATING = str(pathlib.Path(__file__).with_name("evaluating_replicas.py"))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 @pytest.mark.parametrize("replicas", ["2", "workers"])
 def test_replicas_evaluate_and_predict_as_one_device(package, replicas):
-    environments = [{}]
     if replicas == "workers":
-        environments = [{"TF_CONFIG": config} for config in two_workers.configurations(2)]
-    processes = [
-        started(package, replicas, (), script=str(_EVALUATING), **environment)
-        for environment in environments
-    ]
-    try:
-        for process in processes:
-            found = differences(process)
-            assert max(found.values()) < 1e-5, found
-    finally:
-        for process in processes:
-            process.kill()
+        everywhere = differences_of_workers(package, (), script=_EVALUATING)
+    else:
+        everywhere = [differences(started(package, replicas, (), script=_EVALUATING))]
+    for found in everywhere:
+        assert max(found.values()) < 1e-5, found

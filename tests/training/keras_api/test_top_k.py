@@ -1,15 +1,19 @@
 """The largest entries of gradients are summed, and the rest is kept for later steps.
 
 That all entries together are what one device has, `test_replicas` tests, in the plan `all_entries`.
-How much is sent, `reduction` decides; the plan's words are those of `top_k_ratio`.
+How much is sent, `reduction` decides; the plan's words are those of `top_k_ratio`, and every plan
+has it, as all that is `among_replicas`.
 """
 
 import pathlib
 
 import pytest
 
-from tests.training.keras_api.test_replicas import differences, started
-from tests.training.two_workers import configurations
+from tests.training.keras_api.test_replicas import (
+    differences,
+    differences_of_workers,
+    started,
+)
 
 pytestmark = pytest.mark.each_choice
 
@@ -46,13 +50,5 @@ def test_what_is_not_sent_is_kept(package, replicas, dtypes):
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_keep_what_they_do_not_send(package):
-    workers = [
-        started(package, "workers", _DTYPES, script=_SCRIPT, TF_CONFIG=configured)
-        for configured in configurations(2)
-    ]
-    try:
-        for worker in workers:
-            check(differences(worker), _DTYPES)
-    finally:
-        for worker in workers:
-            worker.kill()
+    for found in differences_of_workers(package, _DTYPES, script=_SCRIPT):
+        check(found, _DTYPES)

@@ -42,6 +42,13 @@ _PASSED_OVER = frozenset(
 _LEAVES = (str, bytes, int, float, complex, bool, type(None), type, types.ModuleType, tf.Tensor)
 _LIBRARIES = frozenset({"tensorflow", "numpy", "builtins", "threading", "weakref", "_thread"})
 _KERAS = frozenset({"keras", "tf_keras"})
+# Of a layer: Keras 3's, and tf_keras'.
+_LISTS = (
+    "_trainable_variables",
+    "_non_trainable_variables",
+    "_trainable_weights",
+    "_non_trainable_weights",
+)
 
 
 def named_variables(roots: Mapping[str, Any]) -> dict[str, tf.Variable]:
@@ -157,3 +164,17 @@ def _is_keras(value: Any) -> bool:
 
 def _library_of(module: str | None) -> str:
     return (module or "").partition(".")[0]
+
+
+def lists_with(layer: Any, weight: Any) -> dict[str, list[Any]]:
+    """Returns the lists in which a layer itself has one of its weights, by attribute.
+
+    Args:
+        layer: built.
+        weight: of it, as Keras gives it.
+    """
+    return {
+        name: vars(layer)[name]
+        for name in _LISTS
+        if any(each is weight for each in vars(layer).get(name) or ())
+    }

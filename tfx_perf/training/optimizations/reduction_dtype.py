@@ -1,26 +1,18 @@
 """Gradients that are summed over replicas in a narrower type."""
 
 from tfx_perf.settings.distribution import ReductionDtype
-from tfx_perf.training.optimizations.optimization import Fit, Optimization
+from tfx_perf.training.optimizations.among_replicas import AmongReplicas
 
 
-class NarrowReduction(Optimization):
+class NarrowReduction(AmongReplicas):
     """The type in which gradients are summed over replicas; None: their own.
 
-    No choice of the trials: every plan has it if the settings ask for it, plain `fit` too, so that
-    trials compare what is summed alike. See `keras_api.gradient_sum`.
+    See `keras_api.gradient_sum`.
     """
 
     name = "reduction_dtype"
     annotation = ReductionDtype | None
-    off = None
-    in_plain_fit = True
 
     def words(self, value: ReductionDtype) -> str:
         """Returns the type, and what is of it."""
         return f", gradients summed in {value}"
-
-    def always(self, fit: Fit) -> ReductionDtype | None:
-        """Returns what the settings say, if there is something to sum."""
-        is_one = fit.model.distribute_strategy.num_replicas_in_sync == 1
-        return None if is_one else fit.settings.distribution.reduction_dtype

@@ -8,6 +8,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import interception
+from tfx_perf.tf_internals import sharded_variable
 from tfx_perf.training.keras_api import slots, variables
 from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 
@@ -18,12 +19,6 @@ _ELEMENTWISE = frozenset(
         "LossScaleOptimizer", "LossScaleOptimizerV3",
     }
 )  # fmt: skip
-_LISTS = (
-    "_trainable_variables",
-    "_non_trainable_variables",
-    "_trainable_weights",
-    "_non_trainable_weights",
-)
 _SAVING = ("save", "save_weights", "export")
 
 
@@ -142,12 +137,10 @@ class _Tables:
     def _divide_layer(self, layer: Any) -> None:
         (table,) = layer.weights
         parts = self._parts(table)
-        for name in _LISTS:
-            held = vars(layer).get(name)
-            if any(each is table for each in held or ()):
-                self._attributes.append((layer, name, held, _replaced(held, {id(table): parts})))
+        for name, held in variables.lists_with(layer, table).items():
+            self._attributes.append((layer, name, held, _replaced(held, {id(table): parts})))
         # For layers that read another one's table, and get all rows.
-        rows = tf.__internal__.distribute.ShardedVariable(list(map(variables.innermost, parts)))
+        rows = sharded_variable.of_parts(list(map(variables.innermost, parts)))
         for name, held in vars(layer).items():
             if held is table:
                 self._attributes.append((layer, name, table, rows))
@@ -190,7 +183,7 @@ def _replaced(held: Sequence[Any], parts: dict[int, list[Any]]) -> list[Any]:
 
 
 def _lookup(layer: Any, rows: Any) -> Callable[[Any], Any]:
-    """Returns what computes what an Embedding does, from a `ShardedVariable`."""
+    """Returns what computes what an Embedding does, from a `sharded_variable`."""
 
     @tf.autograph.experimental.do_not_convert
     def call(inputs: Any) -> Any:

@@ -144,7 +144,7 @@ class Recovery:
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
-                last good state with everything off that may cause it; or one of several replicas
+                last good state with everything off that may cause it; or one of several workers
                 has run out of memory.
         """
         try:
