@@ -26,7 +26,7 @@ TRIALS = (
     TrialRecord(
         plan=CHOSEN,
         status="chosen",
-        reason="4.00 times plain fit's speed",
+        reason="4.00 times the speed of plain fit",
         loss=0.69316,
         step_time=Interval(value=0.00075, low=0.0007, high=0.0008),
         speedup=Interval(value=4.0, low=3.8, high=4.2),
@@ -41,7 +41,7 @@ def record(**fields):
     return TrainingRecord(
         **{
             "plan": CHOSEN,
-            "plan_reason": "4.00 times plain fit's speed",
+            "plan_reason": "4.00 times the speed of plain fit",
             "trials": TRIALS,
             "environment": {"device_name": "a device"},
             "step_time": Interval(value=0.0008, low=0.0007, high=0.0009),
@@ -68,7 +68,7 @@ def record(**fields):
 
 def test_the_verdict_names_plan_reason_and_speed():
     verdict = training_report.report_on(record()).verdict
-    assert verdict.startswith("Trained with 50 steps per call: 4.00 times plain fit's speed.")
+    assert verdict.startswith("Trained with 50 steps per call: 4.00 times the speed of plain fit.")
     assert verdict.endswith("50,000 examples/s after warm-up.")
 
 

@@ -77,8 +77,8 @@ def test_the_strategy_that_is_made(settings, made):
         ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
         (
-            {"distribution": {"workers": 2, **_job()["distribution"]}},
-            ["workers on this machine or a job, not both"],
+            {"distribution": {"workers": 2, **_job(image=None)["distribution"]}},
+            ["Expected workers on this machine or a job, not both", "workers or distribution.job"],
         ),
         ({"distribution": {"strategy": "all"}}, ["one_device", "distribution.strategy='all'"]),
         ({"distribution": {"strategy": "multi_worker"}}, ["workers or a job"]),
@@ -88,15 +88,15 @@ def test_the_strategy_that_is_made(settings, made):
         ),
         (
             {"distribution": {"strategy": "model_parallel", "workers": 2}},
-            ["strategy multi_worker with several workers, not model_parallel"],
+            ["Expected multi_worker, or no strategy at all", "distribution.strategy='model_parallel'"],
         ),
         (
             {"distribution": {"strategy": "mirrored", "workers": 2}},
-            ["strategy multi_worker with several workers, not mirrored"],
+            ["Expected multi_worker, or no strategy at all", "distribution.strategy='mirrored'"],
         ),
         (
             {"distribution": {"strategy": "tpu", **_job()["distribution"]}},
-            ["strategy multi_worker with several workers, not tpu"],
+            ["Expected multi_worker, or no strategy at all", "distribution.strategy='tpu'"],
         ),
         (
             {"distribution": {"strategy": "parameter_server", "workers": 2}},
@@ -104,7 +104,7 @@ def test_the_strategy_that_is_made(settings, made):
         ),
         (
             {"distribution": {"strategy": "multi_worker", "workers": 2, "parameter_servers": 1}},
-            ["strategy parameter_server beside parameter servers, not multi_worker"],
+            ["Expected parameter_server, or no strategy at all, beside parameter servers in"],
         ),
         (_job(worker_count=1), ["at least 2 workers, or parameter servers beside one"]),
         (_job(shared_folder="jobs"), ["an absolute folder", "job.shared_folder='jobs'"]),

@@ -1,6 +1,7 @@
 """Settings of a training over several replicas or workers."""
 
 import pathlib
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import pydantic
@@ -182,10 +183,20 @@ class DistributionSettings(Section):
             )
         return dtype
 
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _one_place(cls, values: Any) -> Any:
+        # Before the job itself is looked at, what is wrong with it is of no account.
+        is_given = isinstance(values, Mapping)
+        if is_given and all(values.get(place) is not None for place in ("workers", "job")):
+            raise SettingError(
+                "workers on this machine or a job, not both",
+                remedy="Leave distribution.workers or distribution.job out.",
+            )
+        return values
+
     @pydantic.model_validator(mode="after")
-    def _one_place(self) -> "DistributionSettings":
-        if self.workers is not None and self.job is not None:
-            raise ValueError("workers on this machine or a job, not both")
+    def _complete(self) -> "DistributionSettings":
         if self.parameter_servers is not None and self.workers is None:
             raise ValueError("parameter_servers beside workers on this machine")
         if self.workers is not None:
@@ -198,8 +209,12 @@ class DistributionSettings(Section):
         if given == "parameter_server" and self.servers is None:
             raise ValueError("parameter_servers with the strategy parameter_server")
         if self.has_others_train and given not in (wanted, "auto", None):
-            among = "beside parameter servers" if self.servers else "with several workers"
-            raise ValueError(f"strategy {wanted} {among}, not {given}")
+            among = "beside parameter servers" if self.servers else "for several workers"
+            raise SettingError(
+                f"{wanted}, or no strategy at all, {among}",
+                "strategy",
+                remedy="Leave distribution.strategy out: they get the one that fits.",
+            )
         if self.device_memory_bytes is not None and given != "model_parallel":
             raise ValueError("device_memory_bytes with the strategy model_parallel")
         if given == "multi_worker" and not self.has_others_train:

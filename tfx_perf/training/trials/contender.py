@@ -40,7 +40,7 @@ class Contender:
             reason = speed_reason(speedup, reference.plan)
         else:
             ratio = reference.step_seconds / self.step_seconds
-            reason = f"about {ratio:.1f} times {reference.plan}'s speed, by a few steps"
+            reason = f"about {ratio:.1f} times the speed of {reference.plan}, by a few steps"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",
@@ -66,6 +66,6 @@ class Contender:
 def speed_reason(speedup: statistics.Interval, reference: TrainingPlan) -> str:
     """Returns how fast a plan is, held against another one."""
     return (
-        f"{speedup.value:.2f} times {reference}'s speed "
+        f"{speedup.value:.2f} times the speed of {reference} "
         f"(95 % interval {speedup.low:.2f} to {speedup.high:.2f})"
     )
