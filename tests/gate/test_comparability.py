@@ -1,4 +1,4 @@
-"""What is compared: models that grow, other machines, quality everywhere."""
+"""What is compared: models that grow, other machines and `environments`, quality everywhere."""
 
 import functools
 
@@ -70,6 +70,34 @@ def test_a_model_of_about_the_same_size_is_comparable_and_one_of_another_is_not(
     # What could not be counted agrees only with what could not be counted.
     assert size.differences(sized(1.0, flops_per_step="None"), sized(1.0))
     assert not size.differences(sized(1.0, flops_per_step="None"), sized(1, flops_per_step="None"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "differences"),
+    [
+        ({"strategy": "_DefaultDistributionStrategy"}, {"strategy": "one_device"}, {}),
+        (
+            {"strategy": "MultiWorkerMirroredStrategy", "worker_count": "2"},
+            {"strategy": "MultiWorkerMirroredStrategy", "worker_count": "2", "replica_count": "2"},
+            {},
+        ),
+        (
+            {"strategy": "one_device"},
+            {"strategy": "MirroredStrategy", "replica_count": "2"},
+            {"strategy": ("one_device", "MirroredStrategy"), "replica_count": ("1", "2")},
+        ),
+        (  # which may have been on one of them
+            {"strategy": "MirroredStrategy", "device_count": "2"},
+            {"strategy": "MirroredStrategy", "device_count": "2", "replica_count": "2"},
+            {"replica_count": ("(not recorded)", "2")},
+        ),
+    ],
+)
+def test_what_goes_without_saying_in_a_record_makes_no_run_another_one(before, now, differences):
+    known = run("a", environment={"device_count": "1", **before})
+    candidate = run("b", environment={"device_count": "1", **now})
+    found = evaluate(candidate, ledger=Ledger(entries=(known,)), settings=SPEED)
+    assert found.differences == differences
 
 
 def test_figures_of_models_of_one_size_stay_as_they_are():

@@ -88,7 +88,7 @@ def test_the_strategy_that_is_made(settings, made):
         ),
         (
             {"distribution": {"strategy": "model_parallel", "workers": 2}},
-            ["Expected multi_worker, or no strategy at all", "distribution.strategy='model_parallel'"],
+            ["Expected multi_worker, or no strategy at all", "strategy='model_parallel'"],
         ),
         (
             {"distribution": {"strategy": "mirrored", "workers": 2}},

@@ -1,5 +1,6 @@
 """Choices that were made elsewhere, and trials that are watched and cut off."""
 
+import re
 import time
 
 import model_cases
@@ -252,6 +253,8 @@ def test_trials_keep_their_budget(keras, monkeypatch, budget_seconds):
     if budget_seconds < 60:  # the reference would have to train twice more
         assert sum(late) == 20
         assert not found.is_settled
+        more = re.search(r"were left, .*_budget_seconds .* larger by (\d+)", found.plan_reason)
+        assert budget_seconds + int(more[1]) >= 80  # a training takes 20, and there are some
     if budget_seconds > 160:
         assert any(each.status in ("chosen", "slower") for each in found.trials)
 

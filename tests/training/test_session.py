@@ -1,6 +1,7 @@
 """A whole session: the trials, the choice, the training and its record."""
 
 import dataclasses
+import re
 import time
 
 import model_cases
@@ -141,7 +142,9 @@ def test_a_budget_that_is_too_small_is_kept(keras):
     session = session_with(budget=0.05)
     session.fit(small(keras, steps_per_epoch=30))
     assert session.record.plan.is_plain_fit
-    assert session.record.plan_reason == "the budget is too small to try anything"
+    reason = session.record.plan_reason
+    assert reason.startswith("the budget is too small to try anything: ")
+    assert re.search(r"training\.trial_budget_seconds .* larger by [1-9]", reason)
 
 
 def test_a_plan_that_raises_is_not_chosen(keras, plant):

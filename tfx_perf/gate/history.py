@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import upath
 
 from tfx_perf import errors, metrics, storage
+from tfx_perf.gate import environments
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.ledger_artifacts import LedgerArtifacts
@@ -102,7 +103,7 @@ def read_artifact(path: str) -> RecordedRun:
         pushed=None,
         folders={},
         plans={"training plan": training.trained_with},
-        environment=training.environment,
+        environment=environments.completed(training.environment),
     )
 
 

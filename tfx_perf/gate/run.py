@@ -3,6 +3,7 @@
 import pydantic
 
 from tfx_perf import metrics, records
+from tfx_perf.gate import environments
 
 
 class Run(records.Record):
@@ -15,7 +16,7 @@ class Run(records.Record):
         artifact: names the training itself, which several runs take from cache; None if
             nobody knows it.
         time: when the gate saw the run, with its time zone.
-        environment: the fingerprint; see `tfx_perf.fingerprint`.
+        environment: the fingerprint; see `tfx_perf.fingerprint`, and `environments.completed`.
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
             never pass a comparison; what is missing here is what could not be measured.
         evaluation: metrics of Evaluator's output over all examples, by their names there.
@@ -42,6 +43,11 @@ class Run(records.Record):
     plan: str = ""
     source: str | None = None
     unmeasured: str = ""
+
+    @pydantic.field_validator("environment")
+    @classmethod
+    def _completed(cls, environment: dict[str, str]) -> dict[str, str]:
+        return environments.completed(environment)
 
     @property
     def is_resumed(self) -> bool:

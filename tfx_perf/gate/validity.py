@@ -20,7 +20,6 @@ _PER_STEP = frozenset(
 
 # Of the process that trains, which beside parameter servers computes nothing.
 _PER_PROCESS = frozenset(("training_memory_bytes",))
-_SERVED = "parameter_server_count"  # in the environment of such a training
 
 
 def problem(
@@ -51,7 +50,7 @@ def problem(
         if is_missed and noise.kind(key) is noise.Kind.QUALITY and not (own and own.optional):
             verdict = Verdict.INVALID
             reason = f"{reason}, and the blessed runs have it."
-        elif key in _PER_PROCESS and rule.margin is not None and _SERVED in candidate.environment:
+        elif key in _PER_PROCESS and rule.margin is not None and _is_served(candidate):
             verdict = Verdict.NOT_CHECKED
             reason = "It is not measured beside parameter servers, whose workers compute."
         elif rule.optional:
@@ -67,3 +66,7 @@ def problem(
             reason=f"It rests on {steps:.0f} steps{since}, and needs {settings.minimum_steps}.",
         )  # fmt: skip
     return None
+
+
+def _is_served(candidate: Run) -> bool:
+    return candidate.environment.get("parameter_server_count", "0") != "0"

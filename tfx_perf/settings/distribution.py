@@ -213,7 +213,7 @@ class DistributionSettings(Section):
             raise SettingError(
                 f"{wanted}, or no strategy at all, {among}",
                 "strategy",
-                remedy="Leave distribution.strategy out: they get the one that fits.",
+                remedy="Leave distribution.strategy out: the workers get the one that fits.",
             )
         if self.device_memory_bytes is not None and given != "model_parallel":
             raise ValueError("device_memory_bytes with the strategy model_parallel")

@@ -80,12 +80,12 @@ class EquivalenceCheck:
         """One batch of the data from memory, for ever."""
         return self._trainings.one_batch
 
-    def first_look(self) -> Contender | None:
-        """Returns what is seen of the reference; None if there is no time even for it."""
+    def first_look(self) -> Contender:
+        """Returns what is seen of the reference; of no use if `ran_out_of_time` even for it."""
         first = self._trainings.train(self._reference)
         if first.step_count < self._trainings.fewest:
             self.ran_out_of_time = True
-            return None
+            return first.contender
         self._trainings.step_count = first.step_count  # all others have as many
         self._expected = self._seen(first.logs).kept()
         return first.contender
@@ -148,7 +148,7 @@ class EquivalenceCheck:
             return TrialRecord(
                 plan=plan,
                 status="slower",
-                reason=f"{ratio:.0f} times {self._reference}'s step time in the check",
+                reason=f"{ratio:.0f} times the step time of {self._reference} in the check",
                 compile_time_seconds=found.compile_seconds,
             )
         difference = None
@@ -178,7 +178,7 @@ class EquivalenceCheck:
             reason, note = self._compared(plan, ended.logs)
         elif not difference <= self._allowed:  # also if it is NaN
             reason = (
-                f"loss differs by {difference:.1%} from {self._reference}'s, "
+                f"loss differs by {difference:.1%} from that of {self._reference}, "
                 f"allowed {self._allowed:.1%}"
             )
         if reason is not None:

@@ -121,7 +121,8 @@ class Trials:
             contenders, one_batch = self._checked(start)
             if len(contenders) > 1 and self._team.decides(self._takes_turns(contenders)):
                 self._decides_by_turns = True
-                if self._budget.has(self._turns_seconds(contenders, rounds=_FEW_ROUNDS)):
+                seconds = self._turns_seconds(contenders, rounds=_FEW_ROUNDS)
+                if self._budget.has(seconds, what="timing plans in turns"):
                     self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
                 else:  # its compiler took what there was
                     self._ran_out_of_time = True
@@ -148,8 +149,13 @@ class Trials:
         began = time.perf_counter()
         with self._leftovers.of([self._reference]):
             first = equivalence.first_look()
-        contenders = [first] if first else []
-        if first and not self._stop_when(first.step_seconds):
+        if equivalence.ran_out_of_time:
+            seconds = time.perf_counter() - began
+            what = "keeping the first look within a quarter of it"
+            self._budget.has(seconds / _CHECK_SHARE, what=what)
+            return [], equivalence.one_batch
+        contenders = [first]
+        if not self._stop_when(first.step_seconds):
             self._training_seconds = time.perf_counter() - began - first.compile_seconds
             for plans in self._to_try(first):
                 prospect = self._prospect(plans[0], contenders)
@@ -160,7 +166,7 @@ class Trials:
                 # The reference trains twice more before anything is held against it.
                 trainings = 3 if contenders[0] is first else 1
                 seconds = self._needed_seconds(plans, contenders, trainings=trainings)
-                if not self._budget.has(seconds):
+                if not self._budget.has(seconds, what=f"trying {plans[0]}"):
                     self._ran_out_of_time = True
                     break
                 if contenders[0] is first:
@@ -306,7 +312,8 @@ class Trials:
             round_seconds = time.perf_counter() - round_began
             if self._team.decides(self._is_decided(contenders, round_seconds=round_seconds)):
                 break
-            if not self._budget.has(round_seconds + self._look_seconds(contenders)):
+            seconds = round_seconds + self._look_seconds(contenders)
+            if not self._budget.has(seconds, what="a round of turns more"):
                 if self._fastest(contenders) is None:
                     self._ran_out_of_time = True
                     return
@@ -365,7 +372,7 @@ class Trials:
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:
-            return plain("the budget is too small to try anything")
+            return plain(f"the budget is too small to try anything: {self._budget.lack}")
         reference, *others = contenders
         decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
@@ -379,7 +386,8 @@ class Trials:
         elif decides_by_checks:
             reason = "nothing beat it in the checks"
         elif self._ran_out_of_time or (others and len(reference.blocks) < _MIN_ROUNDS):
-            reason = "the budget ended before a plan had surely beaten it"
+            why = self._budget.lack or "a check takes more than the quarter of it that it may take"
+            reason = f"the budget ended before a plan had surely beaten it: {why}"
         elif self._left_out and not (others or self._has_tried()):
             reason = "the training is too short for trials of what may be faster"
         else:
