@@ -54,8 +54,9 @@ def shown(
 
     Args:
         terminal: where a line is written for each node.
-        pulse_seconds: time to the first line of a node that is still at work.
-        longest_pulse_seconds: to which the time between two of them grows: the second comes after
+        pulse_seconds: time to the first line of a node that is still at work, and between two in
+            which it does something else.
+        longest_pulse_seconds: to which the time between two others grows: the second comes after
             twice the time of the first, and so on.
 
     Yields:
@@ -65,8 +66,9 @@ def shown(
     absl_logging.set_verbosity(absl_logging.INFO)
     launch = launcher.Launcher.launch
     package = udf_utils.package_user_module_file
-    pulses = {"seconds": pulse_seconds, "longest_seconds": longest_pulse_seconds}
-    nodes = _Nodes(terminal, pulses)
+    nodes = _Nodes(
+        terminal, pulse_seconds=pulse_seconds, longest_pulse_seconds=longest_pulse_seconds
+    )
 
     def watched(node: launcher.Launcher) -> object:
         with nodes.watched(node) as watch:
@@ -101,6 +103,25 @@ class _Watch:
     result: data_types.ExecutionInfo | None = None
 
 
+class _Pulse:
+    """Says what a node is doing: at intervals that grow, or once it does something else."""
+
+    def __init__(
+        self, say: Callable[[str], None], *, began: float, longest_seconds: float
+    ) -> None:
+        self._say, self._began, self._longest_seconds = say, began, longest_seconds
+        self._said, self._next = "", began
+
+    def __call__(self, activity_now: str) -> None:
+        what, now = activity_now or "at work", time.monotonic()
+        doing = what.partition(":")[0]  # before how far it is
+        if doing == self._said and now < self._next:
+            return
+        self._said = doing
+        self._next = now + min(now - self._began, self._longest_seconds)
+        self._say(f"{PULSE} {what}")
+
+
 class _Nodes:
     """Writes a line for each node, and what there is to say of it.
 
@@ -112,9 +133,11 @@ class _Nodes:
     activity: Callable[[], str]
     ended: list[NodeRun]
 
-    def __init__(self, terminal: TextIO, pulses: dict[str, float]) -> None:
+    def __init__(
+        self, terminal: TextIO, *, pulse_seconds: float, longest_pulse_seconds: float
+    ) -> None:
         self._terminal = terminal
-        self._pulses = pulses
+        self._pulse_seconds, self._longest_pulse_seconds = pulse_seconds, longest_pulse_seconds
         self.ended = []
 
     @contextlib.contextmanager
@@ -126,13 +149,12 @@ class _Nodes:
         def say(what: str) -> None:
             self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
 
+        pulse = _Pulse(say, began=began, longest_seconds=self._longest_pulse_seconds)
         try:
             activity.say("")
-            pulse = periodic.calling(
-                lambda: say(f"{PULSE} {self.activity() or 'at work'}"), **self._pulses
-            )
+            pulses = periodic.calling(lambda: pulse(self.activity()), seconds=self._pulse_seconds)
             # Keras' progress bar is on standard output.
-            with pulse, quiet.standard_output():
+            with pulses, quiet.standard_output():
                 yield watch
             if getattr(watch.result, "execution_id", None) is None:
                 state = _SKIPPED

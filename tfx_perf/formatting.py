@@ -33,6 +33,23 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+def together(*, worker_count: int, replica_count: int, server_count: int) -> str:
+    """Returns who trained together, e.g. `2 workers and 1 parameter server`.
+
+    Args:
+        worker_count: processes that compute.
+        replica_count: copies of the model in all of them; named where they are more.
+        server_count: parameter servers.
+    """
+    told = [
+        (worker_count, "worker", worker_count > 1 or server_count),
+        (server_count, "parameter server", server_count),
+        (replica_count, "replica", replica_count > worker_count),
+    ]
+    found = [counted(count, thing) for count, thing, is_told in told if is_told]
+    return " and ".join(found) or counted(replica_count, "replica")
+
+
 def format_bytes(value: float) -> str:
     """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
     for size, unit in _BINARY_UNITS:

@@ -19,7 +19,7 @@ from tfx_perf.report import page as report_page
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.tf_internals import generated_code
-from tfx_perf.training import custom_loop
+from tfx_perf.training import custom_loop, one_replica
 from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -117,7 +117,13 @@ def optimized(
         if session.record is None:
             _say(f"Nothing was measured: {session.gap}.")
             return
-        training.record = session.record.model_copy(update={"key": key or {}})
+        found = session.record.model_copy(update={"key": key or {}})
+        alone = None
+        if before is not None:
+            alone = before.one_replica or one_replica.of_runs_before(
+                found, [("the run before", before)]
+            )
+        training.record = found.model_copy(update={"one_replica": alone})
         training.decision = _published(training.record, settings.gate, name=name, place=place)
 
 

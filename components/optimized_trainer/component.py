@@ -126,7 +126,7 @@ class OptimizedTrainer(base_component.BaseComponent):
             custom_config: passed on to `run_fn`.
             run_label: a new label trains anew though nothing has changed.
             config: the settings are in its sections `training`, `compilation`, `schedule`,
-                `distribution` and `monitoring`, and in `gate.price_per_hour`.
+                `distribution` and `monitoring`.
 
         Raises:
             UserError: not exactly one of `module_file` and `run_fn` is given, or `config` has
@@ -157,7 +157,6 @@ class OptimizedTrainer(base_component.BaseComponent):
                     "schedule",
                     "distribution",
                     "monitoring",
-                    "gate.price_per_hour",
                 ),
                 model=tfx_types.Channel(type=standard_artifacts.Model),
                 model_run=tfx_types.Channel(type=standard_artifacts.ModelRun),

@@ -1,17 +1,43 @@
 """Choices of runs before, used again where trials would find the same."""
 
+import contextlib
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import fingerprint
+from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
 from tfx_perf.training import record
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
 
+_RUNS = 20  # among which one may be that of one replica
+
 _LOGGER = logging.getLogger(__name__)
+
+
+def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRecord]]:
+    """Yields where the records of the node's last runs lie, and what they are, the newest first.
+
+    TFX has a folder for each execution of a node, named by its number. Beside it are those before,
+    also of runs on the same examples, which `latest_metrics` leaves out.
+
+    Args:
+        target: the `PerfMetrics` of this run.
+    """
+    own = storage.path(target.uri)
+    if not own.name.isdecimal():
+        return
+    try:
+        beside = [int(each.name) for each in own.parent.iterdir() if each.name.isdecimal()]
+    except Exception as error:  # whatever a store raises: the model is trained
+        _LOGGER.warning("Runs before are not looked at: %s", errors.in_one_line(error))
+        return
+    for number in sorted((each for each in beside if each < int(own.name)), reverse=True)[:_RUNS]:
+        file = own.parent / str(number) / record.FILE_NAME
+        with contextlib.suppress(errors.UserError):  # unmeasured, or of another version
+            yield str(file.parent), record.TrainingRecord.read(file)
 
 
 def plan(items: Sequence[artifact.Artifact]) -> TrainingPlan | None:

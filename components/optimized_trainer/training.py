@@ -13,7 +13,7 @@ from tfx.utils import json_utils
 
 from tfx_perf import errors, interception, script, storage, unmeasured
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import supervised_trials
+from tfx_perf.components.optimized_trainer import previous, supervised_trials
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
 from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
@@ -22,7 +22,7 @@ from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import precision, record, session
+from tfx_perf.training import one_replica, precision, record, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.step import evaluation
@@ -233,7 +233,8 @@ def publish(
             origin=origin,
         )
         return
-    found = found.model_copy(update={"notes": (*found.notes, *notes)})
+    alone = one_replica.of_runs_before(found, previous.of_node(target))
+    found = found.model_copy(update={"notes": (*found.notes, *notes), "one_replica": alone})
     artifacts.publish(
         target,
         found,

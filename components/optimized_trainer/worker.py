@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster import tf_config
+from tfx_perf.components.processes import forking
 
 _EXIT_FAILURE = 1
 _EXIT_USER_ERROR = 2
@@ -91,4 +92,7 @@ def _said(error: errors.UserError) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    forking.end_as_an_interpreter()
+    # What Python itself does at its end takes TensorFlow's and TFX's modules seconds apart.
+    os._exit(code)

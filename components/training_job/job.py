@@ -8,6 +8,7 @@ from tfx.utils import json_utils
 from tfx_perf import records
 from tfx_perf.components import code_digest
 from tfx_perf.config import PerfConfig
+from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.settings.section import Section
 from tfx_perf.training import precision
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -67,6 +68,11 @@ class TrainingJob(records.Record):
         """Returns the same training with another `distribution.strategy`."""
         distribution = self.settings.distribution.model_copy(update={"strategy": name})
         return self._with_settings(distribution=distribution)
+
+    @property
+    def unmonitored(self) -> "TrainingJob":
+        """The same training, which serves no metrics."""
+        return self._with_settings(monitoring=MonitoringSettings())
 
     @property
     def input_dict(self) -> dict[str, list[artifact.Artifact]]:

@@ -74,6 +74,24 @@ def test_runs_newest_first_with_their_own_figures(recorder, database):
     assert (oldest.blessed, oldest.pushed) == (True, True)
 
 
+def test_runs_on_several_replicas_are_told_from_those_on_one(recorder, database, capsys):
+    counts = [("one", 1.0, 1.0), ("two", 1.0, 2.0), ("many", 2.0, 4.0)]
+    for run, workers, replicas in counts:
+        figures = {"worker_count": workers, "replica_count": replicas}
+        recorder.execute("Trainer", run=run, outputs={"tfx_perf.PerfMetrics": figures})
+    recorder.execute("Trainer", run="old", outputs={"tfx_perf.PerfMetrics": {"train_loss": 1.0}})
+    found = {run.run_id: run.trained_on for run in recorded_runs.read_runs(database)}
+    expected = {"one": "1 replica", "two": "2 replicas", "many": "2 workers and 4 replicas"}
+    assert found == {**expected, "old": ""}
+    page = database.with_name("page.html")
+    main.cli.main(["history", str(database), "--html", str(page)], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "trained on" in shown
+    for words in expected.values():
+        assert words.split()[-1] in shown
+        assert words in page.read_text()
+
+
 def test_limit_and_pipeline(recorder, database):
     for number in range(3):
         record_run(recorder, f"a-{number}", speed=1.0, blessed=True, pipeline="a")

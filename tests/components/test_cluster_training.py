@@ -28,6 +28,7 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 import training_cluster  # noqa: E402 (which needs it)
 from training_cluster import job_settings  # noqa: E402
 
+from tests.ports import free_port  # noqa: E402
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
 from tfx_perf.components.optimized_trainer import handing_over  # noqa: E402
@@ -192,7 +193,10 @@ def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
 
 def test_two_workers_on_this_machine(trainer, cluster, tmp_path):
     module = {**MODULE, "line": "keras"}
-    trainer.run(module=module, seed=5, distribution={"workers": 2})  # no folder: no trials
+    monitoring = {"metrics_port": free_port()}
+    trainer.run(  # no folder: no trials
+        module=module, seed=5, distribution={"workers": 2}, monitoring=monitoring
+    )
     assert not cluster.made
     record = trainer.record
     assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
@@ -201,6 +205,8 @@ def test_two_workers_on_this_machine(trainer, cluster, tmp_path):
     assert written == {
         "metrics.json", "report.html", "job.json", "worker-0.log", "worker-1.log"
     }  # fmt: skip
+    logs = [pathlib.Path(trainer.perf_metrics.uri, f"worker-{i}.log").read_text() for i in (0, 1)]
+    assert ["etrics are served at" in log for log in logs] == [True, False]
     assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
 
 

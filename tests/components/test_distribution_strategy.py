@@ -97,11 +97,19 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
     distribution, strategy, beginning, line, trainer
 ):
     given = module(line, beginning=beginning)
+    executions = pathlib.Path(trainer.perf_metrics.uri)
+    trainer.perf_metrics.uri = str(executions / "1")
     trainer.run(module=given, seed=5, distribution={"strategy": "one_device"})
     alone, alone_served = trainer.variables(), predictions(trainer)
-    assert trainer.record.environment["strategy"] == "one_device"
+    before = trainer.record
+    assert before.environment["strategy"] == "one_device"
+    trainer.perf_metrics.uri = str(executions / "2")
     trainer.run(module=given, seed=5, distribution=distribution)
     record = trainer.record
+    if distribution is not _PLACED:
+        assert record.one_replica.source == str(executions / "1")
+        speed = before.figures()["examples_per_second"]
+        assert record.one_replica.examples_per_second == speed
     assert record.environment["strategy"] == strategy
     assert (record.global_batch_size, record.train_step_count) == (10, 120)
     assert not [note for note in record.notes if "has its own" in note]

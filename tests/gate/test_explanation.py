@@ -12,13 +12,13 @@ KEY = "step_time_seconds"
 
 def test_a_blessed_run_shows_its_figures_and_their_changes():
     decision = evaluate(
-        run("new", **{KEY: 0.0102}, train_loss=0.25),
+        run("new", **{KEY: 0.0102}, train_loss=0.25, cost_per_million_examples=0.125),
         ledger=ledger_of(KEY, [0.01, 0.01]),
         settings=only(**{KEY: {"margin": 0.1}}),
     )
     assert list(explanation.lines(decision)) == [
         "Blessed: 1 of 1 check made, none refused. Compared with 2 blessed runs.",
-        "  step time 10.2 ms (+2.0 %), train loss 0.25",
+        "  step time 10.2 ms (+2.0 %), train loss 0.25, cost per million examples 0.125",
     ]
 
 

@@ -9,6 +9,9 @@ from tfx_perf import metrics
 from tfx_perf.gate import validity
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
+from tfx_perf.training import one_replica
+from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
+from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
@@ -70,6 +73,53 @@ def test_the_verdict_names_plan_reason_and_speed():
     verdict = training_report.report_on(record()).verdict
     assert verdict.startswith("Trained with 50 steps per call: 4.00 times the speed of plain fit.")
     assert verdict.endswith("50,000 examples/s after warm-up.")
+
+
+ALONE = {"device_name": "a device", "strategy": "one_device"}
+ON_TWO = {**ALONE, "strategy": "MultiWorkerMirroredStrategy", "replica_count": "2"}
+WAITING = CommunicationAccount(
+    step_time_seconds=0.0008,
+    reduced_bytes_per_step=844,
+    reduced_tensors_per_step=1,
+    replicas=tuple(
+        ReplicaAccount(worker=worker, wait_time_seconds=seconds)
+        for worker, seconds in enumerate((0.0004, 0.0005))
+    ),
+    network=Network(latency_seconds=1e-4, bytes_per_second=1e8),
+)
+
+
+def of_two(**fields):
+    return record(replica_count=2, worker_count=2, environment=ON_TWO, **fields)
+
+
+def test_the_first_lines_say_what_several_replicas_bring():
+    found = of_two(communication=WAITING)
+    assert training_report.report_on(found).verdict.endswith(
+        "The replicas wait for each other in 56.2 % of a step, and so are at most 0.9 times as "
+        "fast as one."
+    )
+    before = [
+        ("/runs/4", found),
+        ("/runs/3", record(environment={**ALONE, "precision": "mixed_float16"})),
+        ("/runs/2", record(environment=ALONE, mean_step_time_seconds=0.0004)),
+        ("/runs/1", record(environment=ALONE)),
+    ]
+    alone = one_replica.of_runs_before(found, before)
+    assert (alone.source, alone.examples_per_second) == ("/runs/2", pytest.approx(100_000))
+    assert one_replica.of_runs_before(before[2][1], before) is None  # it is one itself
+    verdict = training_report.report_on(of_two(one_replica=alone)).verdict
+    words = "That is 0.50 times the speed of one replica alone (/runs/2): here one trains faster"
+    assert words in verdict
+    faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
+    assert one_replica.in_words(faster).endswith("one replica alone (/runs/2).")
+
+
+def test_what_more_workers_bring_comes_first():
+    html = training_report.report_on(of_two(communication=WAITING)).render()
+    titles = ["Replicas", "More workers", "What more workers cost", "Loss", "Trials"]
+    places = [html.index(f"<h2>{title}</h2>") for title in titles]
+    assert places == sorted(places)
 
 
 def test_every_trial_and_every_figure_is_there():

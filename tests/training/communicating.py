@@ -75,7 +75,6 @@ def main(package, place, replicas, sleep_seconds):
     options.experimental_distribute.auto_shard_policy = by_rows
     settings = {
         "training": {"trial_budget_seconds": 0 if replicas > 1 else 20},
-        "gate": {"price_per_hour": 3.6},
         "monitoring": {"metrics_port": free_port()},
     }
     scrapes = []

@@ -251,14 +251,17 @@ def test_nothing_is_served_unless_it_is_wanted(keras, monkeypatch):
 
 
 @pytest.mark.slow
-def test_who_waits_is_told_how_far_it_is(keras, monkeypatch):
+def test_who_waits_is_told_how_far_it_is_and_where_its_metrics_are(keras, port, monkeypatch):
     monkeypatch.setattr(announcing, "_SECONDS", 0.001)
-    made = session_with(None)
+    made = session_with(port)
     call = captured(model_cases.dense(keras), model_cases.regression(), epochs=40)
     total = 40 * model_cases.BATCHES
     with sayings.kept() as said:
         made.fit(call)
-    counted = [re.fullmatch(rf"training: ([\d,]+) of {total:,} steps done", text) for text in said]
+    address = f"; metrics at http://0.0.0.0:{port}/metrics"
+    assert f"training{address}" in said
+    told = rf"training: ([\d,]+) of {total:,} steps done{re.escape(address)}"
+    counted = [re.fullmatch(told, text) for text in said]
     counts = [int(found[1].replace(",", "")) for found in counted if found]
     assert counts == sorted(counts)
     assert 0 <= counts[0] < counts[-1] <= total

@@ -114,13 +114,17 @@ def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table
     rows.add_column("run", overflow="fold", min_width=16)
     for key in keys:
         rows.add_column(formatting.label(key).replace(" ", "\n"), justify="right", no_wrap=True)
+    shows_who = any(run.trained_on not in ("", "1 replica") for run in runs)
+    if shows_who:
+        rows.add_column("trained on")
     rows.add_column("outcome", min_width=10)
     for run in runs:
         gates = {other.node for other in runs if other.run_id == run.run_id}
         name = f"{run.pipeline} {run.run_id}" if several else run.run_id
         name = f"{name} {run.node}" if len(gates) > 1 else name
         figures = (formatting.format_value(key, run.metrics.get(key)) for key in keys)
-        rows.add_row(markup.escape(name), *figures, _outcome(run))
+        who = [run.trained_on or formatting.MISSING] if shows_who else []
+        rows.add_row(markup.escape(name), *figures, *who, _outcome(run))
     return rows
 
 

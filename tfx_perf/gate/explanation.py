@@ -8,7 +8,7 @@ from tfx_perf.gate.record import GateRecord
 
 _LEADING = (
     "step_time_seconds", "examples_per_second", "training_memory_bytes", "train_loss",
-    "validation_loss",
+    "validation_loss", "cost_per_million_examples",
 )  # fmt: skip
 _MOST = 5
 

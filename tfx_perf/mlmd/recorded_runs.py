@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, metrics
+from tfx_perf import errors, formatting, metrics
 from tfx_perf.mlmd import metadata_store as stores
 
 # The context types of tfx/dsl/compiler/constants.py.
@@ -70,6 +70,17 @@ class RecordedRun:
     note: str = ""
     node: str = ""
     headline: str = ""
+
+    @property
+    def trained_on(self) -> str:
+        """Who trained together, e.g. `2 workers`; empty if nobody knows."""
+        if "replica_count" not in self.metrics:
+            return ""
+        return formatting.together(
+            worker_count=int(self.metrics.get("worker_count", 1)),
+            replica_count=int(self.metrics["replica_count"]),
+            server_count=int(self.environment.get("parameter_server_count", 0)),
+        )
 
 
 def pipelines(database: str | pathlib.Path) -> list[str]:

@@ -38,14 +38,15 @@ def report_on(
             )
     report.add_table(
         "Runs, newest first",
-        columns=["run", "begun (UTC)", *map(formatting.label, keys), "trained with", "state",
-                 "verdict"],
+        columns=["run", "begun (UTC)", *map(formatting.label, keys), "trained with", "on",
+                 "state", "verdict"],
         rows=[
             [
                 " ".join(filter(None, (run.pipeline, run.run_id))),
                 f"{run.created:%Y-%m-%d %H:%M}",
                 *(formatting.format_value(key, run.metrics.get(key)) for key in keys),
                 _linked(run.plans.get("training plan", ""), run, "PerfMetrics", folder=folder),
+                run.trained_on,
                 run.state,
                 _linked(run.note or _KIND_OF[run.blessed], run, "PerfEvaluation", folder=folder),
             ]

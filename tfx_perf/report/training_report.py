@@ -4,19 +4,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics, payback
-from tfx_perf.report import page, plots
-from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.report import page, plots, replicas
+from tfx_perf.training import one_replica
 from tfx_perf.training.placement.placement import DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
-from tfx_perf.training.scaling import Scaling
 from tfx_perf.training.trials.choice import TrialRecord
 
 TITLE = "OptimizedTrainer: how the model was trained"
 
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
-_MOST_DOUBLINGS = 10  # of the workers
-_QUOTED_COUNTS = (1, 2, 8, 64, 1024)
 _TRIED = ("chosen", "slower", "different")
 # What lost to another plan may still be faster than plain fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
@@ -25,7 +22,8 @@ _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
     """Returns the report on a training.
 
-    First the pictures in which people look for trouble, then what they rest on, then every figure.
+    First what several replicas bring, and the pictures in which people look for trouble, then what
+    they rest on, then every figure.
 
     Args:
         record: of the training.
@@ -43,8 +41,7 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
             "trials shown are its.",
         )
-    if record.strategy:
-        report.add_text("Strategy", note=f"{record.strategy.name}: {record.strategy.reason}.")
+    replicas.add_to(report, record.communication)
     _add_losses(report, record)
     timed = [trial for trial in record.trials if trial.step_time]
     if any(trial.speedup for trial in timed):  # not by the few steps of a check
@@ -68,9 +65,6 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
             "plain fit's weights and figures.",
         )
     _add_start(report, record)
-    if record.communication:
-        _add_replicas(report, record.communication)
-        _add_more_workers(report, record)
     if record.placement:
         _add_placement(report, record.placement)
     if record.xla:
@@ -269,79 +263,6 @@ def _placed(part: DevicePart) -> str:
     return ", ".join([*part.layers, *rows]) or "none"
 
 
-def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
-    """Adds what each replica waited for the others."""
-    step_time = account.step_time_seconds
-    report.add_table(
-        "Replicas",
-        columns=["replica", "worker", "computes", "waits", "worker's peak memory"],
-        rows=[
-            (
-                f"{index}, the slowest" if index == account.slowest else str(index),
-                str(each.worker),
-                formatting.format_seconds(max(0.0, step_time - each.wait_time_seconds)),
-                formatting.format_seconds(each.wait_time_seconds),
-                formatting.format_value("peak_memory_bytes", each.peak_memory_bytes),
-            )
-            for index, each in enumerate(account.replicas)
-        ],
-        note=f"Of each step, on average ({formatting.format_seconds(step_time)}; the beginnings of "
-        "epochs count). A replica waits from its own gradients to their sum over all: for the "
-        f"transfer ({account.communication_share:.0%} of a step, that of the one that waits least) "
-        f"and for the slowest ({account.load_imbalance:.0%}). All else counts as computing.",
-    )
-
-
-def _add_more_workers(report: page.Report, record: TrainingRecord) -> None:
-    """Adds what more workers would bring and cost."""
-    scaling = Scaling.of(record.communication)
-    if scaling is None:
-        return
-    counts = [2**power for power in range(_MOST_DOUBLINGS + 1)]
-    report.add_figure(
-        "More workers",
-        svg=plots.lines(
-            {"": (counts, [scaling.efficiency(count) for count in counts])},
-            xlabel="workers, each with the batch that it has now",
-            ylabel="speed of each, over that of one alone",
-            doubling=True,
-            predicted="",
-        ),
-        note="A prediction by the ring algorithm, if each worker has a machine of its own, and "
-        "alone takes what it computes now. Measured between these workers: "
-        f"{formatting.format_seconds(scaling.network.latency_seconds)} for a message, "
-        f"{formatting.format_bytes(scaling.network.bytes_per_second)} a second.",
-    )
-    report.add_table(
-        "What more workers cost",
-        columns=["workers", "step time", "speed of each", "a million examples cost"],
-        rows=[
-            (
-                f"{count:,}",
-                formatting.format_seconds(scaling.step_time_seconds(count)),
-                f"{scaling.efficiency(count):.0%}",
-                formatting.format_value(
-                    "cost_per_million_examples", _predicted_cost(record, scaling, count)
-                ),
-            )
-            for count in _QUOTED_COUNTS
-        ],
-        note=""
-        if record.price_per_hour
-        else "With gate.price_per_hour in the settings, the last column is money.",
-    )
-
-
-def _predicted_cost(record: TrainingRecord, scaling: Scaling, workers: int) -> float | None:
-    if record.price_per_hour is None or not record.global_batch_size:
-        return None
-    return scaling.cost_per_million_examples(
-        workers,
-        batch_size=record.global_batch_size / record.worker_count,
-        price_per_hour=record.price_per_hour,
-    )
-
-
 def _add_xla(report: page.Report, account: XlaAccount) -> None:
     """Adds for which shapes XLA compiled."""
     report.add_table(
@@ -374,7 +295,10 @@ def _verdict(record: TrainingRecord) -> str:
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
-    return " ".join([*said, *record.warnings])
+    said.append(one_replica.in_words(record))
+    if record.strategy:
+        said.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
+    return " ".join(filter(None, [*said, *record.warnings]))
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import numpy as np
 from tfx_perf import formatting, records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
-from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount, OneReplica
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -71,9 +71,9 @@ class TrainingRecord(PlanChoice):
         energy_gap: why not all energy was counted; empty if it was.
         xla: XLA's account of it; None if XLA compiled nothing.
         parameter_server_count: processes that hold the weights; 0: those that train do.
-        price_per_hour: of a machine, by the settings; None if they do not say.
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
+        one_replica: what one replica takes alone; None if there is but one, or no run before tells.
         placement: which layers were on which device; None if they were not placed.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
@@ -99,8 +99,8 @@ class TrainingRecord(PlanChoice):
     worker_count: int = 1
     host_count: int = 1
     parameter_server_count: int = 0
-    price_per_hour: float | None = None
     communication: CommunicationAccount | None = None
+    one_replica: OneReplica | None = None
     placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int
@@ -147,16 +147,19 @@ class TrainingRecord(PlanChoice):
     @property
     def trained_on(self) -> str:
         """How many trained together, and under which strategy; empty of one replica alone."""
-        found = [
-            formatting.counted(count, thing)
-            for count, thing, is_told in (
-                (self.worker_count, "worker", self.worker_count > 1 or self.parameter_server_count),
-                (self.parameter_server_count, "parameter server", self.parameter_server_count),
-                (self.replica_count, "replica", self.replica_count > self.worker_count),
-            )
-            if is_told
-        ]
-        return f"{' and '.join(found)} ({self.environment['strategy']})" if found else ""
+        if not self.is_of_several:
+            return ""
+        found = formatting.together(
+            worker_count=self.worker_count,
+            replica_count=self.replica_count,
+            server_count=self.parameter_server_count,
+        )
+        return f"{found} ({self.environment['strategy']})"
+
+    @property
+    def is_of_several(self) -> bool:
+        """Whether several replicas trained together, or workers beside parameter servers."""
+        return self.replica_count > 1 or self.parameter_server_count > 0
 
     @property
     def remark(self) -> str:

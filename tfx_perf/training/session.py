@@ -82,8 +82,7 @@ class TrainingSession:
         """Starts a session.
 
         Args:
-            settings: the sections `training`, `compilation`, `distribution` and `monitoring`, and
-                `gate.price_per_hour`.
+            settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
             choice: made in another process, or in a run before, for the `fit` that it names; for
                 every one if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
@@ -223,12 +222,12 @@ class TrainingSession:
             totals=lambda: self._communication.totals(call.model.distribute_strategy),
             started=started,
         )
-        with serving(self._settings.monitoring, live):
+        with serving(self._settings.monitoring, live) as address:
             with (
                 collector.spared() as live.pauses,
                 energy.counted() as used,
                 memory_watch.watching() as memory,
-                announcing(live, step_count=loop.total_length),
+                announcing(live, step_count=loop.total_length, address=address),
             ):
                 result = self._train(
                     call, loop, choice=choice, recovery=recovery, notes=notes
@@ -254,7 +253,6 @@ class TrainingSession:
             garbage_collection_seconds=live.pauses.seconds,
             energy_joules=taken.joules,
             energy_gap=taken.reason,
-            price_per_hour=self._settings.gate.price_per_hour,
             idle_settings=idle_settings.of_distribution(
                 self._settings.distribution, call.model.distribute_strategy
             ),

@@ -5,7 +5,7 @@ import logging
 import pathlib
 from collections.abc import Callable, Sequence
 
-from tfx_perf import workers
+from tfx_perf import activity, workers
 from tfx_perf.components.optimized_trainer.workers import restarting
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import launching
@@ -62,6 +62,7 @@ class LocalRun:
                 begin_again=self._exchange.forget_results,
             )
             if not self._termination.requested:
+                activity.say("taking the model from the workers; writing the report")
                 collect(notes)
         finally:
             self._exchange.remove()
@@ -76,6 +77,7 @@ class LocalRun:
         names = [task.name for task in tasks]
         paths = [self._log_folder / workers.log_file(name) for name in names]
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
+        activity.say(f"starting {', '.join(names)}")
         with contextlib.ExitStack() as stack:
             files = [
                 stack.enter_context(path.open("w", buffering=1, encoding="utf-8"))

@@ -43,6 +43,18 @@ class ReplicaAccount(records.Record):
     peak_memory_bytes: int | None = None
 
 
+class OneReplica(records.Record):
+    """A run before of the same training on one replica.
+
+    Attributes:
+        source: where its record lies.
+        examples_per_second: of that run.
+    """
+
+    source: str
+    examples_per_second: float
+
+
 class CommunicationAccount(records.Record):
     """What it costs that replicas train together.
 
@@ -75,6 +87,11 @@ class CommunicationAccount(records.Record):
     def load_imbalance(self) -> float:
         """See the function of that name."""
         return load_imbalance(self._wait_shares)
+
+    @property
+    def wait_share(self) -> float:
+        """The share of a step that a replica waits for the others, on average."""
+        return min(1.0, float(np.mean(self._wait_shares)))
 
     @property
     def slowest(self) -> int | None:

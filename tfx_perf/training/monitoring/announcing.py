@@ -3,29 +3,34 @@
 import contextlib
 from collections.abc import Iterator
 
-from tfx_perf import activity, periodic
+from tfx_perf import activity, periodic, workers
 from tfx_perf.training.monitoring.live_training import LiveTraining
 
 _SECONDS = 2.0
 
 
 @contextlib.contextmanager
-def announcing(training: LiveTraining, *, step_count: int | None) -> Iterator[None]:
+def announcing(
+    training: LiveTraining, *, step_count: int | None, address: str = ""
+) -> Iterator[None]:
     """Has another thread say how many steps are done while the context lasts.
 
-    The training does nothing for it. Where nobody waits there is no thread.
+    The training does nothing for it. Where nobody waits there is no thread. Of several workers the
+    first one says it.
 
     Args:
         training: what to tell of.
         step_count: steps of the whole `fit`; None if unknown.
+        address: where its metrics are served; empty if they are not.
     """
-    if not activity.is_watched():
+    if not (activity.is_watched() and workers.this().is_chief):
         yield
         return
     of = f" of {step_count:,}" if step_count else ""
-    activity.say("training")
+    served = f"; metrics at {address}" if address else ""
+    activity.say(f"training{served}")
     with periodic.calling(
-        lambda: activity.say(f"training: {training.done_count:,}{of} steps done"),
+        lambda: activity.say(f"training: {training.done_count:,}{of} steps done{served}"),
         seconds=_SECONDS,
     ):
         yield

@@ -11,7 +11,7 @@ _LOGGER = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[None]:
+def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[str]:
     """Has an HTTP server answer scrapes while the context lasts, if the settings want one.
 
     If there can be none (the port is taken, the library is missing), a warning is logged and
@@ -21,18 +21,23 @@ def serving(settings: MonitoringSettings, training: LiveTraining) -> Iterator[No
     Args:
         settings: where to listen.
         training: what to tell of.
+
+    Yields:
+        Where the metrics are; empty if they are not served here.
     """
-    stop = _started(settings, training)
+    address, stop = _started(settings, training)
     try:
-        yield
+        yield address
     finally:
         stop()
 
 
-def _started(settings: MonitoringSettings, training: LiveTraining) -> Callable[[], None]:
-    """Starts the server; returns what stops it."""
+def _started(
+    settings: MonitoringSettings, training: LiveTraining
+) -> tuple[str, Callable[[], None]]:
+    """Starts the server; returns where it answers, and what stops it."""
     if settings.metrics_port is None:
-        return lambda: None
+        return "", lambda: None
     where = f"{settings.metrics_host}:{settings.metrics_port}"
     try:
         # Here, so that a training that serves nothing does not need it.
@@ -47,12 +52,13 @@ def _started(settings: MonitoringSettings, training: LiveTraining) -> Callable[[
         )
     except Exception as error:  # nobody can look on; that is no reason not to train
         _LOGGER.warning("No metrics are served at %s: %s: %s", where, type(error).__name__, error)
-        return lambda: None
-    _LOGGER.info("Metrics are served at http://%s/metrics.", where)
+        return "", lambda: None
+    address = f"http://{where}/metrics"
+    _LOGGER.info("Metrics are served at %s.", address)
 
     def stop() -> None:
         server.shutdown()
         server.server_close()
         thread.join()
 
-    return stop
+    return address, stop

@@ -1,0 +1,82 @@
+"""What several replicas wait for each other, and what more of them would bring."""
+
+from tfx_perf import formatting
+from tfx_perf.report import page, plots
+from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.scaling import Scaling
+
+_MOST_DOUBLINGS = 10  # of the workers
+_QUOTED_COUNTS = (1, 2, 8, 64, 1024)
+
+
+def add_to(report: page.Report, account: CommunicationAccount | None) -> None:
+    """Adds both to OptimizedTrainer's report.
+
+    Args:
+        report: the report.
+        account: of the training; None if nothing was measured, and nothing is added.
+    """
+    if account is None:
+        return
+    _add_replicas(report, account)
+    scaling = Scaling.of(account)
+    if scaling is not None:
+        _add_more_workers(report, scaling)
+
+
+def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
+    """Adds what each replica waited for the others."""
+    step_time = account.step_time_seconds
+    report.add_table(
+        "Replicas",
+        columns=["replica", "worker", "computes", "waits", "worker's peak memory"],
+        rows=[
+            (
+                f"{index}, the slowest" if index == account.slowest else str(index),
+                str(each.worker),
+                formatting.format_seconds(max(0.0, step_time - each.wait_time_seconds)),
+                formatting.format_seconds(each.wait_time_seconds),
+                formatting.format_value("peak_memory_bytes", each.peak_memory_bytes),
+            )
+            for index, each in enumerate(account.replicas)
+        ],
+        note=f"Of each step, on average ({formatting.format_seconds(step_time)}; the beginnings of "
+        "epochs count). A replica waits from its own gradients to their sum over all: for the "
+        f"transfer ({account.communication_share:.0%} of a step, that of the one that waits least) "
+        f"and for the slowest ({account.load_imbalance:.0%}). All else counts as computing.",
+    )
+
+
+def _add_more_workers(report: page.Report, scaling: Scaling) -> None:
+    """Adds what more workers would bring and cost."""
+    counts = [2**power for power in range(_MOST_DOUBLINGS + 1)]
+    report.add_figure(
+        "More workers",
+        svg=plots.lines(
+            {"": (counts, [scaling.efficiency(count) for count in counts])},
+            xlabel="workers, each with the batch that it has now",
+            ylabel="speed of each, over that of one alone",
+            doubling=True,
+            predicted="",
+        ),
+        note="A prediction by the ring algorithm, if each worker has a machine of its own, and "
+        "alone takes what it computes now. Measured between these workers: "
+        f"{formatting.format_seconds(scaling.network.latency_seconds)} for a message, "
+        f"{formatting.format_bytes(scaling.network.bytes_per_second)} a second.",
+    )
+    report.add_table(
+        "What more workers cost",
+        columns=["workers", "step time", "speed of each", "of all", "a million examples cost"],
+        rows=[
+            (
+                f"{count:,}",
+                formatting.format_seconds(scaling.step_time_seconds(count)),
+                f"{scaling.efficiency(count):.0%}",
+                f"{count * scaling.efficiency(count):,.1f} times",
+                f"{1 / scaling.efficiency(count):.2f} times",
+            )
+            for count in _QUOTED_COUNTS
+        ],
+        note="Speed and cost are held against those of one worker. With gate.price_per_hour in the "
+        "settings PerfEvaluator says what a million examples have cost in this training.",
+    )
