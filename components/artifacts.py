@@ -24,6 +24,8 @@ HEADLINE = "headline"
 """The custom property with what the report says first."""
 REMARK = "remark"
 """The custom property with what went wrong though the node succeeded, in one line."""
+MAY_PASS = "may_pass"
+"""The custom property that is there if another execution may find what this one did not."""
 
 _REPORTING_INPUTS = {
     "input_plan": "InputTuner",
@@ -72,6 +74,7 @@ def publish(
     page: report.Report | None = None,
     origin: origins.Origin = origins.UNKNOWN,
     remark: str = "",
+    may_pass: bool = False,
     details: Iterable[str] = (),
 ) -> None:
     """Writes the payload and the report, and sets the custom properties.
@@ -88,6 +91,7 @@ def publish(
         origin: what the report's header says; see `origin_of`.
         remark: what went wrong though the node succeeds; it is logged, and whoever runs a pipeline
             is shown it. Empty if all is well.
+        may_pass: whether it may not go wrong the next time; see `failed_before`.
         details: lines to say behind the headline.
     """
     remark = " ".join(remark.split())
@@ -106,6 +110,8 @@ def publish(
     for key, label in {**labels, REMARK: remark or None}.items():
         if label is not None:
             target.set_string_custom_property(key, label)
+    if may_pass:
+        target.set_int_custom_property(MAY_PASS, 1)
 
 
 def publish_unmeasured(
@@ -114,6 +120,7 @@ def publish_unmeasured(
     *,
     title: str,
     labels: Mapping[str, str],
+    may_pass: bool = False,
     origin: origins.Origin = origins.UNKNOWN,
 ) -> None:
     """Writes `unmeasured.json` and a report in the place of figures.
@@ -123,7 +130,8 @@ def publish_unmeasured(
         reason: a sentence without its full stop.
         title: of the report that there would be.
         labels: short strings to record.
-        origin: see `publish`.
+        may_pass: see `publish`.
+        origin: likewise.
     """
     verdict = f"Nothing was measured: {reason}."
     publish(
@@ -135,6 +143,7 @@ def publish_unmeasured(
         page=report.Report(title=title, verdict=verdict),
         origin=origin,
         remark=verdict,
+        may_pass=may_pass,
     )
 
 

@@ -15,11 +15,13 @@ class Unmeasured(records.Record):
 
     Attributes:
         reason: in a sentence without its full stop.
+        may_pass: whether another try may have figures: a process was killed, say.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.unmeasured/1"
 
     reason: str
+    may_pass: bool = False
 
 
 def reason_in(folder: str | pathlib.Path | upath.UPath) -> str | None:

@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf.components import code_digest, types
+from tfx_perf.components import code_digest, failed_before, types
 from tfx_perf.components.input_tuner import executor
 from tfx_perf.components.training_job import train_steps as steps
 from tfx_perf.components.training_job import trainer_args
@@ -74,6 +74,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
 
     SPEC_CLASS = InputTunerSpec
     EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
+    DRIVER_CLASS = failed_before.Driver
 
     def __init__(
         self,

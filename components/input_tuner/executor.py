@@ -72,10 +72,10 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                     log_path=log_path,
                     from_server=True,
                 )
-                obstacle = unmeasured.reason_in(folder)
+                obstacle, has_failed = unmeasured.reason_in(folder), False
                 reason = f"The input stays as the training code makes it: {obstacle}."
             except errors.ChildError as error:
-                obstacle = f"its process {error.cause}"
+                obstacle, has_failed = f"its process {error.cause}", True
                 reason = f"The search failed, so the default stays: {obstacle}."
             where = ""
             if obstacle is None:
@@ -97,6 +97,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 page=input_report.report_on(plan),
                 origin=artifacts.origin_of(self._context, input_dict),
                 remark=plan.remark and f"{plan.remark}{where}",
+                may_pass=has_failed,
             )
             storage.copy(log_path, target.uri)
 

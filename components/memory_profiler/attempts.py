@@ -65,7 +65,9 @@ class Attempts:
         """
         with self._footprints.first_beside():
             reason = self._run_steps()
-            found = self._found() if reason is None else unmeasured.Unmeasured(reason=reason)
+            if reason is not None:
+                return unmeasured.Unmeasured(reason=reason, may_pass=True)
+            found = self._found()
             if isinstance(found, unmeasured.Unmeasured):
                 return found
             tuned = trainer_args.input_plan(self._input_dict)
@@ -113,4 +115,4 @@ class Attempts:
                 ProfileProgress.read(self._folder / progress_lib.FILE_NAME)
             )
         except errors.MeasurementError as error:
-            return unmeasured.Unmeasured(reason=str(error))
+            return unmeasured.Unmeasured(reason=str(error), may_pass=True)

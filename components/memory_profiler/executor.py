@@ -56,6 +56,7 @@ class Executor(base_executor.BaseExecutor):
                     found.reason,
                     title=memory_report.TITLE,
                     labels={"not_measured": found.reason},
+                    may_pass=found.may_pass,
                     origin=origin,
                 )
             else:

@@ -156,6 +156,7 @@ def run_fn(fn_args):
     remark = plan.get_string_custom_property("remark")
     assert remark == f"{record.reason} Log: {plan.uri}/tuning.log"
     assert remark in caplog.messages
+    assert plan.has_custom_property("may_pass")
     assert (record.file_count, record.compression, record.key) == (1, "GZIP", {})
     assert record.file_bytes > 0
 

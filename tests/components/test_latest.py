@@ -1,4 +1,7 @@
-"""What the resolvers find in ML Metadata, and plans that are used again in real pipelines."""
+"""What the resolvers find in ML Metadata, and plans that are used again in real pipelines.
+
+Those of a search that has `failed_before` are not.
+"""
 
 import json
 import pathlib
@@ -108,6 +111,15 @@ def test_the_newest_of_each_kind():
         assert found["none"] == []
 
 
+KILLED_IF_ASKED = """
+import os, pathlib, signal
+
+def run_fn(fn_args):
+    if pathlib.Path(__file__).with_name("killed").exists():
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 @pytest.fixture
 def run(tmp_path, monkeypatch):
     """Runs the pipeline once and returns the state of InputTuner's execution and its plan."""
@@ -115,7 +127,7 @@ def run(tmp_path, monkeypatch):
     for split in ("train", "eval"):
         tuning_cases.write_examples(root / "examples" / f"Split-{split}")
     tuning_cases.schema_in(root / "schema")
-    tuning_cases.module(root / "module_without_fit.py", "def run_fn(fn_args): pass")
+    tuning_cases.module(root / "module_without_fit.py", KILLED_IF_ASKED)
     monkeypatch.syspath_prepend(root)
     connection = tfx.orchestration.metadata.sqlite_metadata_connection_config(
         str(root / "metadata.sqlite")
@@ -163,6 +175,20 @@ def run(tmp_path, monkeypatch):
         return mlmd.Execution.State.Name(execution.last_known_state), plan
 
     return once
+
+
+@pytest.mark.slow
+def test_a_search_that_was_killed_is_not_taken_from_the_cache(run, tmp_path):
+    (tmp_path / "killed").touch()
+    state, failed = run()
+    assert state == "COMPLETE"
+    assert "SIGKILL" in failed.custom_properties["remark"].string_value
+    (tmp_path / "killed").unlink()
+    state, plan = run()
+    assert (state, plan.id == failed.id) == ("COMPLETE", False)
+    assert "SIGKILL" not in plan.custom_properties["remark"].string_value
+    state, cached = run()
+    assert (state, cached.id) == ("CACHED", plan.id)
 
 
 @pytest.mark.slow

@@ -182,6 +182,7 @@ def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
     profile = do(tmp_path, {"examples": examples}, run_fn="module_with_a_loop.run_fn")
     assert unmeasured.reason_in(profile.uri) == jobs.NO_FIT
     assert profile.get_string_custom_property("not_measured") == jobs.NO_FIT
+    assert not profile.has_custom_property("may_pass")  # it would be the same again
 
 
 @pytest.mark.slow

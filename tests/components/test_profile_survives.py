@@ -116,6 +116,7 @@ def test_a_kill_at_the_first_batch_size_has_a_record_that_says_so(trainer):
     assert "batch size 5" in reason
     assert "SIGKILL" in reason
     assert profile.get_string_custom_property("not_measured") == reason
+    assert profile.has_custom_property("may_pass")
     assert list(pathlib.Path(profile.uri).glob("profile*.log"))
 
 

@@ -108,9 +108,12 @@ def test_python_in_the_input_counts_if_training_waits(record, data):
 
 def test_input_that_is_tuned_is_not_sent_to_the_tuner(record):
     waiting = record.model_copy(update={"input_wait_ratio": 0.3})
-    tuned = waiting.model_copy(update={"key": {"input": "columns"}})
-    for found, remedy in ((waiting, "tune it with InputTuner"), (tuned, "(columns); its report")):
-        (item,) = advice.advise(found, None)
+    for key, remedy in (
+        ({}, "tune it with InputTuner"),
+        ({"input": "columns"}, "(columns); its report says what else was tried"),
+        ({"input": "default"}, "InputTuner has left it as it is; its report says why"),
+    ):
+        (item,) = advice.advise(waiting.model_copy(update={"key": key}), None)
         assert item.code == "input_bound"
         assert remedy in item.message
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from tfx_perf import formatting
 from tfx_perf.advice import Advice
+from tfx_perf.input.record import DEFAULT
 from tfx_perf.tf_data import datasets
 from tfx_perf.training.record import TrainingRecord
 
@@ -36,13 +37,7 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     shown = {key: formatting.format_value(key, value) for key, value in figures.items()}
     waits = figures["input_wait_ratio"] > _WAIT_SHARE
     if waits:
-        tuned = record.key.get("input")
-        remedy = (
-            f"it is InputTuner's choice already ({tuned}); its report says what else was tried "
-            "and, if its time budget sufficed for that, where the default's time goes."
-            if tuned
-            else "tune it with InputTuner and give its input_plan to OptimizedTrainer."
-        )
+        remedy = _for_faster_input(record.key.get("input"))
         yield "input_bound", f"{shown['input_wait_ratio']} of a step waits for the input: {remedy}"
     used = datasets.operations(data) if waits else set()  # the graph may hold all of the data
     python = [name for name in _PYTHON_OPS if name in used]
@@ -123,6 +118,19 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"Python's garbage collector took {shown['garbage_collection_seconds']}: callbacks "
             "that keep objects, or build many, are the usual cause.",
         )
+
+
+def _for_faster_input(tuned: str | None) -> str:
+    if not tuned:
+        return "tune it with InputTuner and give its input_plan to OptimizedTrainer."
+    if tuned == DEFAULT:  # nothing was faster, or the search failed
+        found, said = "InputTuner has left it as it is", "why"
+    else:
+        found, said = f"it is InputTuner's choice already ({tuned})", "what else was tried"
+    return (
+        f"{found}; its report says {said} and, if its time budget sufficed for that, where the "
+        "default's time goes."
+    )
 
 
 def _for_fewer_calls(steps_per_call: int) -> str:
