@@ -118,11 +118,8 @@ def optimized(
             _say(f"Nothing was measured: {session.gap}.")
             return
         found = session.record.model_copy(update={"key": key or {}})
-        alone = None
-        if before is not None:
-            alone = before.one_replica or one_replica.of_runs_before(
-                found, [("the run before", before)]
-            )
+        known = [] if before is None else [("a run before", before)]
+        alone = one_replica.of_runs_before(found, known)
         training.record = found.model_copy(update={"one_replica": alone})
         training.decision = _published(training.record, settings.gate, name=name, place=place)
 

@@ -104,9 +104,9 @@ class Attempts:
         return None
 
     def _found(self) -> ProfileRecord | unmeasured.Unmeasured:
-        reason = unmeasured.reason_in(self._folder)
-        if reason:
-            return unmeasured.Unmeasured(reason=reason)
+        nothing = self._folder / unmeasured.FILE_NAME
+        if nothing.exists():
+            return unmeasured.Unmeasured.read(nothing)
         whole = self._folder / record.FILE_NAME
         if whole.exists():
             return ProfileRecord.read(whole)

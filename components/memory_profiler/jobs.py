@@ -46,7 +46,8 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
                 watch=lambda reached: reached.replace(place),
             )
         except (errors.UserError, errors.MeasurementError) as error:
-            _note_unmeasured(folder, str(error))
+            may_pass = isinstance(error, errors.MeasurementError)  # a step was killed, or failed
+            _note_unmeasured(folder, str(error), may_pass=may_pass)
             return
     found.replace(pathlib.Path(folder, record.FILE_NAME))
 
@@ -119,5 +120,6 @@ def _captured(
     return None
 
 
-def _note_unmeasured(folder: str, reason: str) -> None:
-    unmeasured.Unmeasured(reason=reason).replace(pathlib.Path(folder, unmeasured.FILE_NAME))
+def _note_unmeasured(folder: str, reason: str, *, may_pass: bool = False) -> None:
+    found = unmeasured.Unmeasured(reason=reason, may_pass=may_pass)
+    found.replace(pathlib.Path(folder, unmeasured.FILE_NAME))

@@ -108,6 +108,7 @@ def test_the_first_lines_say_what_several_replicas_bring():
     alone = one_replica.of_runs_before(found, before)
     assert (alone.source, alone.examples_per_second) == ("/runs/2", pytest.approx(100_000))
     assert one_replica.of_runs_before(before[2][1], before) is None  # it is one itself
+    assert one_replica.of_runs_before(found, [("/runs/5", of_two(one_replica=alone))]) == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
     words = "That is 0.50 times the speed of one replica alone (/runs/2): here one trains faster"
     assert words in verdict

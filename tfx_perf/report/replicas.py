@@ -66,7 +66,7 @@ def _add_more_workers(report: page.Report, scaling: Scaling) -> None:
     )
     report.add_table(
         "What more workers cost",
-        columns=["workers", "step time", "speed of each", "of all", "a million examples cost"],
+        columns=["workers", "step time", "speed of each", "speed of all", "million examples cost"],
         rows=[
             (
                 f"{count:,}",

@@ -11,22 +11,30 @@ _OF_REPLICAS = {
     "strategy", "replica_count", "worker_count", "host_count", "parameter_server_count",
     "flops_per_step",
 }  # fmt: skip
+_SURELY_SLOWER = 0.9  # times the speed of another run: two of the same differ by some percent
 
 
 def of_runs_before(
     record: TrainingRecord, before: Iterable[tuple[str, TrainingRecord]]
 ) -> OneReplica | None:
-    """Returns the last run of the same training on one replica; None if there is none.
+    """Returns the last run of the same training on one replica, or what such runs on several knew.
 
     Args:
         record: of a training on several.
         before: where the records of runs before lie, and what they are, the newest first.
+
+    Returns:
+        None if there is none, or the training is itself on one.
     """
     if not record.is_of_several:
         return None
     for source, found in before:
+        if not _is_same(record, found):
+            continue
         speed = found.figures()["examples_per_second"]
-        if speed and not found.is_of_several and _is_same(record, found):
+        if found.one_replica:
+            return found.one_replica
+        if speed and not found.is_of_several:
             return OneReplica(source=source, examples_per_second=speed)
     return None
 
@@ -44,7 +52,7 @@ def in_words(record: TrainingRecord) -> str:
     alone, speed = record.one_replica, record.figures()["examples_per_second"]
     if alone and speed:
         ratio = speed / alone.examples_per_second
-        verdict = ": here one trains faster alone" if ratio < 1 else ""
+        verdict = ": here one trains faster alone" if ratio < _SURELY_SLOWER else ""
         said.append(
             f"That is {ratio:.2f} times the speed of one replica alone ({alone.source}){verdict}."
         )

@@ -43,7 +43,7 @@ class Budget:
         """Returns whether something fits in that takes so long; all workers ask.
 
         Args:
-            seconds: what it takes, at the least.
+            seconds: what it needs, at the least.
             what: it is, for `lack`.
         """
         left_seconds = self.left_seconds
@@ -52,7 +52,7 @@ class Budget:
         left, needed = map(formatting.format_seconds, (left_seconds, seconds))
         more = math.ceil(max(0.0, seconds - left_seconds)) or 1  # where the chief has less
         self.lack = (
-            f"{left} of it were left, and {what} takes {needed} at least; "
+            f"{left} of it were left, and {what} needs {needed} at least; "
             f"training.trial_budget_seconds has room for that if it is larger by {more}"
         )
         return False

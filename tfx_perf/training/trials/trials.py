@@ -151,8 +151,7 @@ class Trials:
             first = equivalence.first_look()
         if equivalence.ran_out_of_time:
             seconds = time.perf_counter() - began
-            what = "keeping the first look within a quarter of it"
-            self._budget.has(seconds / _CHECK_SHARE, what=what)
+            self._budget.has(seconds / _CHECK_SHARE, what="a first look at plain fit")
             return [], equivalence.one_batch
         contenders = [first]
         if not self._stop_when(first.step_seconds):
