@@ -76,6 +76,11 @@ def test_the_strategy_that_is_made(settings, made):
             ["no parameter_server_count for a TrainJob, which has no such role"],
         ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
+        ({"distribution": {"cpu_binding": "core"}}, ["'none' or 'exclusive'", "binding='core'"]),
+        (
+            {"distribution": {"cpu_binding": "exclusive", **_job()["distribution"]}},
+            ["cpu_binding with workers on this machine, not with a job"],
+        ),
         (
             {"distribution": {"workers": 2, **_job()["distribution"]}},
             ["workers on this machine or a job, not both"],

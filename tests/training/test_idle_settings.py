@@ -42,6 +42,7 @@ def idle(**settings):
         ({"collective": {"bytes_per_pack": 9}}, "collective.bytes_per_pack=9"),
         ({"collective": {"timeout_seconds": 5}}, "collective.timeout_seconds=5.0"),
         ({"restarts": 1}, "restarts=1"),
+        ({"cpu_binding": "exclusive"}, "cpu_binding=exclusive"),
         ({"start_timeout_seconds": 60}, "start_timeout_seconds=60.0"),
         ({"sharding_invariant_random": True}, "sharding_invariant_random=True"),
         ({"strategy": "mirrored"}, "strategy=mirrored"),

@@ -23,6 +23,7 @@ _FEWEST_ALIKE = 2  # workers that train together
 _OF_THE_RUNTIME = ("volumes", "service_account", "node_selector", "tolerations")
 
 ReductionDtype = Literal["bfloat16", "float16"]
+CpuBinding = Literal["none", "exclusive"]
 
 
 class ClusterJob(Section):
@@ -151,6 +152,8 @@ class DistributionSettings(Section):
         collective: how gradients are summed.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
             beside parameter servers; None: OptimizedTrainer trains itself.
+        cpu_binding: which CPUs those that compute may run on: `none` for all of them, `exclusive`
+            for a share of the machine's that no other one has.
         parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
             None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
@@ -166,6 +169,7 @@ class DistributionSettings(Section):
     sharding_invariant_random: bool = False
     collective: CollectiveSettings = CollectiveSettings()
     workers: PositiveInt | None = None
+    cpu_binding: CpuBinding = "none"
     parameter_servers: PositiveInt | None = None
     restarts: Count = 3
     start_timeout_seconds: Positive = 1800.0
@@ -186,6 +190,8 @@ class DistributionSettings(Section):
     def _one_place(self) -> "DistributionSettings":
         if self.workers is not None and self.job is not None:
             raise ValueError("workers on this machine or a job, not both")
+        if self.cpu_binding != "none" and self.job is not None:
+            raise ValueError("cpu_binding with workers on this machine, not with a job")
         if self.parameter_servers is not None and self.workers is None:
             raise ValueError("parameter_servers beside workers on this machine")
         if self.workers is not None:

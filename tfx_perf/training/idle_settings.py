@@ -17,7 +17,7 @@ _UNDER = {
     "tpu": tf.distribute.TPUStrategy,
 }
 _OF_REPLICAS = {"reduction_dtype", "top_k_ratio", "sharding_invariant_random"}
-_OF_WORKERS = {"restarts", "start_timeout_seconds"}
+_OF_WORKERS = {"cpu_binding", "restarts", "start_timeout_seconds"}
 
 
 def of_distribution(

@@ -30,14 +30,15 @@ def plan_key(
     `fit_key`.
 
     Args:
-        settings: the sections `training` and `compilation` count, and `distribution.strategy`.
+        settings: the sections `training` and `compilation` count, and of `distribution` the
+            strategy and the binding of workers.
         code: digest of the training code and its arguments.
         hyperparameters: digest of those that a Tuner found; empty if there are none.
         data: digest of the data's schema; what the data contain does not count.
         input_candidate: name of the tuned input; empty if it is not tuned.
         worker_count: how many processes train together.
     """
-    strategy = settings.distribution.strategy
+    strategy, binding = settings.distribution.strategy, settings.distribution.cpu_binding
     users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
     return {
         "code": code,
@@ -48,6 +49,7 @@ def plan_key(
         **{name: each for name, each in users_choices if each is not None},
         **({} if strategy is None else {"strategy": strategy}),
         **({} if worker_count == 1 else {"workers": str(worker_count)}),
+        **({} if binding == "none" else {"cpu_binding": binding}),
         "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
