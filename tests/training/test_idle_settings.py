@@ -48,6 +48,7 @@ def idle(**settings):
         ({"strategy": "mirrored"}, "strategy=mirrored"),
         ({"strategy": "model_parallel", "device_memory_bytes": 9}, "strategy=model_parallel"),
         ({"workers": 2}, "workers=2"),
+        ({"workers": "auto"}, "workers=auto"),
     ],
 )
 def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):
