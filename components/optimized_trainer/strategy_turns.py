@@ -11,6 +11,7 @@ import time
 from typing import Any
 
 from tfx_perf import errors, statistics
+from tfx_perf.components.optimized_trainer import previous
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import in_turns, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
@@ -51,20 +52,19 @@ def choose(
     """
     if not job.settings.distribution.is_open:
         return None
-    kept = kept_choice.kept_strategy(checkpoint_folder, key)
-    before = kept or (None if known is None else known.strategy)
+    before = (
+        kept_choice.kept_strategy(checkpoint_folder, key)
+        or previous.strategy(job.input_dict.get("previous_metrics") or (), key)
+        or (None if known is None else known.strategy)
+    )
     if before is not None:
         return before.for_another_run()
     if known is not None:
         return StrategyChoice(name=_ONE, reason=known.plan_reason)
     began = time.monotonic()
     log_folder.mkdir(parents=True, exist_ok=True)
-    by_workers = job.settings.distribution.workers == "auto"
-    found = (
-        _by_workers(job, log_folder=log_folder)
-        if by_workers
-        else _by_devices(job, log_folder=log_folder)
-    )
+    find_out = _by_workers if job.settings.distribution.workers == "auto" else _by_devices
+    found = find_out(job, log_folder=log_folder)
     found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
     kept_choice.keep_strategy(checkpoint_folder, found)
     return found
@@ -92,11 +92,8 @@ def _by_devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice
         return _unmeasured(f"this machine's devices could not be counted: it {error.cause}")
     if count == 1:
         return StrategyChoice(name=_ONE, reason="this machine has one device")
-    return _by_turns(
-        job,
-        StrategyChoice(name=_ALL, reason=f"{count} devices"),
-        log_folder=log_folder,
-    )
+    several = StrategyChoice(name=_ALL, reason=f"{count} devices")
+    return _by_turns(job, several, log_folder=log_folder)
 
 
 def _by_workers(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
@@ -108,15 +105,9 @@ def _by_workers(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice
         cores = len(core_shares.here().cores)
         reason = f"this process may use one NUMA node, with too few cores for two workers: {cores}"
         return StrategyChoice(name=_ONE, reason=reason)
-    return _by_turns(
-        job,
-        StrategyChoice(
-            name=_WORKERS,
-            worker_count=count,
-            reason=f"{count} workers with cores of their own",
-        ),
-        log_folder=log_folder,
-    )
+    in_words = f"{count} workers with cores of their own"
+    several = StrategyChoice(name=_WORKERS, worker_count=count, reason=in_words)
+    return _by_turns(job, several, log_folder=log_folder)
 
 
 def _by_turns(
