@@ -60,12 +60,12 @@ def plan_split(
     logging.basicConfig()  # to the log that is published beside the plan
     logging.getLogger("tfx_perf").setLevel(logging.INFO)
     artifacts = json_utils.loads(inputs)
+    planning = _Planning(artifacts, exec_properties)
     obstacle = sources.reading_obstacle(artifacts["examples"], split=exec_properties["split"])
     if obstacle:
         found = unmeasured.Unmeasured(reason=obstacle)
         found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
         return
-    planning = _Planning(artifacts, exec_properties)
     plan = planning.plan(folder, plan_folder=plan_folder, beam_pipeline_args=beam_pipeline_args)
     plan.write(pathlib.Path(folder, record.FILE_NAME))
 
@@ -76,6 +76,9 @@ class _Planning:
     ) -> None:
         self._inputs = inputs
         self._properties = properties
+        has_code = any(properties.get(key) for key in _CODE)
+        # Imported before data are read: the module may configure TensorFlow's devices.
+        self._run_fn = trainer_args.load_run_fn(properties) if has_code else None
         settings = PerfConfig.from_json(properties["config"])
         self._settings = settings.input
         self._schedule = settings.schedule
@@ -176,16 +179,16 @@ class _Planning:
     def _training(self, folder: str) -> tuple[training.CapturedTraining | None, str]:
         """Returns the training, or None and why the search must do without it.
 
-        Without training code there is nothing to say. A module or a split that is not there is the
-        user's mistake, and raised.
+        Without training code there is nothing to say. A split that is not there is the user's
+        mistake, and raised.
         """
-        if not any(self._properties.get(key) for key in _CODE):
+        run_fn = self._run_fn
+        if run_fn is None:
             return None, ""
         activity.say("running the training code up to its fit")
         arguments = trainer_args.fn_args(
             self._inputs, trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)), self._properties
         )
-        run_fn = trainer_args.load_run_fn(self._properties)
 
         def run(arguments: fn_args_utils.FnArgs) -> None:
             with precision.policy(self._precision):

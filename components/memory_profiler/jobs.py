@@ -104,9 +104,10 @@ def _captured(
     inputs: str, exec_properties: dict[str, Any], folder: str
 ) -> interception.FitCall | None:
     """Returns the module's `fit`; None if it does not come to it, which is then noted."""
+    # Imported before data are read: the module may configure TensorFlow's devices.
+    run_fn = trainer_args.load_run_fn(exec_properties)
     outputs = trainer_args.outputs_in(tempfile.mkdtemp(dir=folder))
     arguments = trainer_args.fn_args(json_utils.loads(inputs), outputs, exec_properties)
-    run_fn = trainer_args.load_run_fn(exec_properties)
     try:
         return interception.capture_fit(functools.partial(run_fn, arguments))
     except errors.NoFitError:

@@ -54,7 +54,8 @@ class OptimizedTrainer(base_component.BaseComponent):
     With the setting `distribution.strategy`, `run_fn` is run in the scope of that `tf.distribute`
     strategy; with `model_parallel` the layers of its model are on several devices while it fits.
     With `distribution.workers` or `distribution.job`, workers on this machine or on Kubernetes
-    train in its place, and make the trials together; beside parameter servers there are none.
+    train in its place, and make the trials together; beside parameter servers there are none. What
+    the settings leave open with `auto` is measured before.
 
     With `previous_metrics`, trials that would find the same as those of a run before are not
     repeated, and training starts at once.

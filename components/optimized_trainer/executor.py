@@ -12,6 +12,7 @@ from tfx_perf.components.optimized_trainer import (
     checkpoints,
     handing_over,
     plans,
+    strategy_turns,
     supervision,
     training,
 )
@@ -33,7 +34,8 @@ class Executor(base_executor.BaseExecutor):
         It is trained in a child process. The plan is that of a run before, or is found there by
         trials: whatever happens in them costs the speed-up, not the training, which goes on with
         plain `fit`.
-        With several workers in the settings, they try plans, and train.
+        With several workers in the settings, or where they turn out to be faster, they try plans,
+        and train.
 
         Args:
             input_dict: as Trainer's, and optionally `input_plan` and `previous_metrics`.
@@ -55,8 +57,10 @@ class Executor(base_executor.BaseExecutor):
             closing.say(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
+        has_trials = job.settings.training.trial_budget_seconds > 0
+        key = plans.key_of(job) if has_trials else {}
         if job.settings.distribution.has_others_train:
-            handing_over.train(job, output_dict, context=self._context)
+            handing_over.train(job, output_dict, context=self._context, key=key)
             return
         origin = artifacts.origin_of(self._context, input_dict)
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
@@ -64,20 +68,28 @@ class Executor(base_executor.BaseExecutor):
         )
         choice: PlanChoice | None = plain("trials are off")
         previous_plan = None
-        key: dict[str, str] = {}
-        if job.settings.training.trial_budget_seconds:
-            key = plans.key_of(job)
+        if has_trials:
             previous_plan = plans.previous_plan(job)
             choice = plans.known_choice(
                 job, key, previous_plan=previous_plan, checkpoint_folder=folder
             )
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
+            strategy = strategy_turns.choose(
+                job, known=choice, key=key, checkpoint_folder=folder, log_folder=log_folder
+            )
+            job = job if strategy is None else job.distributed_by(strategy)
+            if job.settings.distribution.has_others_train:
+                handing_over.train(
+                    job, output_dict, context=self._context, key=key, strategy=strategy
+                )
+                return
             found = supervision.train(
                 job,
                 output_dict,
                 choice=choice,
                 previous_plan=previous_plan,
                 key=key,
+                spent_seconds=strategy.turns_seconds if strategy else 0.0,
                 checkpoint_folder=folder,
                 log_folder=log_folder,
             )
@@ -85,6 +97,7 @@ class Executor(base_executor.BaseExecutor):
         training.publish(
             job,
             found,
+            strategy=strategy,
             model_folder=path_utils.serving_model_dir(model.uri),
             target=target,
             origin=origin,

@@ -26,6 +26,7 @@ from tfx_perf.components.training_job import job as jobs
 from tfx_perf.report import origin as origins
 from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.training.recovery.termination import Termination
+from tfx_perf.training.trials.choice import StrategyChoice
 
 _POLL_SECONDS = 0.2
 # NFS may show a folder as it was up to a minute ago.
@@ -37,7 +38,14 @@ _Artifacts = dict[str, list[artifact.Artifact]]
 _Context = Optional[base_executor.BaseExecutor.Context]  # noqa: UP045 (TFX is untyped)
 
 
-def train(job: jobs.TrainingJob, output_dict: _Artifacts, *, context: _Context) -> None:
+def train(
+    job: jobs.TrainingJob,
+    output_dict: _Artifacts,
+    *,
+    context: _Context,
+    key: dict[str, str],
+    strategy: StrategyChoice | None = None,
+) -> None:
     """Has the workers of `distribution` train, and publishes what the first one measured.
 
     SIGTERM ends them before it takes effect.
@@ -46,6 +54,8 @@ def train(job: jobs.TrainingJob, output_dict: _Artifacts, *, context: _Context) 
         job: the training.
         output_dict: OptimizedTrainer's.
         context: the executor's; it names the job and the report.
+        key: of the plan; see `plan_key`.
+        strategy: what the job is distributed by, if that had to be found out.
 
     Raises:
         UserError: the cluster refuses the job, or the training has found something wrong.
@@ -53,13 +63,18 @@ def train(job: jobs.TrainingJob, output_dict: _Artifacts, *, context: _Context) 
     """
     target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
     publishing = _Publishing(
-        output_dict, target=target, origin=artifacts.origin_of(context, job.input_dict)
+        output_dict,
+        strategy=strategy,
+        target=target,
+        origin=artifacts.origin_of(context, job.input_dict),
     )
+    known = _known(job, key=key, strategy=strategy)
     with Termination() as termination, storage.local_folder(target.uri) as log_folder:
         if job.settings.distribution.job is None:
             _on_this_machine(
                 job,
                 publishing,
+                known=known,
                 context=context,
                 log_folder=log_folder,
                 termination=termination,
@@ -68,6 +83,7 @@ def train(job: jobs.TrainingJob, output_dict: _Artifacts, *, context: _Context) 
             _in_a_cluster(
                 job,
                 publishing,
+                known=known,
                 settings=job.settings.distribution.job,
                 context=context,
                 log_folder=log_folder,
@@ -79,10 +95,15 @@ class _Publishing:
     """Takes what workers have made to where it belongs."""
 
     def __init__(
-        self, output_dict: _Artifacts, *, target: artifact.Artifact, origin: origins.Origin
+        self,
+        output_dict: _Artifacts,
+        *,
+        strategy: StrategyChoice | None,
+        target: artifact.Artifact,
+        origin: origins.Origin,
     ) -> None:
         self.output_dict = output_dict
-        self._target, self._origin = target, origin
+        self._strategy, self._target, self._origin = strategy, target, origin
 
     def collect(self, job: jobs.TrainingJob, exchange: Exchange, notes: tuple[str, ...]) -> None:
         """Publishes what the first worker has left.
@@ -107,6 +128,7 @@ class _Publishing:
         training.publish(
             job,
             result.with_notes(notes).record,
+            strategy=self._strategy,
             model_folder=path_utils.serving_model_dir(model.uri),
             target=self._target,
             origin=self._origin,
@@ -117,6 +139,7 @@ def _on_this_machine(
     job: jobs.TrainingJob,
     publishing: _Publishing,
     *,
+    known: KnownPlan,
     context: _Context,
     log_folder: pathlib.Path,
     termination: Termination,
@@ -134,7 +157,7 @@ def _on_this_machine(
         )
         with checkpoints.tidied(found):
             run.run(
-                prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), _known(job)),
+                prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), known),
                 collect=lambda notes: publishing.collect(job, exchange, notes),
             )
 
@@ -143,6 +166,7 @@ def _in_a_cluster(
     job: jobs.TrainingJob,
     publishing: _Publishing,
     *,
+    known: KnownPlan,
     settings: ClusterJob,
     context: _Context,
     log_folder: pathlib.Path,
@@ -181,15 +205,16 @@ def _in_a_cluster(
     )
     with checkpoints.tidied(found):
         run.run(
-            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), _known(job)),
+            prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), known),
             collect=collect,
         )
 
 
-def _known(job: jobs.TrainingJob) -> KnownPlan:
+def _known(
+    job: jobs.TrainingJob, *, key: dict[str, str], strategy: StrategyChoice | None
+) -> KnownPlan:
     if not job.settings.training.trial_budget_seconds:
         return KnownPlan()
-    key = plans.key_of(job)
     previous_plan = plans.previous_plan(job)
     choice = plans.known_choice(job, key, previous_plan=previous_plan, checkpoint_folder=None)
     is_too_short = choice is not None and choice.reused_from is None
@@ -198,6 +223,7 @@ def _known(job: jobs.TrainingJob) -> KnownPlan:
         choice=None if is_too_short else choice,
         previous_plan=previous_plan,
         is_too_short=is_too_short,
+        spent_seconds=strategy.turns_seconds if strategy else 0.0,
     )
 
 

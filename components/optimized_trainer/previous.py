@@ -10,7 +10,7 @@ from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
 from tfx_perf.training import record
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
 
 _RUNS = 20  # among which one may be that of one replica
 
@@ -49,6 +49,23 @@ def plan(items: Sequence[artifact.Artifact]) -> TrainingPlan | None:
     records = artifacts.newest_first(items, record.TrainingRecord, file_name=record.FILE_NAME)
     last = next((found.plan for _, found in records), None)
     return None if last is None or last.is_plain_fit else last
+
+
+def strategy(
+    items: Sequence[artifact.Artifact], key: Mapping[str, str]
+) -> StrategyChoice | None:
+    """Returns what the newest run with the same key was distributed by, if that was measured.
+
+    It holds also where trials may find a better plan.
+
+    Args:
+        items: see `find`.
+        key: see `find`; empty if there is nothing to be measured.
+    """
+    records = artifacts.newest_first(items, record.TrainingRecord, file_name=record.FILE_NAME)
+    found = (each.strategy for _, each in records)
+    measured = (each for each in found if each is not None and each.speedup is not None)
+    return next((each for each in measured if key and each.key == key), None)
 
 
 def find(

@@ -1,45 +1,85 @@
-"""`distribution.strategy: auto`: one device, and all of this machine's if that is surely faster.
+"""What trains where the settings say `auto`: one device, or several if these are surely faster.
 
-Both train plain `fit` in turns, a process each, on the same batches.
+`distribution.strategy: auto` has all of this machine's devices in one process as the alternative,
+`distribution.workers: auto` worker processes with a share of its cores each. Both train plain `fit`
+in turns, in processes of their own, on the same batches.
 """
 
 import logging
 import pathlib
+import time
 from typing import Any
 
 from tfx_perf import errors, statistics
+from tfx_perf.components.optimized_trainer import previous
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import in_turns, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.hardware import core_shares, host
 from tfx_perf.training import made_strategy
+from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
 
 _LOGGER = logging.getLogger(__name__)
 
-_ONE, _ALL = "one_device", "mirrored"
+_ONE, _ALL, _WORKERS = "one_device", "mirrored", "multi_worker"
 # What of the trials' budget the turns may take, beside imports and compilation.
 _SHARE, _START_SECONDS = 0.4, 300.0
 
 
 def choose(
-    job: TrainingJob, *, known: PlanChoice | None, log_folder: pathlib.Path
-) -> StrategyChoice:
-    """Returns what a training is distributed by.
+    job: TrainingJob,
+    *,
+    known: PlanChoice | None,
+    key: dict[str, str],
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+) -> StrategyChoice | None:
+    """Returns what a training is distributed by; None if the settings do not leave that open.
 
-    Whatever goes wrong with all devices together, one trains.
+    Whatever goes wrong with several devices or workers, one trains.
 
     Args:
         job: the training, with plain `fit`.
         known: the choice of a plan, which is not tried again; None if there will be trials.
-        log_folder: where the processes' output goes.
+        key: of that one; see `plan_key`.
+        checkpoint_folder: where a training that is interrupted finds what was chosen; None if
+            nothing outlives the process.
+        log_folder: where the processes' output goes; made if it is not there.
 
     Raises:
         UserError: there is no such module.
     """
-    if known is not None and known.strategy is not None:
-        return known.strategy.model_copy(update={"turns_seconds": 0.0})
+    if not job.settings.distribution.is_open:
+        return None
+    before = (
+        kept_choice.kept_strategy(checkpoint_folder, key)
+        or previous.strategy(job.input_dict.get("previous_metrics") or (), key)
+        or (None if known is None else known.strategy)
+    )
+    if before is not None:
+        return before.for_another_run()
     if known is not None:
         return StrategyChoice(name=_ONE, reason=known.plan_reason)
+    began = time.monotonic()
+    log_folder.mkdir(parents=True, exist_ok=True)
+    find_out = _by_workers if job.settings.distribution.workers == "auto" else _by_devices
+    found = find_out(job, log_folder=log_folder)
+    found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
+    kept_choice.keep_strategy(checkpoint_folder, found)
+    return found
+
+
+def device_count(*, exec_properties: dict[str, Any]) -> int:
+    """Returns how many devices could train, as the user's module has configured them.
+
+    Is run in a child: after that they can be configured no more.
+    """
+    trainer_args.load_run_fn(exec_properties)
+    return len(made_strategy.devices())
+
+
+def _by_devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
     try:
         count = child.run_in_child(
             f"{__name__}:{device_count.__name__}",
@@ -52,24 +92,34 @@ def choose(
         return _unmeasured(f"this machine's devices could not be counted: it {error.cause}")
     if count == 1:
         return StrategyChoice(name=_ONE, reason="this machine has one device")
-    return _by_turns(job, count=count, log_folder=log_folder)
+    several = StrategyChoice(name=_ALL, reason=f"{count} devices")
+    return _by_turns(job, several, log_folder=log_folder)
 
 
-def device_count(*, exec_properties: dict[str, Any]) -> int:
-    """Returns how many devices could train, as the user's module has configured them.
+def _by_workers(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
+    if host.may_have_accelerators():
+        reason = "this machine may have accelerators, which workers would have to share"
+        return StrategyChoice(name=_ONE, reason=reason)
+    count = core_shares.worth_trying()
+    if count == 1:
+        cores = len(core_shares.here().cores)
+        reason = f"this process may use one NUMA node, with too few cores for two workers: {cores}"
+        return StrategyChoice(name=_ONE, reason=reason)
+    in_words = f"{count} workers with cores of their own"
+    several = StrategyChoice(name=_WORKERS, worker_count=count, reason=in_words)
+    return _by_turns(job, several, log_folder=log_folder)
 
-    Is run in a child: after that they can be configured no more.
-    """
-    trainer_args.load_run_fn(exec_properties)
-    return len(made_strategy.devices())
 
-
-def _by_turns(job: TrainingJob, *, count: int, log_folder: pathlib.Path) -> StrategyChoice:
+def _by_turns(
+    job: TrainingJob, several: StrategyChoice, *, log_folder: pathlib.Path
+) -> StrategyChoice:
+    """Returns what wins: one device, or several, whose reason so far says which these are."""
     settings = job.settings.training
     seconds = _SHARE * settings.trial_budget_seconds
+    one = StrategyChoice(name=_ONE, reason="")
     try:
-        one, together = in_turns.train(
-            {name.replace("_", "-"): job.with_strategy(name) for name in (_ONE, _ALL)},
+        alone, together = in_turns.train(
+            {each.name.replace("_", "-"): job.distributed_by(each) for each in (one, several)},
             seconds=seconds,
             start_seconds=_START_SECONDS,
             setting="training.trial_budget_seconds",
@@ -79,20 +129,22 @@ def _by_turns(job: TrainingJob, *, count: int, log_folder: pathlib.Path) -> Stra
         )
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         cause = f"its process {error.cause}" if isinstance(error, errors.ChildError) else str(error)
-        reason = f"{count} devices could not be tried: {cause.rstrip('.')}"
+        reason = f"{several.reason} could not be tried: {cause.rstrip('.')}"
         return _unmeasured(reason, seconds=seconds)
-    speedup = statistics.ratio_interval(one.step_seconds, together.step_seconds)
-    difference = in_turns.loss_difference(one, together, tolerance=settings.loss_tolerance)
+    speedup = statistics.ratio_interval(alone.step_seconds, together.step_seconds)
+    difference = in_turns.loss_difference(alone, together, tolerance=settings.loss_tolerance)
     is_faster = speedup.surely_above(1 + settings.margin)
     reason = (
-        f"a step on {count} devices is {speedup.value:.2f} times as fast as on one (95 % interval "
+        f"a step on {several.reason} is {speedup.value:.2f} times as fast as on one (95 % interval "
         f"{speedup.low:.2f} to {speedup.high:.2f})"
     )
-    return StrategyChoice(
-        name=_ALL if is_faster and difference is None else _ONE,
-        reason=reason if difference is None else f"{reason}, but its {difference}",
-        speedup=speedup,
-        turns_seconds=min(seconds, one.seconds + together.seconds),
+    chosen = several if is_faster and difference is None else one
+    return chosen.model_copy(
+        update={
+            "reason": reason if difference is None else f"{reason}, but its {difference}",
+            "speedup": speedup,
+            "turns_seconds": min(seconds, alone.seconds + together.seconds),
+        }
     )
 
 

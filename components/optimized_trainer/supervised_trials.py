@@ -21,7 +21,6 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import budget, choosing, doubling
 from tfx_perf.training.trials.choice import (
     PlanChoice,
-    StrategyChoice,
     TrialProgress,
     TrialRecord,
 )
@@ -43,7 +42,6 @@ class TrialOrder(records.Record):
         spent_seconds: since then, until this one was asked for.
         known: the records of trials that were cut off; they stand.
         previous_plan: see `Trials`.
-        strategy: what the training is distributed by, where that was to be found out.
         onednn: what came of turns with it; None if there were none.
         may_ask_for_onednn: whether to choose nothing if turns with oneDNN are worth it.
     """
@@ -58,7 +56,6 @@ class TrialOrder(records.Record):
     spent_seconds: float
     known: tuple[TrialRecord, ...]
     previous_plan: TrainingPlan | None
-    strategy: StrategyChoice | None
     onednn: OneDnnTurns | None
     may_ask_for_onednn: bool
 
@@ -148,7 +145,6 @@ def by_trials(
         choice = choice.model_copy(
             update={
                 "key": order.key,
-                "strategy": order.strategy,
                 "trial_time_seconds": seconds,
             }
         )

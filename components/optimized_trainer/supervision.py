@@ -18,7 +18,6 @@ from tfx.utils import json_utils
 from tfx_perf import activity, errors
 from tfx_perf.components.optimized_trainer import (
     onednn_turns,
-    strategy_turns,
     training,
     trials_apart,
 )
@@ -31,7 +30,6 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.choice import (
     PlanChoice,
-    StrategyChoice,
     TrialProgress,
     TrialRecord,
     failed,
@@ -53,6 +51,7 @@ def train(
     choice: PlanChoice | None,
     previous_plan: TrainingPlan | None,
     key: dict[str, str],
+    spent_seconds: float,
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> TrainingRecord | Unmeasured:
@@ -68,6 +67,7 @@ def train(
         choice: for the `fit` that it names; None: trials find it, as for any other.
         previous_plan: see `Trials`.
         key: of the choice; see `plan_key`.
+        spent_seconds: of the trials' budget, before.
         checkpoint_folder: see `TrainingSettings`.
         log_folder: where what the trials write goes; made if it is not there.
 
@@ -78,9 +78,13 @@ def train(
     converts_libraries = False
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
         trials = _SupervisedTrials(
-            job, key=key, previous_plan=previous_plan, folder=folder, log_folder=log_folder
+            job,
+            key=key,
+            previous_plan=previous_plan,
+            spent_seconds=spent_seconds,
+            folder=folder,
+            log_folder=log_folder,
         )
-        trials.choose_strategy(known=choice)
         if choice is None and job.settings.training.precision == "auto":
             choice = trials.choose_apart()
         while True:
@@ -108,7 +112,7 @@ def train(
                 choice = choice or found
                 continue
             if not isinstance(answer, str):
-                return trials.told_of(TrainingResult.model_validate(answer).record)
+                return TrainingResult.model_validate(answer).record
             if answer == "conversion":
                 _LOGGER.warning("Training again, or on, with all libraries converted by AutoGraph.")
                 converts_libraries = True
@@ -132,17 +136,17 @@ class _SupervisedTrials:
         *,
         key: dict[str, str],
         previous_plan: TrainingPlan | None,
+        spent_seconds: float,
         folder: str,
         log_folder: pathlib.Path,
     ) -> None:
         self.job, self._key, self._previous_plan = job, key, previous_plan
         self._folder, self._log_folder = folder, log_folder
-        self._budget_seconds = job.settings.training.trial_budget_seconds
+        self._budget_seconds = job.settings.training.trial_budget_seconds - spent_seconds
         self.are_open = True
         self._asked: float | None = None
         self._attempt = 0
         self._known: tuple[TrialRecord, ...] = ()
-        self._strategy: StrategyChoice | None = None
         self._onednn: onednn_turns.OneDnnTurns | None = None
         self._order: TrialOrder | None = None
 
@@ -171,36 +175,10 @@ class _SupervisedTrials:
             spent_seconds=now - self._asked,
             known=self._known,
             previous_plan=self._previous_plan,
-            strategy=self._strategy,
             onednn=self._onednn,
             may_ask_for_onednn=self._onednn is None and onednn_turns.are_open(self.job),
         )
         return self._order
-
-    def choose_strategy(self, *, known: PlanChoice | None) -> None:
-        """Finds out what `distribution.strategy: auto` is, for all processes that come.
-
-        Args:
-            known: see `strategy_turns.choose`.
-
-        Raises:
-            UserError: there is no such module.
-        """
-        if self.job.settings.distribution.strategy != "auto":
-            return
-        self._asked = time.time()
-        self._log_folder.mkdir(parents=True, exist_ok=True)
-        self._strategy = strategy_turns.choose(
-            self.job, known=known, log_folder=self._log_folder
-        )
-        self._budget_seconds -= self._strategy.turns_seconds
-        self.job = self.job.with_strategy(self._strategy.name)
-
-    def told_of(self, found: TrainingRecord | Unmeasured) -> TrainingRecord | Unmeasured:
-        """Returns what was measured, with what the training was distributed by."""
-        if isinstance(found, Unmeasured):
-            return found
-        return found.model_copy(update={"strategy": self._strategy})
 
     def take_turns(self) -> None:
         """Finds out whether oneDNN is worth its processes."""
@@ -277,7 +255,6 @@ class _SupervisedTrials:
         return choice.model_copy(
             update={
                 "key": self._key,
-                "strategy": self._strategy,
                 "trials": known,
                 "trial_time_seconds": spent_seconds,
             }

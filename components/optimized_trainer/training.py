@@ -28,7 +28,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials import kept_choice, trials_here
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, plain
 from tfx_perf.xla import aot_export
 
 _LOGGER = logging.getLogger(__name__)
@@ -209,6 +209,7 @@ def publish(
     job: jobs.TrainingJob,
     found: record.TrainingRecord | unmeasured.Unmeasured,
     *,
+    strategy: StrategyChoice | None,
     model_folder: str,
     target: artifact.Artifact,
     origin: origins.Origin,
@@ -218,6 +219,7 @@ def publish(
     Args:
         job: what was trained.
         found: what `run` returned.
+        strategy: what it was distributed by, if that had to be found out.
         model_folder: where the model was saved.
         target: the artifact `perf_metrics`.
         origin: for the report's header.
@@ -234,7 +236,12 @@ def publish(
         )
         return
     alone = one_replica.of_runs_before(found, previous.of_node(target))
-    found = found.model_copy(update={"notes": (*found.notes, *notes), "one_replica": alone})
+    found = found.model_copy(
+        update={"notes": (*found.notes, *notes), "one_replica": alone, "strategy": strategy}
+    )
+    if strategy is not None:
+        seconds = found.trial_time_seconds + strategy.seconds
+        found = found.model_copy(update={"trial_time_seconds": seconds})
     artifacts.publish(
         target,
         found,
@@ -245,8 +252,6 @@ def publish(
         origin=origin,
         remark=found.remark,
     )
-    if found.strategy is not None:
-        job = job.with_strategy(found.strategy.name)
     job.with_plan(found.plan).write(storage.path(target.uri) / jobs.FILE_NAME)
 
 

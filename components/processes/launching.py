@@ -17,6 +17,8 @@ from typing import IO
 
 from tfx_perf import workers
 from tfx_perf.components.processes import child_guard
+from tfx_perf.hardware import core_shares
+from tfx_perf.settings.distribution import CpuBinding
 
 _PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
 _POLL_SECONDS = 0.1
@@ -44,6 +46,7 @@ class Task:
         arguments: of its command.
         environment: variables that it has beside those of this process.
         may_be_lost: whether the others go on without it.
+        cpus: that it is bound to; None: those of this process.
     """
 
     name: str
@@ -51,6 +54,7 @@ class Task:
     arguments: Sequence[str]
     environment: Mapping[str, str]
     may_be_lost: bool = False
+    cpus: core_shares.Cpus | None = None
 
 
 def tasks(
@@ -59,6 +63,7 @@ def tasks(
     worker_count: int,
     server_count: int = 0,
     environment: Mapping[str, str] = types.MappingProxyType({}),
+    cpu_binding: CpuBinding = "none",
 ) -> list[Task]:
     """Returns what processes that train together do.
 
@@ -68,16 +73,23 @@ def tasks(
         worker_count: how many compute.
         server_count: how many hold the weights; 0: the workers do.
         environment: variables of all of them.
+        cpu_binding: of those that compute.
+
+    Raises:
+        UserError: there are fewer CPUs than workers to be bound to them.
     """
+    shares = core_shares.here().shares(worker_count) if cpu_binding == "exclusive" else ()
+    cpus = {workers.name_of("worker", index): share for index, share in enumerate(shares)}
     if not server_count:
         hosts = _free_hosts(worker_count)
         team = [workers.Worker(index, worker_count) for index in range(worker_count)]
         return [
             Task(
-                workers.name_of("worker", worker.index),
+                name := workers.name_of("worker", worker.index),
                 str(worker.index),
                 arguments,
                 {**environment, workers.VARIABLE: workers.config_of(worker, hosts=hosts)},
+                cpus=cpus.get(name),
             )
             for worker in team
         ]
@@ -91,6 +103,7 @@ def tasks(
             serving if workers.only_serves(config) else arguments,
             {**environment, workers.VARIABLE: config},
             may_be_lost=name.startswith("worker"),
+            cpus=cpus.get(name),
         )
         for name, config in workers.served_configs(servers, hosts=hosts).items()
     ]
@@ -281,23 +294,24 @@ def ending(code: int) -> str:
 
 
 def _process(task: Task) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        task.arguments,
-        env={
-            **_QUIET,
-            **os.environ,
-            "PYTHONUNBUFFERED": "1",
-            **task.environment,
-        },
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        start_new_session=True,
-        # It does nothing that needs a lock of another thread.
-        preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
-    )
+    with core_shares.bound_to(task.cpus):
+        return subprocess.Popen(
+            task.arguments,
+            env={
+                **_QUIET,
+                **os.environ,
+                "PYTHONUNBUFFERED": "1",
+                **task.environment,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            # It does nothing that needs a lock of another thread.
+            preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
+        )
 
 
 def _free_hosts(count: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Trains in turns on this host, block by block, each training in a process of its own.
+"""Trains in turns on this host, block by block, each training in processes of its own.
 
 What makes one run slower than another on a shared host (its clock, its neighbours) then strikes
 both, and cancels in the ratio of their step times.
@@ -12,14 +12,15 @@ import pathlib
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent import futures
-from typing import IO
+from typing import IO, NamedTuple
 
-from tfx_perf import activity, errors, statistics
-from tfx_perf.components.processes import child
+from tfx_perf import activity, errors, statistics, workers
+from tfx_perf.components.processes import child, launching
 from tfx_perf.components.training_job import turns_job
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.hardware import core_shares
 from tfx_perf.training.trials.equivalence import relative_difference
 
 _TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
@@ -63,10 +64,11 @@ def train(
     """Trains all in turns.
 
     Args:
-        trainings: by name. With a job's plan goes its environment.
+        trainings: by name. With a job's plan goes its environment; with its workers on this
+            machine, a process for each.
         seconds: how long it may take.
         setting: the name of what `seconds` is set with, for the error.
-        log_folder: where the processes' output goes, by name; made if it is not there.
+        log_folder: where the processes' output goes, by name and worker; made if it is not there.
         start_seconds: how long imports and compilation may take beside that.
         decided: whether further blocks would not change what is made of those before, asked as
             soon as there are `rounds[0]`.
@@ -81,33 +83,41 @@ def train(
     activity.say(f"training {' and '.join(trainings)} in turns")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
+    processes = [
+        (name, process) for name, job in trainings.items() for process in _processes(name, job)
+    ]
     with (
         tempfile.TemporaryDirectory() as folder,
-        futures.ThreadPoolExecutor(max_workers=len(trainings)) as pool,
+        contextlib.ExitStack() as children,
+        futures.ThreadPoolExecutor(max_workers=len(processes)) as pool,
         # The trainings end when these are closed.
         socket.socket(socket.AF_UNIX) as server,
         contextlib.ExitStack() as connections,
+        _closed_on_errors(children),
     ):
         address = str(pathlib.Path(folder, "socket"))
         server.bind(address)
         server.listen()
-        running = [
-            pool.submit(
-                child.run_in_child,
-                _TARGET,
-                {
-                    "job": job.model_dump(mode="json"),
-                    "address": address,
-                    "name": name,
-                    "start_folder": folder if compare_losses else None,
-                    "is_first": index == 0,
-                },
-                timeout_seconds=_left(deadline) + _ENDING_SECONDS,
-                log_path=log_folder / f"{name}.log",
-                environment={**_ENVIRONMENT, **job.plan.environment},
-            )
-            for index, (name, job) in enumerate(trainings.items())
-        ]
+        running = []
+        for name, process in processes:
+            job = trainings[name]
+            with core_shares.bound_to(process.cpus):
+                started = child.started(
+                    _TARGET,
+                    {
+                        "job": job.model_dump(mode="json"),
+                        "address": address,
+                        "name": name,
+                        "folder": folder,
+                        "is_first": name == next(iter(trainings)),
+                        "compares_losses": compare_losses,
+                    },
+                    log_path=log_folder / process.log_name,
+                    environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
+                )
+                each = children.enter_context(started)
+            seconds_left = _left(deadline) + _ENDING_SECONDS
+            running.append(pool.submit(each.result, timeout_seconds=seconds_left))
         streams, losses = {}, {}
         try:
             for _ in trainings:
@@ -126,6 +136,43 @@ def train(
     return [
         Trained(steps, seconds, losses[name])
         for name, (steps, seconds) in zip(trainings, blocks, strict=True)
+    ]
+
+
+@contextlib.contextmanager
+def _closed_on_errors(children: contextlib.ExitStack) -> Iterator[None]:
+    """Ends what runs if anything fails: workers that wait for another one never end."""
+    try:
+        yield
+    except BaseException:
+        children.close()
+        raise
+
+
+class _Process(NamedTuple):
+    """One of those that train together.
+
+    Attributes:
+        log_name: of the file for its output.
+        environment: variables that tell it which one it is.
+        cpus: that it is bound to; None: all.
+    """
+
+    log_name: str
+    environment: Mapping[str, str]
+    cpus: core_shares.Cpus | None
+
+
+def _processes(name: str, job: TrainingJob) -> list[_Process]:
+    distribution = job.settings.distribution
+    if distribution.workers_here == 1:
+        return [_Process(f"{name}.log", {}, None)]
+    tasks = launching.tasks(
+        (), worker_count=distribution.workers_here, cpu_binding=distribution.cpu_binding
+    )
+    return [
+        _Process(f"{name}-{workers.log_file(task.name)}", task.environment, task.cpus)
+        for task in tasks
     ]
 
 

@@ -12,6 +12,7 @@ from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.settings.section import Section
 from tfx_perf.training import precision
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.trials.choice import StrategyChoice
 
 FILE_NAME = "job.json"
 
@@ -64,10 +65,20 @@ class TrainingJob(records.Record):
         training = self.settings.training.model_copy(update={"checkpoint_folder": folder})
         return self._with_settings(training=training)
 
-    def with_strategy(self, name: str) -> "TrainingJob":
-        """Returns the same training with another `distribution.strategy`."""
-        distribution = self.settings.distribution.model_copy(update={"strategy": name})
-        return self._with_settings(distribution=distribution)
+    def distributed_by(self, choice: StrategyChoice) -> "TrainingJob":
+        """Returns the same training with settings that say what was chosen, where they say `auto`.
+
+        Several workers have cores of their own.
+        """
+        own = self.settings.distribution
+        update: dict[str, Any] = {"strategy": choice.name}
+        if own.workers == "auto":
+            is_bound = choice.worker_count > 1
+            update = {
+                "workers": choice.worker_count if is_bound else None,
+                "cpu_binding": "exclusive" if is_bound else "none",
+            }
+        return self._with_settings(distribution=own.model_copy(update=update))
 
     @property
     def unmonitored(self) -> "TrainingJob":

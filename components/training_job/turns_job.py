@@ -1,5 +1,6 @@
-"""The child's side of training in turns: one of the trainings, block by block."""
+"""The child's side of training in turns: one of the trainings, or a worker of one."""
 
+import contextlib
 import functools
 import json
 import pathlib
@@ -13,16 +14,16 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.tf_data import datasets
-from tfx_perf.tf_internals import autograph
-from tfx_perf.training import precision
+from tfx_perf.tf_internals import autograph, worker_server
+from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.placement.placing import over_devices
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.strategy_scope import StrategyScope
+from tfx_perf.training.team import Team
 from tfx_perf.training.trials.turns import Turn
 
 GO = "go\n"
@@ -30,34 +31,47 @@ _START_STEPS = 10
 # The first one tells by how much a training differs from itself.
 _FIRST_REPETITIONS = 2
 _POLL_SECONDS = 0.1
+# Each worker takes its part of the same batches, however many files they are in.
+_BY_ROWS = tf.data.Options()
+_BY_ROWS.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 
 
 @autograph.sparing_libraries
 def train_in_turns(
-    *, job: dict[str, Any], address: str, name: str, start_folder: str | None, is_first: bool
+    *,
+    job: dict[str, Any],
+    address: str,
+    name: str,
+    folder: str,
+    is_first: bool,
+    compares_losses: bool,
 ) -> None:
     """Trains a block for each `GO` that comes, until the other side hangs up.
 
     What is sent back are lines: first a JSON list of the name and losses (see
     `in_turns.Trained`), when everything is compiled; then, for each block, its median seconds
-    per step.
+    per step. The first one of several workers speaks for all.
 
     Args:
         job: the `TrainingJob`.
         address: of a Unix socket.
         name: told to the other side.
-        start_folder: where the weights and batches are that all begin with; None: each with its
-            own.
-        is_first: whether to put them there.
+        folder: that all trainings have in common; what is written there is thrown away.
+        is_first: whether to put there the weights and batches that all begin with.
+        compares_losses: whether to train a few steps from these before.
 
     Raises:
         UserError: the code or the data are not there, or cannot be trained block by block.
     """
     training = TrainingJob.model_validate(job)
+    distribution = training.settings.distribution
+    worker_count = distribution.workers_here
+    if worker_count > 1:
+        worker_server.start()
     run_fn = trainer_args.load_run_fn(training.exec_properties)
 
     def answer(call: interception.FitCall) -> None:
-        with over_devices(call, training.settings.distribution):
+        with as_one_device.trained(call, distribution):
             take_turns(call)
 
     def take_turns(call: interception.FitCall) -> None:
@@ -66,10 +80,11 @@ def train_in_turns(
         if reason:
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
         data = datasets.without_autotune(call.arguments["x"].repeat())
+        team = Team(call.model.distribute_strategy)
         losses = []
-        if start_folder is not None:
-            start = _Start(call, loop, folder=pathlib.Path(start_folder))
-            if is_first:
+        if compares_losses:
+            start = _Start(call, loop, folder=pathlib.Path(folder))
+            if is_first and team.is_chief:
                 start.write(data)
             repetitions = _FIRST_REPETITIONS if is_first else 1
             losses = start.losses(training.plan, repetitions=repetitions)
@@ -79,21 +94,26 @@ def train_in_turns(
             connection.connect(address)
             return connection.makefile("rw")
 
-        blocks = _blocks(loop, training.plan, connected=connected, greeting=greeting)
+        blocks = _blocks(
+            loop, training.plan, team=team, connected=connected, greeting=greeting
+        )
         loop.take_turns(blocks, data)
 
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        socket.socket(socket.AF_UNIX) as connection,
-        precision.policy(training.precision),
-        StrategyScope(training.settings.distribution.made_strategy) as scope,
-    ):
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        stack.enter_context(precision.policy(training.precision))
+        fit: Callable[[interception.FitCall], Any] = answer
+        if worker_count > 1:
+            stack.enter_context(strategy_check.refusing_mirrored(distribution))
+            fit = strategy_check.checked(answer, distribution)
+        scope = stack.enter_context(StrategyScope(distribution.made_strategy))
         arguments = trainer_args.fn_args(
             training.input_dict,
-            trainer_args.outputs_in(str(pathlib.Path(folder, "outputs"))),
+            trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)),
             training.exec_properties,
+            worker_count=worker_count,
         )
-        interception.capture_fit(functools.partial(run_fn, arguments), scope.outside(answer))
+        interception.capture_fit(functools.partial(run_fn, arguments), scope.outside(fit))
 
 
 class _Start:
@@ -124,7 +144,7 @@ class _Start:
 
     def _loss(self, plan: TrainingPlan, weights: list[np.ndarray]) -> float:
         self._assign(weights)
-        data = datasets.without_autotune(tf.data.Dataset.load(self._data))
+        data = datasets.without_autotune(tf.data.Dataset.load(self._data)).with_options(_BY_ROWS)
         if plan.steps_per_call:
             steps = min(plan.steps_per_call, _START_STEPS // 2)
             plan = plan.model_copy(update={"steps_per_call": steps})
@@ -139,13 +159,22 @@ class _Start:
 
 
 def _blocks(
-    loop: Loop, plan: TrainingPlan, *, connected: Callable[[], IO[str]], greeting: str
+    loop: Loop,
+    plan: TrainingPlan,
+    *,
+    team: Team,
+    connected: Callable[[], IO[str]],
+    greeting: str,
 ) -> Generator[Turn, float, None]:
     turn = loop.turn(plan)
     yield turn  # compiles, and fills the input's buffers
+    if not team.is_chief:
+        while team.decides(False):
+            yield turn
+        return
     with connected() as lines:  # once it is traced, for which all of this may be run twice
         _send(lines, greeting)
-        while lines.readline() == GO:
+        while team.decides(lines.readline() == GO):
             _send(lines, repr((yield turn)))
 
 

@@ -5,6 +5,7 @@ What is wrong in an option (`whole_number`) is told in one line.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -85,6 +86,20 @@ def test_every_worker_knows_which_it_is_and_its_lines_have_its_number(tmp_path):
     assert sorted(line for line in output.splitlines() if "up" not in line) == [
         f"{index}: worker {index}, ['ends', '--steps', '3']" for index in range(3)
     ]
+
+
+def test_bound_workers_have_cpus_that_no_other_has(tmp_path):
+    usable = os.sched_getaffinity(0)
+    code = "import os; print(sorted(os.sched_getaffinity(0)))"
+    count = min(2, len(usable))
+    options = ["--cpu-binding", "exclusive"]
+    process = started(tmp_path, code, workers=count, options=options)
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error
+    found = [set(json.loads(line.partition(": ")[2])) for line in output.splitlines()]
+    assert len(found) == count
+    assert sorted(cpu for cpus in found for cpu in cpus) == sorted(usable)
+    assert "Worker 0 has CPUs" in error
 
 
 def test_json_has_standard_output_for_itself(tmp_path):

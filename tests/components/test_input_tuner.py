@@ -11,6 +11,7 @@ import time
 
 import numpy as np
 import pytest
+import training_cases
 import tuning_cases
 from google.protobuf import text_format
 from tensorflow_metadata.proto.v0 import schema_pb2, statistics_pb2
@@ -107,7 +108,8 @@ def assert_complete(plan):
 
 
 def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tmp_path, capfd):
-    module = tuning_cases.module(tmp_path / "module.py", tuning_cases.training())
+    body = training_cases.TWO_DEVICES + tuning_cases.training()  # no data were read before
+    module = tuning_cases.module(tmp_path / "module.py", body)
     plan = do(
         tmp_path,
         {**inputs, "transform_graph": transform_graph},

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 import tensorflow as tf
+import training_cases
 from tfx import types as tfx_types
 from tfx import v1 as tfx
 from tfx.types import artifact_utils, standard_artifacts, standard_component_specs
@@ -131,7 +132,8 @@ def do(tmp_path, inputs, **changes):
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_publishes_a_profile(line, examples, schema, input_plan, tmp_path):
     module = tmp_path / "module.py"
-    module.write_text(_MODULE.format(line=line))
+    # No data were read before.
+    module.write_text(_MODULE.format(line=line) + training_cases.TWO_DEVICES)
     inputs = {"examples": examples, "schema": schema, "input_plan": input_plan}
     settings = PerfConfig.from_dict({"memory": {"batch_sizes": [8, 32]}}).to_json()
     profile = do(tmp_path, inputs, module_file=str(module), config=settings)

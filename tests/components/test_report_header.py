@@ -102,7 +102,12 @@ def test_a_trainings_report_has_the_header_whether_it_was_measured_or_not(place,
     target = place(types.PerfMetrics, "OptimizedTrainer", "perf_metrics")
     found = training_record(0.01) if measured else unmeasured.Unmeasured(reason="no fit")
     training.publish(
-        job_of(PLAIN_FIT), found, model_folder="", target=target, origin=Origin(node="my-trainer")
+        job_of(PLAIN_FIT),
+        found,
+        strategy=None,
+        model_folder="",
+        target=target,
+        origin=Origin(node="my-trainer"),
     )
     assert "<b>my-trainer</b>" in published(target)
 

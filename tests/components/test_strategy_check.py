@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.components.optimized_trainer.workers import strategy_check
+from tfx_perf.components.training_job import strategy_check
 from tfx_perf.settings.distribution import DistributionSettings
 
 

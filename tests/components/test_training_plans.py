@@ -13,9 +13,11 @@ from perf_records import training_record
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
+from tfx_perf import statistics
 from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans, previous
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.trials.choice import StrategyChoice
 from tfx_perf.training.trials.families import same_function
 
 pytestmark = pytest.mark.each_choice
@@ -324,6 +326,22 @@ class TestPrevious:
         items = [made("a"), made("b", is_settled=False)]
         assert previous.find(items, self.KEY, planned_runs=2) is None
         assert "trials may find a better" in caplog.text
+
+    def test_what_was_measured_of_a_strategy_holds_though_trials_may_find_another_plan(self, made):
+        speedup = statistics.Interval(value=2.0, low=1.5, high=2.5)
+        measured = StrategyChoice(
+            name="multi_worker", worker_count=2, reason="faster", speedup=speedup, key=self.KEY
+        )
+        failed = StrategyChoice(name="one_device", reason="no memory", key=self.KEY)
+        of_others = measured.model_copy(update={"name": "mirrored", "key": {"code": "0"}})
+        items = [
+            made("a", strategy=measured, is_settled=False),
+            made("b", strategy=failed),
+            made("c", strategy=of_others),
+            made("d"),
+        ]
+        assert previous.strategy(items, self.KEY) == measured
+        assert previous.strategy(items[1:], self.KEY) is None
 
     @pytest.mark.parametrize(("planned_runs", "is_used"), [(4, True), (5, False), (6, False)])
     def test_more_runs_may_be_worth_more_trials(self, made, planned_runs, is_used):

@@ -18,6 +18,12 @@ SCHEMA = """
     feature { name: "label" type: INT presence { min_fraction: 1 } shape { dim { size: 1 } } }
 """
 
+# For the top of a module.
+TWO_DEVICES = """
+import tensorflow as tf
+cpu = tf.config.list_physical_devices("CPU")[0]
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+"""
 # A module as TFX's tutorials write it.
 MODULE = """
 import {line} as keras

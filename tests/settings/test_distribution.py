@@ -28,6 +28,19 @@ def test_workers_on_this_machine():
     assert PerfConfig().distribution.worker_count == 1
 
 
+@pytest.mark.parametrize(
+    ("settings", "is_open"),
+    [
+        ({}, False),
+        ({"workers": "auto"}, True),
+        ({"strategy": "auto"}, True),
+        ({"workers": 2, "strategy": "auto"}, False),
+    ],
+)
+def test_what_trains_is_open_where_one_process_or_several_may(settings, is_open):
+    assert PerfConfig.from_dict({"distribution": settings}).distribution.is_open == is_open
+
+
 def test_how_replicas_reduce():
     assert PerfConfig().distribution.reduction_dtype is None
     own = {"implementation": "ring", "bytes_per_pack": 1024, "timeout_seconds": 20}
@@ -69,13 +82,27 @@ def test_the_strategy_that_is_made(settings, made):
             ["above 0", "collective.timeout_seconds=0"],
         ),
         ({"distribution": {"workers": 1}}, ["at least 2 workers", "distribution={'workers': 1}"]),
-        ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside workers"]),
+        ({"distribution": {"workers": "all"}}, ["whole number or 'auto'", "workers='all'"]),
+        (
+            {"distribution": {"workers": "auto", "strategy": "mirrored"}},
+            ["workers=auto, which finds out what trains, without strategy=mirrored"],
+        ),
+        (
+            {"distribution": {"workers": "auto", "parameter_servers": 1}},
+            ["parameter_servers beside a number of workers"],
+        ),
+        ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside a number of work"]),
         (_job(parameter_server_count=0), ["job.parameter_server_count=0"]),
         (
             _job(kind="TrainJob", runtime="x", volumes={}, parameter_server_count=1),
             ["no parameter_server_count for a TrainJob, which has no such role"],
         ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
+        ({"distribution": {"cpu_binding": "core"}}, ["'none' or 'exclusive'", "binding='core'"]),
+        (
+            {"distribution": {"cpu_binding": "exclusive", **_job()["distribution"]}},
+            ["cpu_binding with workers on this machine, not with a job"],
+        ),
         (
             {"distribution": {"workers": 2, **_job(image=None)["distribution"]}},
             ["Expected workers on this machine or a job, not both", "workers or distribution.job"],

@@ -42,11 +42,13 @@ def idle(**settings):
         ({"collective": {"bytes_per_pack": 9}}, "collective.bytes_per_pack=9"),
         ({"collective": {"timeout_seconds": 5}}, "collective.timeout_seconds=5.0"),
         ({"restarts": 1}, "restarts=1"),
+        ({"cpu_binding": "exclusive"}, "cpu_binding=exclusive"),
         ({"start_timeout_seconds": 60}, "start_timeout_seconds=60.0"),
         ({"sharding_invariant_random": True}, "sharding_invariant_random=True"),
         ({"strategy": "mirrored"}, "strategy=mirrored"),
         ({"strategy": "model_parallel", "device_memory_bytes": 9}, "strategy=model_parallel"),
         ({"workers": 2}, "workers=2"),
+        ({"workers": "auto"}, "workers=auto"),
     ],
 )
 def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):

@@ -4,6 +4,7 @@ import contextlib
 import functools
 import sys
 import tempfile
+import typing
 from collections.abc import Iterator, Sequence
 
 import click
@@ -12,7 +13,8 @@ from tfx_perf import workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import launching
-from tfx_perf.hardware import host
+from tfx_perf.hardware import core_shares, host
+from tfx_perf.settings.distribution import CpuBinding
 from tfx_perf.training.recovery.termination import Termination
 
 _SIGNALLED = 128  # what shells add to a signal's number
@@ -25,6 +27,10 @@ _SIGNALLED = 128  # what shells add to a signal's number
 @click.option(
     "--ps", "server_count", type=WholeNumber(min=0), default=0, show_default=True,
     help="How many parameter servers hold the weights; tf_keras only.",
+)
+@click.option(
+    "--cpu-binding", type=click.Choice(typing.get_args(CpuBinding)), default="none",
+    show_default=True, help="Whether each worker has CPUs to itself, and no others.",
 )
 @click.option(
     "--restarts", type=WholeNumber(min=0), default=0, show_default=True,
@@ -40,6 +46,7 @@ def command(
     *,
     count: int,
     server_count: int,
+    cpu_binding: CpuBinding,
     restarts: int,
     script: str,
     arguments: tuple[str, ...],
@@ -52,6 +59,9 @@ def command(
     exit code is its own; with --restarts all begin again, from the last checkpoint where the
     settings name a training.checkpoint_folder. With --restarts the workers try plans, too; where
     that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+
+    With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: NUMA nodes
+    where these can be divided evenly, else cores next to each other.
 
     With --ps the script runs once, as the coordinator of a ParameterServerStrategy; workers and
     servers are processes that serve it. A worker that is lost does not end the others; with
@@ -68,8 +78,13 @@ def command(
                 worker_count=count,
                 server_count=server_count,
                 environment=environment,
+                cpu_binding=cpu_binding,
             )
             labels = [task.label for task in tasks]
+            for task in tasks:
+                if task.cpus is not None:
+                    cpus = core_shares.in_words(task.cpus)
+                    terminal.show_progress(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
             with (
                 Termination() as termination,
                 launching.started(

@@ -24,6 +24,7 @@ _FEWEST_ALIKE = 2  # workers that train together
 _OF_THE_RUNTIME = ("volumes", "service_account", "node_selector", "tolerations")
 
 ReductionDtype = Literal["bfloat16", "float16"]
+CpuBinding = Literal["none", "exclusive"]
 
 
 class ClusterJob(Section):
@@ -151,7 +152,10 @@ class DistributionSettings(Section):
             batch, so that any number of replicas has the same; Keras 3 only.
         collective: how gradients are summed.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
-            beside parameter servers; None: OptimizedTrainer trains itself.
+            beside parameter servers; `auto`: as many as its processor suggests, with cores of their
+            own, if they are surely faster than one; None: OptimizedTrainer trains itself.
+        cpu_binding: which CPUs those that compute may run on: `none` for all of them, `exclusive`
+            for a share of the machine's that no other one has.
         parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
             None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
@@ -166,7 +170,8 @@ class DistributionSettings(Section):
     top_k_ratio: Share | None = None
     sharding_invariant_random: bool = False
     collective: CollectiveSettings = CollectiveSettings()
-    workers: PositiveInt | None = None
+    workers: PositiveInt | Literal["auto"] | None = None
+    cpu_binding: CpuBinding = "none"
     parameter_servers: PositiveInt | None = None
     restarts: Count = 3
     start_timeout_seconds: Positive = 1800.0
@@ -197,9 +202,11 @@ class DistributionSettings(Section):
 
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "DistributionSettings":
-        if self.parameter_servers is not None and self.workers is None:
-            raise ValueError("parameter_servers beside workers on this machine")
-        if self.workers is not None:
+        if self.cpu_binding != "none" and self.job is not None:
+            raise ValueError("cpu_binding with workers on this machine, not with a job")
+        if self.parameter_servers is not None and not isinstance(self.workers, int):
+            raise ValueError("parameter_servers beside a number of workers on this machine")
+        if isinstance(self.workers, int):
             _check_workers(self.workers, self.parameter_servers)
         self._check_strategy()
         return self
@@ -215,6 +222,8 @@ class DistributionSettings(Section):
                 "strategy",
                 remedy="Leave distribution.strategy out: the workers get the one that fits.",
             )
+        if self.workers == "auto" and given is not None:
+            raise ValueError(f"workers=auto, which finds out what trains, without strategy={given}")
         if self.device_memory_bytes is not None and given != "model_parallel":
             raise ValueError("device_memory_bytes with the strategy model_parallel")
         if given == "multi_worker" and not self.has_others_train:
@@ -232,7 +241,14 @@ class DistributionSettings(Section):
     @property
     def worker_count(self) -> int:
         """How many processes compute steps."""
-        return self.job.worker_count if self.job else self.workers or 1
+        if self.job is not None:
+            return self.job.worker_count
+        return self.workers if isinstance(self.workers, int) else 1
+
+    @property
+    def workers_here(self) -> int:
+        """How many processes train alike on this machine, the only one included."""
+        return 1 if self.job or self.servers else self.worker_count
 
     @property
     def servers(self) -> ParameterServers | None:
@@ -244,8 +260,13 @@ class DistributionSettings(Section):
 
     @property
     def has_others_train(self) -> bool:
-        """Whether other processes train in OptimizedTrainer's place."""
-        return self.workers is not None or self.job is not None
+        """Whether other processes train in OptimizedTrainer's place, as far as the settings say."""
+        return isinstance(self.workers, int) or self.job is not None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether what trains has to be found out."""
+        return not self.has_others_train and "auto" in (self.strategy, self.workers)
 
 
 def _check_workers(worker_count: int, server_count: int | None) -> None:

@@ -17,7 +17,7 @@ _UNDER = {
     "tpu": tf.distribute.TPUStrategy,
 }
 _OF_REPLICAS = {"reduction_dtype", "top_k_ratio", "sharding_invariant_random"}
-_OF_WORKERS = {"restarts", "start_timeout_seconds"}
+_OF_WORKERS = {"cpu_binding", "restarts", "start_timeout_seconds"}
 
 
 def of_distribution(
@@ -43,6 +43,8 @@ def _found(
         value = "" if key == "job" else f"={getattr(settings, key)}"
         under = strategies.in_words(strategy)
         yield f"distribution.{key}{value}", f"the code has built the model under {under}"
+    if settings.workers == "auto":
+        yield "distribution.workers=auto", "only OptimizedTrainer starts workers"
     of_replicas = _changed(settings, DistributionSettings(), among=_OF_REPLICAS)
     collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
     if strategy.num_replicas_in_sync == 1:
@@ -54,7 +56,7 @@ def _found(
         own = "the strategy has cross_device_ops that do not take it"
         yield from ((setting, own) for setting in collective)
     if not settings.has_others_train:
-        alone = "the settings name neither workers nor a job"
+        alone = "one process trains"
         of_workers = _changed(settings, DistributionSettings(), among=_OF_WORKERS)
         yield from ((setting, alone) for setting in of_workers)
 

@@ -12,12 +12,11 @@ from typing import Any, TypeVar
 from tfx_perf import config, errors, workers
 from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import collectives, idle_settings, recording
+from tfx_perf.training import as_one_device, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.reduction import Reduction
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import (
     collector,
@@ -37,7 +36,6 @@ from tfx_perf.training.optimizations.among_replicas import AmongReplicas
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.placement.placement import Placement
-from tfx_perf.training.placement.placing import over_devices
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.recovery import attempts, generators
@@ -45,7 +43,6 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.step import evaluation, row_shares
 from tfx_perf.training.team import LostWorkerError, Team
 from tfx_perf.training.trials import choosing
 from tfx_perf.training.trials.choice import PlanChoice, plain
@@ -166,24 +163,15 @@ class TrainingSession:
         """Carries out `call` and measures it; returns Keras' History.
 
         Raises:
-            UserError: see `reserve`; also what `over_devices`, `same_start.check`, `Recovery.fit`
+            UserError: see `reserve`; also what `as_one_device`, `same_start.check`, `Recovery.fit`
                 and `AsynchronousFit` raise.
         """
         try:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
-            distribution = self._settings.distribution
             # What is measured is what is sent, so that narrowing stands outside of it.
             with (
-                collectives.options(strategy, distribution.collective),
                 self._communication.metered(strategy, keras_api),
-                keras_api.over_replicas(
-                    call.model,
-                    reduction=Reduction(distribution.reduction_dtype, distribution.top_k_ratio),
-                    draws_by_rows=distribution.sharding_invariant_random,
-                ),
-                row_shares.counting_rows(call.model, keras_api),
-                evaluation.as_one_device(),
-                over_devices(call, distribution) as placement,
+                as_one_device.trained(call, self._settings.distribution) as placement,
             ):
                 return self._carry_out(call, placement)
         except Exception as error:  # which the user's code may catch

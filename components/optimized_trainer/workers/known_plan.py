@@ -17,6 +17,7 @@ class KnownPlan(records.Record):
         choice: of a run before; None if trials may find another one.
         previous_plan: see `Trials`.
         is_too_short: whether the training is known to be too short for trials.
+        spent_seconds: of the trials' budget, before there were workers.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.known_plan/1"
@@ -25,3 +26,4 @@ class KnownPlan(records.Record):
     choice: PlanChoice | None = None
     previous_plan: TrainingPlan | None = None
     is_too_short: bool = False
+    spent_seconds: float = 0.0

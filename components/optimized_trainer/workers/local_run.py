@@ -73,6 +73,7 @@ class LocalRun:
             self._command,
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
+            cpu_binding=self._settings.cpu_binding,
         )
         names = [task.name for task in tasks]
         paths = [self._log_folder / workers.log_file(name) for name in names]

@@ -5,9 +5,8 @@ import shutil
 from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer import supervised_trials, training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
-from tfx_perf.components.optimized_trainer.workers import strategy_check
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.training_job import trainer_args
+from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
 from tfx_perf.workers import ParameterServers, Worker
@@ -51,7 +50,8 @@ def train(exchange: Exchange, worker: Worker) -> None:
     has_trials = distribution.restarts and not known.is_too_short
     trials = TrialsTogether(
         supervised_trials.settings_of(
-            job, budget_seconds=job.settings.training.trial_budget_seconds
+            job,
+            budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
         ),
         folder=checkpoint_folder if has_trials else None,
         key=known.key,

@@ -55,19 +55,31 @@ class TrialProgress(records.Record):
 
 
 class StrategyChoice(records.Record):
-    """What `distribution.strategy: auto` came to.
+    """What `auto` of the section `distribution` came to.
 
     Attributes:
-        name: `one_device` or `mirrored`.
+        name: `one_device`, `mirrored` or `multi_worker`.
+        worker_count: how many processes train.
         reason: one sentence.
         speedup: one device's step time over that of all together; None if it was not measured.
         turns_seconds: of the trials' budget that measuring it took, in this run.
+        seconds: wall time that finding it out took, in this run.
+        key: what it depends on; see `plan_key`.
     """
 
+    SCHEMA: ClassVar[str] = "tfx_perf.strategy_choice/1"
+
     name: str
+    worker_count: int = 1
     reason: str
     speedup: statistics.Interval | None = None
     turns_seconds: float = 0.0
+    seconds: float = 0.0
+    key: dict[str, str] = {}
+
+    def for_another_run(self) -> "StrategyChoice":
+        """Returns the choice for a run that measures nothing."""
+        return self.model_copy(update={"turns_seconds": 0.0, "seconds": 0.0})
 
 
 class PlanChoice(records.Record):

@@ -30,14 +30,17 @@ def plan_key(
     `fit_key`.
 
     Args:
-        settings: the sections `training` and `compilation` count, and `distribution.strategy`.
+        settings: the sections `training` and `compilation` count, and of `distribution` the
+            strategy, the binding of workers and whether their number is to be found out.
         code: digest of the training code and its arguments.
         hyperparameters: digest of those that a Tuner found; empty if there are none.
         data: digest of the data's schema; what the data contain does not count.
         input_candidate: name of the tuned input; empty if it is not tuned.
         worker_count: how many processes train together.
     """
-    strategy = settings.distribution.strategy
+    distribution = settings.distribution
+    strategy, binding = distribution.strategy, distribution.cpu_binding
+    workers = "auto" if distribution.workers == "auto" else str(worker_count)
     users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
     return {
         "code": code,
@@ -47,7 +50,8 @@ def plan_key(
         **identity.identity("keras", "tf-keras"),
         **{name: each for name, each in users_choices if each is not None},
         **({} if strategy is None else {"strategy": strategy}),
-        **({} if worker_count == 1 else {"workers": str(worker_count)}),
+        **({} if workers == "1" else {"workers": workers}),
+        **({} if binding == "none" else {"cpu_binding": binding}),
         "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
