@@ -9,7 +9,7 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
 from tfx_perf.components import early_imports
-from tfx_perf.components.optimized_trainer import machine_check
+from tfx_perf.components.optimized_trainer import nodes_check
 from tfx_perf.components.processes import child
 from tfx_perf.pipelines import parameters as runtime_parameters
 
@@ -38,7 +38,7 @@ def run_with(
             f"{pipeline.pipeline_info.pipeline_name}. "
             "Give it one, e.g. sqlite_metadata_connection_config(path)."
         )
-    machine_check.check(pipeline.components)
+    nodes_check.check(pipeline.components)
     if connection.HasField("sqlite"):
         folder = pathlib.Path(connection.sqlite.filename_uri).parent
         folder.mkdir(parents=True, exist_ok=True)
