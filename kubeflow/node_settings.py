@@ -8,10 +8,11 @@ from tfx_perf.settings.kubernetes_values import (
     Mounts,
     Quantity,
     SecretVariables,
+    Toleration,
     check_accelerator,
 )
 from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import Count
+from tfx_perf.settings.values import Count, Several
 
 # As Kubernetes refuses others, but only when the pod is to be made.
 _LabelValue = Annotated[
@@ -35,8 +36,7 @@ class NodeSettings(Section):
             `NVIDIA_TESLA_T4`.
         accelerator_count: how many.
         node_selector: labels that the machine must have.
-        tolerations: taints that the pod tolerates, with Kubernetes' fields `key`, `operator`,
-            `value`, `effect`.
+        tolerations: taints that the pod tolerates.
         environment: variables.
         secret_environment: variable to `secret/key`.
         secret_volumes: folder to the secret that is mounted there.
@@ -57,7 +57,7 @@ class NodeSettings(Section):
     accelerator: str | None = None
     accelerator_count: Count | None = None
     node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
-    tolerations: tuple[dict[str, str], ...] = ()
+    tolerations: Several[Toleration] = ()
     environment: dict[str, str] = pydantic.Field(default_factory=dict)
     secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
     secret_volumes: Mounts = pydantic.Field(default_factory=dict)
@@ -65,7 +65,7 @@ class NodeSettings(Section):
     pod_labels: dict[str, _LabelValue] = pydantic.Field(default_factory=dict)
     pod_annotations: dict[str, str] = pydantic.Field(default_factory=dict)
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
-    image_pull_secrets: tuple[str, ...] = ()
+    image_pull_secrets: Several[str] = ()
     retries: Count | None = None
     cache: bool | None = None
 

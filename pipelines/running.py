@@ -9,8 +9,9 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
 from tfx_perf.components import early_imports
-from tfx_perf.components.optimized_trainer import machine_check
+from tfx_perf.components.optimized_trainer import nodes_check
 from tfx_perf.components.processes import child
+from tfx_perf.pipelines import interrupted
 from tfx_perf.pipelines import parameters as runtime_parameters
 
 
@@ -19,7 +20,7 @@ def run_with(
     pipeline: tfx.dsl.Pipeline,
     parameters: Mapping[str, runtime_parameters.Value] | None = None,
 ) -> None:
-    """Runs the pipeline to its end.
+    """Runs the pipeline to its end; nodes that Ctrl-C or SIGTERM ends are marked as failed.
 
     Args:
         runner_class: TFX's runner.
@@ -38,7 +39,7 @@ def run_with(
             f"{pipeline.pipeline_info.pipeline_name}. "
             "Give it one, e.g. sqlite_metadata_connection_config(path)."
         )
-    machine_check.check(pipeline.components)
+    nodes_check.check(pipeline.components)
     if connection.HasField("sqlite"):
         folder = pathlib.Path(connection.sqlite.filename_uri).parent
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,6 +58,7 @@ def run_with(
             super().run_with_ir(pipeline, run_options)
 
     try:
-        _Bound().run(pipeline)
+        with interrupted.recorded():
+            _Bound().run(pipeline)
     finally:
         child.release_server()

@@ -22,9 +22,22 @@ print(own[0] - began)
 """
 
 
-def run(*arguments):
+# A call that keeps the interpreter's lock, so that no Python code can run.
+_IN_A_THREAD = """
+import ctypes, sys, threading
+from tfx_perf import time_limit
+
+def hang():
+    with time_limit.ended_after(float(sys.argv[1]), log_path=sys.argv[2]):
+        ctypes.PyDLL(None).sleep(int(sys.argv[3]))
+
+threading.Thread(target=hang).start()
+"""
+
+
+def run(*arguments, script=SCRIPT):
     return subprocess.run(
-        [sys.executable, "-c", SCRIPT, *map(str, arguments)],
+        [sys.executable, "-c", script, *map(str, arguments)],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
@@ -32,6 +45,20 @@ def run(*arguments):
 def test_its_stacks_are_in_the_log(tmp_path):
     log = tmp_path / "log.txt"
     ended = run(0.2, log, 50)
+    assert ended.returncode == -signal.SIGALRM
+    assert "most recent call first" in log.read_text()
+
+
+def test_a_timer_of_faulthandler_goes_on(tmp_path):
+    script = SCRIPT.replace("\nbegan =", "\nfaulthandler.dump_traceback_later(1.0)\nbegan =")
+    ended = run(50, tmp_path / "log.txt", 0.2, script="import faulthandler\n" + script)
+    assert ended.returncode == 0
+    assert "Timeout (0:00:01)!" in ended.stderr
+
+
+def test_a_hang_outside_of_python_is_ended_from_any_thread(tmp_path):
+    log = tmp_path / "log.txt"
+    ended = run(0.2, log, 50, script=_IN_A_THREAD)
     assert ended.returncode == -signal.SIGALRM
     assert "most recent call first" in log.read_text()
 

@@ -13,6 +13,10 @@ _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
 
+GIVEN_UP = Exception, SystemExit
+"""What is caught of code that is only tried: whatever it raises but Ctrl-C, fit goes on."""
+
+
 class UserError(ValueError):
     """Something the user gave is wrong; the message says what and how to mend it.
 
@@ -54,6 +58,10 @@ class TimedOutError(ChildError):
 
 class ProcessEndedError(ChildError):
     """A process was killed, crashed, or was ended by what it ran."""
+
+
+class TerminatedError(ProcessEndedError):
+    """A process was told to end, which says nothing of what it ran."""
 
 
 class TrainingError(RuntimeError):

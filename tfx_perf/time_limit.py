@@ -11,7 +11,7 @@ from collections.abc import Iterator
 def ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
     """Ends this process if the context takes longer, wherever it is, with its stacks in the log.
 
-    A timer of the user's goes on afterwards.
+    Timers of the user's go on: one of `setitimer` afterwards, one of `faulthandler` all the time.
 
     Args:
         seconds: from the context's beginning.
@@ -23,13 +23,14 @@ def ended_after(seconds: float, *, log_path: str) -> Iterator[None]:
         # With the default action the kernel ends the process; no Python code is needed for it.
         before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
     with open(log_path, "ab", buffering=0) as log:  # the user may have replaced sys.stderr
-        faulthandler.dump_traceback_later(seconds, file=log)
-        left_seconds, interval_seconds = signal.setitimer(signal.ITIMER_REAL, seconds + 1.0)
+        # Not by `dump_traceback_later`, of which a process has one.
+        faulthandler.register(signal.SIGALRM, file=log, chain=True)
+        left_seconds, interval_seconds = signal.setitimer(signal.ITIMER_REAL, seconds)
         try:
             yield
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            faulthandler.cancel_dump_traceback_later()
+            faulthandler.unregister(signal.SIGALRM)
             if before is not None:
                 signal.signal(signal.SIGALRM, before)
             if left_seconds:

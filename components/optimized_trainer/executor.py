@@ -18,6 +18,7 @@ from tfx_perf.components.optimized_trainer import (
 )
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training import machine_check
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 _Artifacts = dict[str, list[artifact.Artifact]]
@@ -43,13 +44,15 @@ class Executor(base_executor.BaseExecutor):
             exec_properties: as Trainer's, and `config` (a `PerfConfig` as JSON).
 
         Raises:
-            UserError: the module, the splits or the examples are not there.
+            UserError: the module, the splits or the examples are not there, or this machine has
+                not what the settings take.
             TrainingError: the user's code raised something, or saved no model, or the process
                 that trained was killed.
             MeasurementError: a worker failed.
         """
         exec_properties = train_steps.resolved(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
+        machine_check.check(job.settings.distribution)
         # Which reads the data, so that what is wrong is said before any process starts.
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
         missing = trainer_args.missing_plan(input_dict, exec_properties)

@@ -206,11 +206,14 @@ class _SupervisedTrials:
         )
         progress = TrialProgress.read(order.progress_file)
         order.progress_file.unlink()
-        culprits = [_lost(plan, error) for plan in progress.running if not plan.is_plain_fit]
+        is_told = isinstance(error, errors.TerminatedError)  # which is no plan's fault
+        running = () if is_told else progress.running
+        culprits = [_lost(plan, error) for plan in running if not plan.is_plain_fit]
         self._known = (*progress.finished, *culprits)
         self._budget_seconds -= time.time() - progress.began
         self._attempt += 1
-        if culprits and self._budget_seconds > 0 and self._attempt < len(_LOG_FILES):
+        may_go_on = is_told or bool(culprits)
+        if may_go_on and self._budget_seconds > 0 and self._attempt < len(_LOG_FILES):
             return None
         return self._without(error)
 

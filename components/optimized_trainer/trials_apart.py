@@ -61,7 +61,7 @@ def carry_out(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
         try:
             with precision.policy(name), StrategyScope(strategy):
                 others[name] = interception.capture_fit(functools.partial(run, name))
-        except Exception as error:  # the code may not be made for it
+        except errors.GIVEN_UP as error:  # the code may not be made for it
             plan = TrainingPlan(steps_per_call=1, precision=name)
             reason = errors.in_one_line(error)
             refused.append(TrialRecord(plan=plan, status="failed", reason=reason))

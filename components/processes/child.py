@@ -61,7 +61,9 @@ class Child:
                 job.target, f"did not end within {seconds}", log=job.log
             ) from error
         if not job.response.exists():
-            raise errors.ProcessEndedError(job.target, _ending(code), log=job.log)
+            is_told = code == -signal.SIGTERM
+            kind = errors.TerminatedError if is_told else errors.ProcessEndedError
+            raise kind(job.target, _ending(code), log=job.log)
         outcome = json.loads(job.response.read_text())
         if "user_error" in outcome:
             raise errors.UserError(outcome["user_error"])
@@ -130,7 +132,8 @@ def run_in_child(
         ChildError: the function raised something else. One line with the cause and the path of
             the log, here and below.
         TimedOutError: it took longer than `timeout_seconds`.
-        ProcessEndedError: the child was killed, crashed or ended itself.
+        ProcessEndedError: the child was killed, crashed or ended itself; a TerminatedError if that
+            was by SIGTERM.
     """
     with started(
         target, arguments, log_path=log_path, environment=environment, from_server=from_server
@@ -277,6 +280,8 @@ def _ending(return_code: int) -> str:
         return "was killed (SIGKILL), by hand or because memory ran out"
     if return_code == -signal.SIGALRM:
         return "ran out of time (SIGALRM)"
+    if return_code == -signal.SIGTERM:
+        return "was told to end (SIGTERM)"
     if return_code < 0:
         return f"crashed ({signal.Signals(-return_code).name})"
     return f"ended the process with exit code {return_code}"

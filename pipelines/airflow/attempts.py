@@ -15,6 +15,8 @@ from tfx.dsl.compiler import constants
 from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
+from tfx_perf.pipelines import interrupted
+
 _CONTEXT_TYPE = "tfx_perf.attempt"
 _NODE = constants.NODE_CONTEXT_TYPE_NAME
 _RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
@@ -42,7 +44,7 @@ def begin(store: metadata_store.MetadataStore, node: pipeline_pb2.PipelineNode) 
     run, name = (_name_in(node.contexts.contexts, kind) for kind in (_RUN, _NODE))
     attempts = _attempts(store, run=run)
     earlier = attempts.get(name, [])
-    _end(store, [attempt.execution for attempt in earlier])
+    interrupted.mark_as_failed(store, [attempt.execution for attempt in earlier])
     if _newest(earlier):
         node.execution_options.caching_options.enable_cache = False
     context = node.contexts.contexts.add()
@@ -73,15 +75,6 @@ def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
         if execution_lib.is_execution_successful(attempt.execution):
             return attempt
     return None
-
-
-def _end(store: metadata_store.MetadataStore, executions: Iterable[mlmd.Execution]) -> None:
-    """Marks executions that are still running, though nobody runs them, as failed."""
-    cut_off = [item for item in executions if execution_lib.is_execution_active(item)]
-    for execution in cut_off:
-        execution.last_known_state = mlmd.Execution.FAILED
-    if cut_off:
-        store.put_executions(cut_off)
 
 
 def _is_of_one_run(channel: _Channel) -> bool:

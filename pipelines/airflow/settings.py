@@ -9,7 +9,7 @@ import pydantic
 from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
 from tfx_perf.pipelines.airflow.task_settings import TaskSettings
 from tfx_perf.settings.section import Settings
-from tfx_perf.settings.values import Duration, PositiveInt
+from tfx_perf.settings.values import Duration, PositiveInt, Several, Time
 
 _CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
@@ -47,18 +47,18 @@ class AirflowSettings(Settings):
     """
 
     schedule: str | Duration | None = None
-    start_date: datetime.datetime = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
+    start_date: Time = datetime.datetime(2024, 1, 1, tzinfo=datetime.timezone.utc)
     catchup: bool = False
     max_active_runs: PositiveInt = 1
     dagrun_timeout: Duration | None = None
-    tags: tuple[str, ...] = ("tfx",)
+    tags: Several[str] = ("tfx",)
     description: str | None = None
     is_paused_upon_creation: bool | None = None
     parameters: Mapping[str, int | float | str] = pydantic.Field(default_factory=dict)
     default_args: TaskSettings = TaskSettings()
     nodes: Mapping[str, TaskSettings] = pydantic.Field(default_factory=dict)
     python: str | None = None
-    python_path: tuple[str, ...] = ()
+    python_path: Several[str] = ()
     container: ContainerSettings | None = None
 
     @pydantic.field_validator("schedule")

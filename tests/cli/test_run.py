@@ -23,6 +23,7 @@ nodes = {
     "quits": [runner_components.Choose(number=3)],
     "calls": [runner_components.Choose(number=3)],
     "packs": [runner_components.Choose(number=3)],
+    "waits": [runner_components.Wait(began="began")],
 }[sys.argv[1]]
 if sys.argv[1] == "calls":
     subprocess.run(["echo", "a line of its process"])

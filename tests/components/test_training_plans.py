@@ -38,6 +38,17 @@ class Fragile(keras.layers.Layer):
             os.abort()
         return inputs
 """
+# Likewise, but told from outside, and once.
+TOLD_UNDER_XLA = ABORTS_UNDER_XLA.replace(
+    "os.abort()", """
+            import pathlib, signal, time
+            try:
+                pathlib.Path({file!r}).touch(exist_ok=False)
+            except FileExistsError:
+                return inputs
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(60)""".lstrip()
+)  # fmt: skip
 # Trials that are given up soon.
 SOON = """
 from tfx_perf.components.optimized_trainer import supervised_trials
@@ -104,6 +115,24 @@ def test_a_crash_costs_only_the_plans_that_crash(tmp_path, monkeypatch):
     assert record.train_step_count == 120
     logs = {path.name for path in folder.glob("*.log")}
     assert logs == {"trials.log", "trials-2.log", "trials-3.log"}
+
+
+@pytest.mark.slow
+def test_a_process_that_is_told_to_end_does_not_count_against_its_plan(tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_ENABLE_ONEDNN_OPTS", "0")
+    trainer, told = training_cases.Trainer(tmp_path), tmp_path / "told"
+    trainer.run(
+        module={"beginning": TOLD_UNDER_XLA.format(file=str(told)), "layer": "Fragile()"},
+        planned_runs=10**6,
+        trial_budget_seconds=60,
+        steps_per_call=(10,),
+    )
+    assert told.exists()
+    trials = {str(trial.plan): trial for trial in trainer.record.trials}
+    assert trials["10 steps per call, XLA, fused update"].step_time
+    assert not [trial for trial in trials.values() if trial.status == "failed"]
+    folder = pathlib.Path(trainer.perf_metrics.uri)
+    assert {path.name for path in folder.glob("*.log")} == {"trials.log", "trials-2.log"}
 
 
 @pytest.mark.slow

@@ -28,6 +28,9 @@ OURS = {
     "optimized-trainer": "perf_metrics",
     "perf-evaluator": "evaluation",
 }
+_TOLERATION = {
+    "key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 60
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +147,7 @@ def test_settings_reach_the_containers(tmp_path):
                 "accelerator": "nvidia.com/gpu",
                 "accelerator_count": 1,
                 "node_selector": {"pool": "gpu"},
-                "tolerations": [{"key": "gpu", "operator": "Exists"}],
+                "tolerations": [_TOLERATION],
                 "environment": {"B": "use"},
                 "secret_environment": {"TOKEN": "store/token"},
                 "secret_volumes": {"/secrets": "store"},
@@ -173,7 +176,7 @@ def test_settings_reach_the_containers(tmp_path):
     assert platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"] == {
         "exec-use": {
             "nodeSelector": {"labels": {"pool": "gpu"}},
-            "tolerations": [{"key": "gpu", "operator": "Exists"}],
+            "tolerations": [_TOLERATION],
             "secretAsEnv": [
                 {"secretName": "store", "keyToEnv": [{"secretKey": "token", "envVar": "TOKEN"}]}
             ],

@@ -53,6 +53,17 @@ def TakeLong(
 
 
 @tfx.dsl.components.component
+def Wait(
+    began: tfx.dsl.components.Parameter[str],
+    done: tfx.dsl.components.OutputArtifact[standard_artifacts.Integer],
+) -> None:
+    """Makes a file, and is not done before somebody ends it."""
+    pathlib.Path(began).touch()
+    while True:
+        time.sleep(0.1)
+
+
+@tfx.dsl.components.component
 def Stumble(
     metrics: tfx.dsl.components.OutputArtifact[types.PerfMetrics],
 ) -> None:

@@ -1,6 +1,6 @@
 """LocalDagRunner and BeamDagRunner: parameters, conditions, and going on after a failure.
 
-Both are started by `running`, after `machine_check`; what they say of finished nodes are `remarks`.
+Both are started by `running`, after `nodes_check`; what they say of finished nodes are `remarks`.
 """
 
 import io
@@ -41,16 +41,29 @@ def _pipeline(folder: pathlib.Path) -> tfx.dsl.Pipeline:
     )
 
 
-def test_what_this_machine_does_not_have_is_said_before_any_node_runs(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("distribution", "expected"),
+    [
+        (
+            {"workers": 2, "collective": {"implementation": "nccl"}},
+            "Expected GPUs, to reduce with NCCL",
+        ),
+        ({"strategy": "tpu"}, "Expected a TPU"),
+    ],
+    ids=["nccl", "tpu"],
+)
+def test_what_this_machine_does_not_have_is_said_before_any_node_runs(
+    tmp_path, monkeypatch, distribution, expected
+):
     monkeypatch.setattr(host, "may_have_accelerators", lambda: False)
     pipeline = _pipeline(tmp_path)
     trainer = OptimizedTrainer(
         examples=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Examples),
         run_fn="module.run_fn",
-        config={"distribution": {"workers": 2, "collective": {"implementation": "nccl"}}},
+        config={"distribution": distribution},
     )
     pipeline.components = [*pipeline.components, trainer]
-    with pytest.raises(errors.UserError, match="Expected GPUs, to reduce with NCCL"):
+    with pytest.raises(errors.UserError, match=expected):
         local_runner.run(pipeline)
     assert not (tmp_path / "artifacts").exists()
 

@@ -97,6 +97,15 @@ def test_the_strategy_that_is_made(settings, made):
             _job(kind="TrainJob", runtime="x", volumes={}, parameter_server_count=1),
             ["no parameter_server_count for a TrainJob, which has no such role"],
         ),
+        (_job(tolerations=[{"operator": "Equal"}]), ["operator Exists where a toleration has no"]),
+        (
+            _job(tolerations=[{"key": "k", "operator": "Exists", "value": "v"}]),
+            ["no value with the operator Exists", "distribution.job.tolerations.0="],
+        ),
+        (
+            _job(tolerations=[{"key": "k", "tolerationSeconds": 60}]),
+            ["tolerationSeconds with the effect NoExecute"],
+        ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
         ({"distribution": {"cpu_binding": "core"}}, ["'none' or 'exclusive'", "binding='core'"]),
         (

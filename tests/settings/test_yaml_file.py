@@ -42,6 +42,14 @@ def test_all_documents_of_a_file_are_read(tmp_path):
     assert yaml_file.read_documents(path) == [{"a": 1}, [2]]
 
 
+@pytest.mark.parametrize("text", ["1e-3", "1E-3", "+1e-3", "1.0e-3"])
+def test_a_number_in_powers_of_ten_is_one_as_in_yaml_1_2(tmp_path, text):
+    assert yaml_file.read(_written(tmp_path, f"a: {text}\nb: {text}x\n")).values == {
+        "a": 0.001,
+        "b": f"{text}x",
+    }
+
+
 def test_an_empty_file_holds_nothing(tmp_path):
     file = yaml_file.read(_written(tmp_path, ""))
     assert file.values is None

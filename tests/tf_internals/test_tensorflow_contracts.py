@@ -175,6 +175,23 @@ def test_the_generator_of_operations_seeds_can_be_put_back():
     assert tf.compat.v1.get_seed(None) == seeds
 
 
+@contract("Trials, or a training that goes back, change what is drawn outside of graphs.")
+def test_what_is_drawn_outside_of_graphs_can_be_drawn_again():
+    def drawn():
+        return [float(tf.random.uniform([])) for _ in range(3)]
+
+    tf.random.set_seed(3)
+    before = random_state.operation_seeds().getstate()
+    expected = drawn()
+    random_state.put_back(random_state.operation_seeds(), before)
+    with random_state.other_operation_seeds():
+        assert drawn() != expected
+        tf.random.set_seed(4)
+        drawn()
+    assert random_state.global_seed() == 3
+    assert drawn() == expected
+
+
 @contract("The state of TensorFlow's global generator is not saved, or one is made.")
 def test_the_global_generator_is_found_if_it_was_asked_for(monkeypatch):
     module = inspect.getmodule(tf.random.get_global_generator)

@@ -14,7 +14,7 @@ from keras_api.replica_cases import strategy_of
 from model_cases import captured
 
 from tfx_perf import errors
-from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.config import PerfConfig
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -81,7 +81,7 @@ def main(package: str, steps: int, scenario: str) -> None:
     try:
         if scenario == "plain fit":
             recovery = Recovery(
-                call, loop, settings=TrainingSettings(), folder=None, clock=SaveClock()
+                call, loop, settings=PerfConfig(), folder=None, clock=SaveClock()
             )
             result = recovery.fit(PLAIN_FIT)
             history, timer, found["notes"] = result.history, result.timer, result.notes

@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tfx_perf.tf_internals import random_state
 from tfx_perf.training.recovery import generators
 
 
 def drawn():
     order = tf.data.Dataset.range(20).shuffle(20)  # which asks TensorFlow for a seed
-    return random.gauss(0, 1), np.random.normal(), list(order.as_numpy_iterator())
+    eagerly = [float(tf.random.normal([])) for _ in range(2)]
+    return random.gauss(0, 1), np.random.normal(), list(order.as_numpy_iterator()), eagerly
 
 
 @pytest.fixture(autouse=True)
@@ -30,10 +32,23 @@ def test_a_state_that_was_written_down_draws_the_same_again():
     assert [drawn(), drawn()] == expected
 
 
-def test_what_is_drawn_inside_is_drawn_again_outside_also_after_an_error():
+def test_what_is_drawn_inside_changes_nothing_outside_also_after_an_error():
+    drawn()
+    states = generators.states()
+    expected = [drawn(), drawn()]
+    generators.put_back(states)
     with generators.kept():
-        expected = drawn()
+        drawn()
+    found = [drawn()]
     with pytest.raises(ZeroDivisionError), generators.kept():
+        tf.random.set_seed(4)
         drawn()
         raise ZeroDivisionError
-    assert drawn() == expected
+    assert [*found, drawn()] == expected
+
+
+def test_without_a_seed_nothing_is_kept_of_tensorflow(monkeypatch):
+    monkeypatch.setattr(random_state, "operation_seeds", lambda: None)
+    with generators.kept():
+        expected = random.random(), np.random.random()
+    assert (random.random(), np.random.random()) == expected

@@ -15,8 +15,8 @@ import served_training
 import tf_keras
 
 from tfx_perf import errors
+from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.recovery.save_clock import SaveClock
@@ -54,7 +54,7 @@ def test_what_fails_at_a_worker_is_refused_before(compiled, callbacks, words):
     call = FitCall(model, {"callbacks": callbacks, "steps_per_epoch": None, "x": None}, model.fit)
     with pytest.raises(errors.UserError, match=words):
         AsynchronousFit(
-            call, Loop(call), settings=TrainingSettings(), folder=None, clock=SaveClock()
+            call, Loop(call), settings=PerfConfig(), folder=None, clock=SaveClock()
         )
 
 

@@ -39,9 +39,14 @@ def short_trainings(monkeypatch):
     monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
 
 
-def session_with(plan=PLAN, **training):
+def session_with(plan=PLAN, distribution=None, **training):
     session = TrainingSession(
-        PerfConfig.from_dict({"training": {"checkpoint_steps": 4, **training}})
+        PerfConfig.from_dict(
+            {
+                "training": {"checkpoint_steps": 4, **training},
+                "distribution": distribution or {},
+            }
+        )
     )
     session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
     return session
@@ -213,6 +218,34 @@ def test_another_training_is_not_gone_on_with(keras, tmp_path, caplog):
         session.fit(other)
     assert session.record.resumed_step is None
     assert "is of another training and is not used: optimizer learning_rate was" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "difference"),
+    [
+        ({"seed": 1}, "training.seed was None, is 1"),
+        (
+            {"distribution": {"sharding_invariant_random": True}},
+            "distribution.sharding_invariant_random was False, is True",
+        ),
+        (
+            {"distribution": {"reduction_dtype": "bfloat16"}},
+            "distribution.reduction_dtype was None, is bfloat16",
+        ),
+        ({"distribution": {"top_k_ratio": 0.5}}, "distribution.top_k_ratio was None, is 0.5"),
+    ],
+    ids=["seed", "random", "type", "share"],
+)
+def test_settings_that_change_the_numbers_are_another_training(
+    keras, tmp_path, caplog, settings, difference
+):
+    kept = {"checkpoint_folder": str(tmp_path)}
+    session_with(**kept).fit(captured(model_of_two(keras), numbers()))
+    session = session_with(**kept, **settings)
+    with caplog.at_level(logging.WARNING):
+        session.fit(captured(model_of_two(keras), numbers()))
+    assert session.record.resumed_step is None
+    assert difference in caplog.text
 
 
 @pytest.mark.slow

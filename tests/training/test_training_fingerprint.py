@@ -116,6 +116,45 @@ LATE_EDITS = [
     ("Late(8)", "Late(9)"),
     ("return x * 2.0", "return x * 3.0"),
 ]
+# Why a training goes on from a checkpoint though another value of these was given.
+UNCOUNTED = {
+    **dict.fromkeys(
+        [
+            "compilation.enabled",
+            "training.trial_budget_seconds",
+            "training.steps_per_call",
+            "training.loss_tolerance",
+            "training.margin",
+        ],
+        "it says what trials look for; a training goes on with the checkpoint's plan",
+    ),
+    "compilation.aot_signature": "it says what is made of the trained model",
+    "training.precision": "the model's layers have the policy in their settings",
+    "training.recompute": "it changes no number",
+    **dict.fromkeys(
+        [
+            "training.checkpoint_folder",
+            "training.checkpoint_steps",
+            "training.checkpoint_seconds",
+        ],
+        "it says where and when there are checkpoints",
+    ),
+    **dict.fromkeys(
+        ["training.loss_upper_bound", "training.recovery_max_trials"],
+        "it says when a training goes back",
+    ),
+    **dict.fromkeys(
+        ["distribution.strategy", "distribution.workers", "distribution.job"],
+        "any number of replicas goes on; the numbers are those of one device",
+    ),
+    "distribution.device_memory_bytes": "it says where layers are",
+    "distribution.collective": "sums are the same to their rounding",
+    "distribution.parameter_servers": "their checkpoints are of another strategy's model",
+    **dict.fromkeys(
+        ["distribution.restarts", "distribution.start_timeout_seconds"],
+        "it says how workers are started",
+    ),
+}
 LOSSES = ["loss", "MyLoss()", "MyLoss(2.0)", "'mse'", "'mae'", "keras.losses.Huber()"]
 
 
@@ -128,7 +167,7 @@ def names_of(keras, source=SOURCE, loss="loss"):
 
 def of_model(model, **arguments):
     call = interception.capture_fit(lambda: model.fit(model_cases.regression(), **arguments))
-    return training_fingerprint.of(call, Loop(call))
+    return training_fingerprint.of(call, Loop(call), PerfConfig())
 
 
 def of(keras, *edit, make="model", loss="loss", **arguments):
@@ -171,7 +210,7 @@ def test_other_data_are_another_training(keras):
     def of_data(stage):
         data = stage(model_cases.regression())
         call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=3))
-        return json.dumps(training_fingerprint.of(call, Loop(call)))
+        return json.dumps(training_fingerprint.of(call, Loop(call), PerfConfig()))
 
     assert len({of_data(stage) for stage in STAGES.values()}) == len(STAGES)
     assert of_data(lambda data: data.prefetch(2)) == of_data(lambda data: data)
@@ -298,6 +337,16 @@ keras.layers.Dense(3)  # Keras numbers the next ones otherwise
 found = [cases.of(keras, make=make, loss="MyLoss(2.0)") for make in ("model", "made_late")]
 print(json.dumps(found))
 """
+
+
+def test_each_setting_counts_or_has_a_reason_not_to():
+    settings = PerfConfig()
+    found = {
+        f"{section}.{name}"
+        for section in ("compilation", "training", "distribution")
+        for name in type(getattr(settings, section)).model_fields
+    }
+    assert found - set(training_fingerprint.SETTINGS) == set(UNCOUNTED)
 
 
 @pytest.mark.slow

@@ -1,5 +1,8 @@
 """After trials in the process that trains, all is as it was, also outside of the model."""
 
+import sys
+import traceback
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -16,6 +19,11 @@ X = np.arange(512, dtype="float32").reshape(128, 4) / 512
 
 def tried(call):
     """Makes trials of a few quick plans; returns what was tried."""
+    return [str(trial.plan) for trial in choice_of(call).trials]
+
+
+def choice_of(call):
+    """Makes trials of a few quick plans; returns what was chosen."""
     settings = PerfConfig.from_dict(
         {
             "training": {"trial_budget_seconds": 60, "steps_per_call": [10]},
@@ -23,8 +31,7 @@ def tried(call):
             "schedule": {"planned_runs": 10**6},
         }
     )
-    choice = trials_here.choose_and_restore(call, Loop(call), settings=settings)
-    return [str(trial.plan) for trial in choice.trials]
+    return trials_here.choose_and_restore(call, Loop(call), settings=settings)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +57,23 @@ def test_what_a_step_counts_and_draws_outside_of_its_model_is_put_back(keras):
     assert len(tried(captured(model, data, steps_per_epoch=50))) > 1
     assert int(count) == 0
     assert np.array_equal(generator.state, before)
+
+
+def test_code_that_exits_under_a_plan_has_failed_there(keras):
+    class Exiting(keras.Model):
+        def train_step(self, *given):
+            if any("/training/step/" in frame.filename for frame in traceback.extract_stack()):
+                sys.exit("not under a plan")
+            return super().train_step(*given)
+
+    inputs = keras.Input((4,))
+    model = Exiting(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(optimizer="sgd", loss="mse")
+    data = tf.data.Dataset.from_tensor_slices((X, X[:, :1])).batch(16).repeat()
+    choice = choice_of(captured(model, data, steps_per_epoch=50))
+    assert choice.plan.is_plain_fit
+    (reason,) = {trial.reason for trial in choice.trials if trial.status == "failed"}
+    assert reason == "SystemExit: not under a plan"
 
 
 def test_a_cache_in_a_file_is_written_by_the_training_alone(keras, tmp_path):

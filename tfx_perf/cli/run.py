@@ -52,9 +52,13 @@ def command(
     with quiet.libraries(log) as shown:
         print("Loading TFX", file=shown, flush=True)
         with terminal.working("Loading TFX", file=shown):
-            from tfx_perf.pipelines import progress
+            from tfx_perf.pipelines import interrupted, progress
 
-        with contextlib.ExitStack() as output, progress.shown(shown) as nodes:
+        with (
+            contextlib.ExitStack() as output,
+            interrupted.recorded(),
+            progress.shown(shown) as nodes,
+        ):
             if as_json:  # nothing that the script or its processes print may stand in it
                 output.enter_context(quiet.standard_output())
                 output.enter_context(contextlib.redirect_stdout(shown))

@@ -10,11 +10,12 @@ from tfx_perf.settings.kubernetes_values import (
     Mounts,
     Quantity,
     SecretVariables,
+    Toleration,
     check_accelerator,
 )
 from tfx_perf.settings.section import Section
 from tfx_perf.settings.validation import SettingError
-from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt, Share
+from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt, Several, Share
 from tfx_perf.workers import ParameterServers
 
 _FEWEST_ALIKE = 2  # workers that train together
@@ -50,8 +51,7 @@ class ClusterJob(Section):
         secret_environment: variable to `secret/key`.
         service_account: of the workers' pods; None: the namespace's default.
         node_selector: labels that the machines must have.
-        tolerations: taints that the pods tolerate, with Kubernetes' fields `key`, `operator`,
-            `value`, `effect`.
+        tolerations: taints that the pods tolerate.
         timeout_seconds: after this the job is deleted and the training has failed.
         poll_seconds: between two looks at the job.
     """
@@ -72,7 +72,7 @@ class ClusterJob(Section):
     secret_environment: SecretVariables = pydantic.Field(default_factory=dict)
     service_account: str | None = None
     node_selector: dict[str, str] = pydantic.Field(default_factory=dict)
-    tolerations: tuple[dict[str, Any], ...] = ()
+    tolerations: Several[Toleration] = ()
     timeout_seconds: PositiveInt = 86_400
     poll_seconds: Positive = 10.0
 

@@ -2,9 +2,12 @@
 
 import decimal
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
+
+from tfx_perf.settings.section import Section
+from tfx_perf.settings.values import NotEmpty
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
@@ -41,6 +44,43 @@ Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 SecretVariables = Annotated[dict[str, str], pydantic.AfterValidator(_checked_sources)]
 # Absolute folder to the name of what is mounted there.
 Mounts = Annotated[dict[str, str], pydantic.AfterValidator(_checked_mounts)]
+
+
+class Toleration(Section):
+    """A taint that a pod tolerates, in Kubernetes' own fields.
+
+    https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration
+
+    Attributes:
+        key: of the taint; None, with `Exists`: every taint.
+        operator: `Equal` compares the taint's value, `Exists` does not; None: `Equal`.
+        value: of the taint.
+        effect: of the taint; None: every effect.
+        tolerationSeconds: how long the pod stays on a machine that gets the taint `NoExecute`;
+            None: as long as it runs.
+    """
+
+    key: NotEmpty | None = None
+    operator: Literal["Equal", "Exists"] | None = None
+    value: str | None = None
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
+    tolerationSeconds: int | None = None  # noqa: N815 (Kubernetes' name)
+
+    # What Kubernetes asks for, too, but only when the pod is to be made.
+    @pydantic.model_validator(mode="after")
+    def _is_coherent(self) -> "Toleration":
+        if self.key is None and self.operator != "Exists":
+            raise ValueError("the operator Exists where a toleration has no key")
+        if self.operator == "Exists" and self.value:
+            raise ValueError("no value with the operator Exists")
+        if self.tolerationSeconds is not None and self.effect != "NoExecute":
+            raise ValueError("tolerationSeconds with the effect NoExecute")
+        return self
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """What is set, as in a pod's manifest."""
+        return self.model_dump(exclude_none=True)
 
 
 def check_accelerator(name: str | None, count: int | None) -> None:

@@ -19,6 +19,5 @@ class MonitoringSettings(Section):
             default every IPv4 interface; `::` for IPv6, `127.0.0.1` for this machine only.
     """
 
-    # Strict, because YAML's `true` would else be port 1.
-    metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535, strict=True)] | None = None
+    metrics_port: Annotated[int, pydantic.Field(ge=1, le=65535)] | None = None
     metrics_host: NotEmpty = "0.0.0.0"

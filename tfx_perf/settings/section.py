@@ -13,9 +13,14 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 
 
 class Section(pydantic.BaseModel):
-    """An immutable group of settings that refuses unknown keys, NaN and infinities."""
+    """An immutable group of settings that refuses unknown keys, other types, NaN and infinities.
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    No value is made one of another type: true is no number, `"yes"` is neither true nor false.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True, extra="forbid", strict=True, allow_inf_nan=False
+    )
 
 
 class Settings(Section):

@@ -2,11 +2,14 @@
 
 import datetime
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import pydantic
+import pydantic_core
 
 _LAST_PORT = 65535
+
+ItemT = TypeVar("ItemT")
 
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
@@ -15,8 +18,32 @@ PositiveInt = Annotated[int, pydantic.Field(gt=0)]
 Count = Annotated[int, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
 NotEmpty = Annotated[str, pydantic.Field(min_length=1)]
+# What neither JSON nor YAML has a type for is made of another one (`strict=False`).
+Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
+
+
+def _no_truth_value(value: Any) -> Any:
+    if isinstance(value, bool):  # else a second or none
+        raise pydantic_core.PydanticKnownError("time_delta_type")
+    return value
+
+
+def _no_number(value: Any) -> Any:
+    if isinstance(value, (int, float)):  # else seconds since 1970
+        raise pydantic_core.PydanticKnownError("datetime_type")
+    return value
+
+
 # In YAML seconds, or ISO 8601 such as PT5M.
-Duration = Annotated[datetime.timedelta, pydantic.Field(gt=datetime.timedelta(0))]
+Duration = Annotated[
+    datetime.timedelta,
+    pydantic.Field(gt=datetime.timedelta(0), strict=False),
+    pydantic.BeforeValidator(_no_truth_value),
+]
+# In YAML a date, or ISO 8601.
+Time = Annotated[
+    datetime.datetime, pydantic.Field(strict=False), pydantic.BeforeValidator(_no_number)
+]
 
 
 def _listed(value: Any) -> Any:
@@ -24,7 +51,7 @@ def _listed(value: Any) -> Any:
 
 
 # A single number stands for a list of one.
-PositiveInts = Annotated[tuple[PositiveInt, ...], pydantic.BeforeValidator(_listed)]
+PositiveInts = Annotated[Several[PositiveInt], pydantic.BeforeValidator(_listed)]
 
 
 def grpc_address(text: str) -> tuple[str, int]:

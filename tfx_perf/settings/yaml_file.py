@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import pathlib
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,6 +30,12 @@ class _OnceLoader(yaml.SafeLoader):
                 )
             seen.add(str(key))
         return super().construct_mapping(node, deep=deep)
+
+
+# 1e-3 is a number in YAML 1.2 and JSON; PyYAML, which reads YAML 1.1, takes only 1.0e-3 for one.
+_OnceLoader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+[eE][-+]?\d+$"), list("-+0123456789")
+)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """What TensorFlow's random numbers follow from in this process."""
 
+import contextlib
 import random
+from collections.abc import Iterator
 
 import tensorflow as tf
 from tensorflow.python.eager import context
@@ -15,6 +17,39 @@ def global_seed() -> int | None:
 def operation_seeds() -> random.Random | None:
     """Returns what seeds operations outside of graphs; None before `tf.random.set_seed`."""
     return getattr(context.context(), "_rng", None)
+
+
+def put_back(seeds: random.Random, state: tuple) -> None:
+    """Has operations outside of graphs draw what they drew from a state on.
+
+    A kernel counts on from what was drawn with its seeds, so that all are made anew, as by
+    `tf.random.set_seed`; functions that were traced are, too, which takes seconds.
+
+    Args:
+        seeds: `operation_seeds`.
+        state: that they had then.
+    """
+    seeds.setstate(state)
+    context.context().clear_kernel_cache()
+
+
+@contextlib.contextmanager
+def other_operation_seeds() -> Iterator[None]:
+    """Has operations outside of graphs draw as if nothing had been drawn in the context.
+
+    Inside they have other seeds, and so other kernels, which count for nobody afterwards.
+    """
+    of_process, own, seed = context.context(), operation_seeds(), global_seed()
+    if own is None:
+        yield
+        return
+    other = random.Random()
+    other.setstate(own.getstate())
+    of_process._rng = random.Random(other.getrandbits(64))
+    try:
+        yield
+    finally:  # whatever was set inside
+        of_process._rng, of_process._seed = own, seed
 
 
 def global_generator_state() -> tf.Variable | None:

@@ -18,6 +18,19 @@ def devices() -> list[str]:
     return [device.name for device in found]
 
 
+def no_tpu(reason: str) -> errors.UserError:
+    """Returns the error of the strategy `tpu` where there is none.
+
+    Args:
+        reason: how that is known.
+    """
+    return errors.UserError(
+        f"Expected a TPU. Received: distribution.strategy=tpu, but there is none ({reason}). Name "
+        "it in the variable TPU_NAME, which is local on a machine that has one, or use another "
+        "strategy."
+    )
+
+
 def _mirrored() -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices())
 
@@ -29,11 +42,7 @@ def _tpu() -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
-        raise errors.UserError(
-            "Expected a TPU. Received: distribution.strategy=tpu, but there is none "
-            f"({errors.in_one_line(error)}). Name it in the variable TPU_NAME, which is local on "
-            "a machine that has one, or use another strategy."
-        ) from error
+        raise no_tpu(errors.in_one_line(error)) from error
     return tf.distribute.TPUStrategy(resolver)
 
 

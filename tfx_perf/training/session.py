@@ -329,15 +329,15 @@ class TrainingSession:
         self._fit_count += 1
         if strategies.servers_of(call.model.distribute_strategy):
             self.reserve()
-            settings, clock = self._settings.training, self._clock
+            settings, clock = self._settings, self._clock
             return AsynchronousFit(call, loop, settings=settings, folder=folder, clock=clock), ()
         reason = recovery_obstacle(call, loop)
         if reason:
             return None, (f"no checkpoints: {reason}",) if folder else ()
         self.reserve()
-        settings = self._settings.training
+        settings, clock = self._settings, self._clock
         try:
-            return Recovery(call, loop, settings=settings, folder=folder, clock=self._clock), ()
+            return Recovery(call, loop, settings=settings, folder=folder, clock=clock), ()
         except Exception as error:  # something of the user's that nobody has thought of
             _LOGGER.warning("The training goes on without recovery.", exc_info=True)
             return None, (f"no checkpoints: {type(error).__name__}: {error}",)

@@ -146,7 +146,7 @@ def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
     if settings.node_selector:
         pod["nodeSelector"] = dict(settings.node_selector)
     if settings.tolerations:
-        pod["tolerations"] = [dict(each) for each in settings.tolerations]
+        pod["tolerations"] = [each.fields for each in settings.tolerations]
     return pod
 
 

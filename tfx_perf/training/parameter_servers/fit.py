@@ -7,8 +7,8 @@ import pathlib
 import tensorflow as tf
 
 from tfx_perf import errors, fingerprint, workers
+from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
-from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_internals import clusters
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
 from tfx_perf.training.fit.speed_watch import Promise
@@ -49,7 +49,7 @@ class AsynchronousFit:
         call: FitCall,
         loop: Loop,
         *,
-        settings: TrainingSettings,
+        settings: PerfConfig,
         folder: pathlib.Path | None,
         clock: SaveClock,
     ) -> None:
@@ -58,7 +58,7 @@ class AsynchronousFit:
         Args:
             call: the user's `fit`.
             loop: of this `fit`; it gets the timer of the steps.
-            settings: when to save.
+            settings: `training` says when to save; a checkpoint must agree in some.
             folder: where the checkpoints go, those of each training in a folder of its own; None:
                 there are none.
             clock: when there was a checkpoint last.
@@ -88,7 +88,7 @@ class AsynchronousFit:
                 "logs['loss'] in on_epoch_end of a callback of yours."
             )
         self._call, self._loop = call, loop
-        self._settings, self._clock = settings, clock
+        self._settings, self._clock = settings.training, clock
         self._cluster = clusters.cluster_of(call.model.distribute_strategy)
         if workers.COORDINATOR not in self._cluster:
             raise errors.UserError(
@@ -100,7 +100,7 @@ class AsynchronousFit:
         self._store: CheckpointStore | None = None
         # Of a DatasetCreator nobody knows whether it is the same.
         if folder is not None and isinstance(call.arguments["x"], tf.data.Dataset):
-            self._fingerprint = training_fingerprint.of(call, loop)
+            self._fingerprint = training_fingerprint.of(call, loop, settings)
             parts = (f"{name}={value}\n".encode() for name, value in self._fingerprint.items())
             self._store = CheckpointStore(folder / fingerprint.digest(*parts))
         self._found = self._store.latest() if self._store else None

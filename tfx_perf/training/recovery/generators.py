@@ -28,22 +28,27 @@ def states() -> dict[str, Any]:
 
 def put_back(found: dict[str, Any]) -> None:
     """Puts the generators into states that `states` returned."""
-    random.setstate(_state(found["python"]))
-    name, keys, *rest = found["numpy"]
-    np.random.set_state((name, np.array(keys, np.uint32), *rest))
+    _put_back_pythons(found)
     of_tensorflow = random_state.operation_seeds()
     if of_tensorflow is not None and found["tensorflow"] is not None:
-        of_tensorflow.setstate(_state(found["tensorflow"]))
+        random_state.put_back(of_tensorflow, _state(found["tensorflow"]))
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[None]:
-    """Puts the generators back to where they were when the context began."""
+    """Has the generators draw, after the context, as if nothing had been drawn in it."""
     before = states()
-    try:
-        yield
-    finally:
-        put_back(before)
+    with random_state.other_operation_seeds():
+        try:
+            yield
+        finally:
+            _put_back_pythons(before)
+
+
+def _put_back_pythons(found: dict[str, Any]) -> None:
+    random.setstate(_state(found["python"]))
+    name, keys, *rest = found["numpy"]
+    np.random.set_state((name, np.array(keys, np.uint32), *rest))
 
 
 def _state(found: Any) -> tuple[Any, ...]:

@@ -9,9 +9,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors, fingerprint
+from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
-from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_data import independent
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit.fit_arguments import callback_list
@@ -85,7 +85,7 @@ class Recovery:
         call: FitCall,
         loop: Loop,
         *,
-        settings: TrainingSettings,
+        settings: PerfConfig,
         folder: pathlib.Path | None,
         clock: SaveClock,
     ) -> None:
@@ -94,16 +94,17 @@ class Recovery:
         Args:
             call: a `fit` that `eligibility.recovery_obstacle` does not object to.
             loop: the loop that runs it.
-            settings: when to save and what to watch.
+            settings: `training` says when to save and what to watch; a checkpoint must agree in
+                some.
             folder: where the checkpoints go, those of each training in a folder of its own; None
                 keeps only the start of the training, in memory.
             clock: when there was a checkpoint last.
         """
         self._call = call
         self._loop = loop
-        self._settings = settings
+        self._settings = settings.training
         self._clock = clock
-        self._fingerprint = training_fingerprint.of(call, loop)
+        self._fingerprint = training_fingerprint.of(call, loop, settings)
         name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
         self._team = Team(call.model.distribute_strategy)
         self._writers = Writers.of(call.model)

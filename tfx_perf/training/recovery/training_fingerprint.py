@@ -2,10 +2,12 @@
 
 import collections
 import json
+import operator
 import re
 from typing import Any
 
 from tfx_perf import fingerprint, likeness
+from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.training.keras_api.base_api import all_layers, learning_rate
@@ -16,11 +18,18 @@ _SHORT = 100  # characters that are compared, and shown to users, as they are
 # serial numbers, shapes, and where classes are from.
 _OMITTED = ("module", "registered_name", "shared_object_id", "build_config", "build_input_shape")
 _AS_COMPILED = ("loss", "loss_weights", "metrics", "weighted_metrics", "auto_scale_loss")
+# Settings that change what a training comes to, and of which model, data and variables do not tell.
+SETTINGS = (
+    "training.seed",
+    "distribution.reduction_dtype",
+    "distribution.top_k_ratio",
+    "distribution.sharding_invariant_random",
+)
 _AUTO_NUMBER = re.compile(r"_\d+$")
 
 
-def of(call: FitCall, loop: Loop) -> dict[str, str]:
-    """Returns what a checkpoint must agree in to be used for `call`."""
+def of(call: FitCall, loop: Loop, settings: PerfConfig) -> dict[str, str]:
+    """Returns what a checkpoint must agree in to be used for `call`, run by `loop`."""
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
     # tf_keras also lists the vocabularies of tables.
@@ -33,6 +42,7 @@ def of(call: FitCall, loop: Loop) -> dict[str, str]:
         "batch": str(arguments["x"].element_spec),
         "steps_per_epoch": str(loop.train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
+        **{name: str(operator.attrgetter(name)(settings)) for name in SETTINGS},
     }
 
 

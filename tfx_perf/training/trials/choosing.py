@@ -73,7 +73,7 @@ def by_trials(
             previous_plan=previous_plan,
             stop_when=stop_when,
         ).run()
-    except Exception as error:  # the user's training must not depend on ours
+    except errors.GIVEN_UP as error:  # the user's training must not depend on ours
         if autograph.asks_for_conversion(error):
             raise
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)

@@ -2,7 +2,7 @@
 
 import logging
 
-from tfx_perf import statistics
+from tfx_perf import errors, statistics
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import datasets
@@ -40,7 +40,7 @@ def double_batch_time_ratio(call: FitCall, choice: PlanChoice) -> statistics.Int
     start = StartingPoint({None: Variant(call, loop)})
     try:
         return _measured(call, loop, choice)
-    except Exception:  # e.g. a layer that knows the size of the batch
+    except errors.GIVEN_UP:  # e.g. a layer that knows the size of the batch
         _LOGGER.info("A batch of twice the size was not measured.", exc_info=True)
         return None
     finally:

@@ -118,7 +118,7 @@ class EquivalenceCheck:
         found: Contender | TrialRecord
         try:
             found = self._check(plan)
-        except Exception as error:  # whatever a plan raises, fit goes on
+        except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on
             found = TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
         if not self._team.all(isinstance(found, Contender)) and isinstance(found, Contender):
             found = TrialRecord(plan=plan, status="failed", reason="another worker objects")
