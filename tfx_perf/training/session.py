@@ -40,7 +40,7 @@ from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.placement.placing import over_devices
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import attempts, generators
+from tfx_perf.training.recovery import attempts, generators, shortage
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
@@ -329,6 +329,7 @@ class TrainingSession:
             if folder is not None and folder.exists():
                 for training in folder.iterdir():
                     attempts.forget(training)
+                    shortage.forget(training)
                     CheckpointStore(training).clear()
                 with contextlib.suppress(OSError):  # it holds something else
                     folder.rmdir()

@@ -121,7 +121,7 @@ def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
 @pytest.mark.parametrize("worker_count", [2, 3])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_as_one_device(package, worker_count):
-    plans = ("plain", "calls", "fused", "all_entries")
+    plans = ("plain", "calls", "fused", "sliced", "all_entries")
     for found in differences_of_workers(package, plans, worker_count=worker_count):
         check(found, plans, package=package)
 
