@@ -51,7 +51,7 @@ def trainer(tmp_path):
     return training_cases.Trainer(tmp_path / "data")
 
 
-def run(trainer, before="", *, folder):
+def run(trainer, before="", *, folder, **training):
     trainer.run(
         module={**MODULE, "train": f"{before.strip()}\n    {FIT}" if before else FIT},
         distribution={"workers": 2},
@@ -59,6 +59,7 @@ def run(trainer, before="", *, folder):
         seed=5,
         checkpoint_folder=str(folder),
         checkpoint_steps=10,
+        **training,
     )
 
 
@@ -69,13 +70,15 @@ def test_nan_on_one_worker_ends_all_and_is_said(trainer, tmp_path):
 
 
 def test_where_one_worker_runs_out_of_memory_all_go_on_in_slices(trainer, tmp_path):
-    run(trainer, SHORT, folder=tmp_path / "checkpoints")
+    run(trainer, SHORT, folder=tmp_path / "checkpoints", precision="auto")
     record = trainer.record
+    (said,) = record.idle_settings
+    assert said.startswith("training.precision=auto has no effect: several workers try no other")
     assert record.resumed_step in (10, 20)
     assert (record.oom_count, record.micro_batches) == (1, 2)
     told = " ".join(record.notes)
     assert f"all went on from step {record.resumed_step} with {record.plan}" in told
-    assert "the workers were started again after worker 1: Expected a step that fits" in told
+    assert "the workers were started again after worker 1: ShortOfMemoryError: " in told
 
 
 def test_a_full_folder_of_checkpoints_costs_these_only(trainer, tmp_path):

@@ -195,8 +195,8 @@ class TrainingSession:
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
-        loop = self._loop_for(call)
-        team = Team(call.model.distribute_strategy)
+        loop, strategy = self._loop_for(call), call.model.distribute_strategy
+        team = Team(strategy)
         same_start.check(call, train_length=loop.train_length, team=team)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
@@ -220,7 +220,7 @@ class TrainingSession:
             loop,
             choice=choice,
             recovery=recovery,
-            totals=lambda: self._communication.totals(call.model.distribute_strategy),
+            totals=lambda: self._communication.totals(strategy),
             started=started,
         )
         with serving(self._settings.monitoring, live):
@@ -255,8 +255,9 @@ class TrainingSession:
             energy_joules=taken.joules,
             energy_gap=taken.reason,
             price_per_hour=self._settings.gate.price_per_hour,
-            idle_settings=idle_settings.of_distribution(
-                self._settings.distribution, call.model.distribute_strategy
+            idle_settings=(
+                *idle_settings.of_distribution(self._settings.distribution, strategy),
+                *idle_settings.of_training(self._settings.training, strategy),
             ),
             communication=communication,
             placement=placement,
