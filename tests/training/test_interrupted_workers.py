@@ -1,6 +1,7 @@
 """Workers that are killed and started again train what they would have trained.
 
-And they stop together (`agreed_stop`), and train on where nothing can be saved.
+And they stop together (`agreed_stop`), begin again in slices where one runs out of memory
+(`shortage`), and train on where nothing can be saved.
 """
 
 import contextlib
@@ -76,6 +77,7 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
         assert own["plan"] == was["plan"]
         assert own["plan"].startswith("plain fit" if kind else "10 steps per call")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
+    assert len({json.dumps(own["outcome"]["weights"]) for own in found}) == 1  # averages, too
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
 
 

@@ -2,7 +2,7 @@
 
 So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). They evaluate as one device
-does, too (`evaluation`).
+does, too (`evaluation`), with the averages of all (`one_average`).
 """
 
 import json
