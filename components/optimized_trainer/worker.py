@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # reported, whatever it is
         is_users = isinstance(error, errors.UserError)
         message = str(error) if is_users else errors.in_one_line(error)
-        fail(message, is_users=is_users, may_pass=team.is_lost(error))
+        fail(message, is_users=is_users, may_pass=team.may_pass(error))
         if isinstance(error, errors.UserError):
             return _said(error)
         _LOGGER.exception("The training failed.")

@@ -46,7 +46,7 @@ def main(package, place, options):
         )
         loss = "mse"
         if "exhausts" in options:
-            loss = worker_faults.exhausting(is_here=worker == options["exhausts"])
+            loss = worker_faults.hungry_loss
         # Of steps; an epoch ends within a window.
         window = {"gradient_accumulation_steps": 3} if options.get("accumulates") else {}
         model.compile(keras.optimizers.Adam(0.01, **window), loss, metrics=["mae"])
@@ -67,6 +67,8 @@ def main(package, place, options):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == options.get("epoch"):
                 interrupt()
+            if (worker, epoch) == (options.get("exhausts"), options.get("from_epoch")):
+                worker_faults.limit_memory()
             if epoch == options.get("frees"):
                 (checkpoints / "filler").unlink(missing_ok=True)
 
@@ -101,6 +103,8 @@ def main(package, place, options):
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
     found |= {"plan": str(run.record.plan), "notes": run.record.notes, "saved_steps": saved_steps}
     found["checkpoint_seconds"] = run.record.checkpoint_time_seconds
+    found |= {"oom_count": run.record.oom_count, "slices": run.record.micro_batches}
+    found["plan_of_next_run"] = str(run.record.choice_for_another_run("").plan)
     (place / f"{worker}.json").write_text(json.dumps(found))
 
 

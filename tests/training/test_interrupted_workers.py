@@ -1,6 +1,7 @@
 """Workers that are killed and started again train what they would have trained.
 
-And they stop together (`agreed_stop`), and train on where nothing can be saved.
+And they stop together (`agreed_stop`), begin again in slices where one runs out of memory
+(`shortage`), and train on where nothing can be saved.
 """
 
 import contextlib
@@ -76,6 +77,7 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
         assert own["plan"] == was["plan"]
         assert own["plan"].startswith("plain fit" if kind else "10 steps per call")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
+    assert len({json.dumps(own["outcome"]["weights"]) for own in found}) == 1  # averages, too
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
 
 
@@ -127,16 +129,52 @@ def test_nan_on_one_worker_is_named_by_all(tmp_path, package, options):
         assert any(words in line for line in said), said
 
 
+_SHORT = {"same_alone": True, "saves": True, "exhausts": 1, "from_epoch": 1}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
-@pytest.mark.parametrize("options", [{}, {"step": 1000}], ids=["calls", "plain"])
-def test_where_one_runs_out_of_memory_all_end_and_the_remedy_is_said(tmp_path, package, options):
-    done = run(package, tmp_path / "run", {**options, "exhausts": 1})
+@pytest.mark.parametrize("begins_anew", [False, True])
+def test_where_one_runs_out_of_memory_all_go_on_in_slices(tmp_path, package, begins_anew):
+    kill = {"worker": 0, "epoch": 2, "signal": "SIGKILL"}
+    (expected, _), _ = launched(package, tmp_path / "expected", {"same_alone": True})
+    options = {**_SHORT, **({"from_epoch": 0} if begins_anew else kill)}
+    everywhere, done = launched(package, tmp_path / "found", options, restarts=2)
+    assert "restart 1 of 2" in done.stderr
+    assert ("restart 2 of 2" in done.stderr) != begins_anew
+    for found in everywhere:
+        assert found["resumed_step"] == (None if begins_anew else 10)
+        assert (found["oom_count"], found["slices"]) == (1, 2)
+        assert found["plan"] == f"{found['plan_of_next_run']}, 2 micro-batches"
+        (note,) = [note for note in found["notes"] if "out of memory" in note]
+        assert note.startswith("Worker 1 had run out of memory: all went on from step ")
+        for name, values in expected["outcome"]["weights"].items():
+            own = found["outcome"]["weights"][name]
+            np.testing.assert_allclose(own, values, atol=1e-5, err_msg=name)
+        for name, values in expected["outcome"]["history"].items():
+            own = found["outcome"]["history"][name]
+            np.testing.assert_allclose(own, values, rtol=1e-4, err_msg=name)
+    assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_plain_fit_goes_on_in_slices_only_where_callbacks_leave_its_batches(tmp_path, package):
+    done = run(package, tmp_path / "run", {**_SHORT, "step": 1000}, restarts=1)
+    said = [line for line in done.stdout.splitlines() if "UserError" in line]
+    assert "It cannot be cut: the callback LambdaCallback acts on every batch." in said[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_without_a_folder_one_that_runs_out_of_memory_ends_all(tmp_path, package):
+    done = run(package, tmp_path / "run", {"exhausts": 1, "from_epoch": 1})
     assert done.returncode != 0
     said = [line for line in done.stdout.splitlines() if "UserError" in line]
     assert said, done.stdout
     assert all(line.startswith("1: ") for line in said)
-    assert "on worker 1 with a batch of 12 rows. Make the batch smaller" in said[-1]
+    assert "on worker 1 with a batch of 12 rows, with 10 steps per call" in said[-1]
+    assert "no training.checkpoint_folder" in said[-1]
     assert "so that all were ended." in done.stderr
 
 

@@ -86,7 +86,7 @@ def test_where_memory_runs_out_plans_get_smaller_or_there_is_none():
     assert PLAIN_FIT.smaller(users) == TrainingPlan(steps_per_call=3)
     five = TrainingPlan(steps_per_call=5)
     assert five.smaller(users) is None
-    half_applied = OutOfMemory(users_steps_per_call=3, half_applied_slices=4)
+    half_applied = OutOfMemory(users_steps_per_call=3, failed_slices=4)
     in_one = TrainingPlan(steps_per_call=5, xla_call=True)
     sliced = TrainingPlan(steps_per_call=5, micro_batches=8)
     assert in_one.smaller(half_applied) == five.smaller(half_applied) == sliced

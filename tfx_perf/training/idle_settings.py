@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tfx_perf.settings.distribution import CollectiveSettings, DistributionSettings
 from tfx_perf.settings.section import Section
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.tf_internals import communication_options
 from tfx_perf.training.measuring import strategies
 
@@ -31,6 +32,24 @@ def of_distribution(
     """
     return tuple(
         f"{setting} has no effect: {reason}" for setting, reason in _found(settings, strategy)
+    )
+
+
+def of_training(
+    settings: TrainingSettings, strategy: tf.distribute.Strategy
+) -> tuple[str, ...]:
+    """Returns the same for the section `training`.
+
+    Args:
+        settings: see `of_distribution`, as for the other.
+        strategy: likewise.
+    """
+    has_others = strategies.worker_count(strategy) > 1 or strategies.servers_of(strategy)
+    if settings.precision != "auto" or not has_others:
+        return ()
+    return (
+        "training.precision=auto has no effect: several workers try no other precision; set the "
+        "one that you want, e.g. mixed_bfloat16",
     )
 
 

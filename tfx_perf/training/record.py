@@ -276,6 +276,7 @@ class TrainingRecord(PlanChoice):
         own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
         return own.model_copy(
             update={
+                "plan": self.plan.model_copy(update={"micro_batches": 1}),  # there may be memory
                 "trial_time_seconds": 0.0,
                 "trial_import_seconds": None,
                 "trial_setup_seconds": None,

@@ -187,7 +187,7 @@ def ended(
             "trace_count": _trace_count(loop, result.plan, before=trial_trace_count),
             "trace_time_seconds": loop.functions.trace_seconds(result.plan),
             "oom_count": result.oom_count + (oom_guard.oom_count if oom_guard else 0),
-            "micro_batches": oom_guard.micro_batches if oom_guard else 1,
+            "micro_batches": (oom_guard or result.plan).micro_batches,
             **known,
         },
     )

@@ -14,7 +14,7 @@ from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
-from tfx_perf.training.fit import same_start
+from tfx_perf.training.fit import one_average, same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -38,7 +38,7 @@ from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.recovery import attempts, generators
+from tfx_perf.training.recovery import attempts, generators, shortage
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
@@ -182,8 +182,8 @@ class TrainingSession:
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own
-        loop = self._loop_for(call)
-        team = Team(call.model.distribute_strategy)
+        loop, strategy = self._loop_for(call), call.model.distribute_strategy
+        team = Team(strategy)
         same_start.check(call, train_length=loop.train_length, team=team)
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
@@ -207,7 +207,7 @@ class TrainingSession:
             loop,
             choice=choice,
             recovery=recovery,
-            totals=lambda: self._communication.totals(call.model.distribute_strategy),
+            totals=lambda: self._communication.totals(strategy),
             started=started,
         )
         with serving(self._settings.monitoring, live) as address:
@@ -224,6 +224,9 @@ class TrainingSession:
         communication = self._communicated(call, result)
         taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
         taken = taken or energy.Energy(reason="not all of the workers have told")
+        _asked(
+            lambda: one_average.of_all_replicas(call.model, team=team), what="their averages"
+        )
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             result = dataclasses.replace(result, notes=(*result.notes, left))
@@ -241,8 +244,9 @@ class TrainingSession:
             garbage_collection_seconds=live.pauses.seconds,
             energy_joules=taken.joules,
             energy_gap=taken.reason,
-            idle_settings=idle_settings.of_distribution(
-                self._settings.distribution, call.model.distribute_strategy
+            idle_settings=(
+                *idle_settings.of_distribution(self._settings.distribution, strategy),
+                *idle_settings.of_training(self._settings.training, strategy),
             ),
             communication=communication,
             placement=placement,
@@ -315,6 +319,7 @@ class TrainingSession:
             if folder is not None and folder.exists():
                 for training in folder.iterdir():
                     attempts.forget(training)
+                    shortage.forget(training)
                     CheckpointStore(training).clear()
                 with contextlib.suppress(OSError):  # it holds something else
                     folder.rmdir()

@@ -23,11 +23,15 @@ _GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
 
 
 class TeamError(RuntimeError):
-    """Another worker could not do its part; its log says why."""
+    """The workers cannot go on; where all are started again, they may."""
 
 
 class LostWorkerError(TeamError):
     """Another worker has ended, or does not answer."""
+
+
+class ShortOfMemoryError(TeamError):
+    """A step did not fit; where all workers are started again, they run it in slices."""
 
 
 _OF_CONNECTIONS = (
@@ -39,8 +43,11 @@ _OF_CONNECTIONS = (
 )
 
 
-def is_lost(error: BaseException) -> bool:
-    """Returns whether an error follows from another worker's end, or from the network."""
+def may_pass(error: BaseException) -> bool:
+    """Returns whether a training may succeed where all workers are started again after an error.
+
+    It follows from another worker's end, or from the network; or they go on otherwise.
+    """
     return isinstance(error, (TeamError, *_OF_CONNECTIONS))
 
 

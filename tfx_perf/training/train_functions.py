@@ -10,6 +10,7 @@ from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterator
 from tfx_perf.training.fit.takeover import Takeover
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunctions
+from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.input_shapes import InputShapes
@@ -255,7 +256,10 @@ class TrainFunctions:
 
     def _make(self, plan: TrainingPlan) -> MultiStep:
         model, keras_api = self.model, self.keras_api
-        journal = None if self.slicing_obstacle else Journal(model, keras_api)
+        # One of several workers cannot run a step again that the others wait in.
+        is_alone = strategies.worker_count(model.distribute_strategy) == 1
+        can_repeat = is_alone and not self.slicing_obstacle
+        journal = Journal(model, keras_api) if can_repeat else None
         arguments = plan.step_arguments
         shapes = InputShapes() if arguments["xla"] else None
         return MultiStep(
@@ -271,7 +275,12 @@ class TrainFunctions:
         self, arguments: dict[str, Any], journal: Journal | None, shapes: InputShapes | None
     ) -> steps.Step:
         return steps.train_step(
-            self.model, self.keras_api, **arguments, journal=journal, shapes=shapes
+            self.model,
+            self.keras_api,
+            **arguments,
+            may_slice=not self.slicing_obstacle,
+            journal=journal,
+            shapes=shapes,
         )
 
 

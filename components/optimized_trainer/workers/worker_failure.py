@@ -13,8 +13,7 @@ class WorkerFailure(records.Record):
         seconds: when, since 1970.
         message: one line.
         is_users: whether the message is that of a `UserError`.
-        may_pass: whether it follows from another worker's end, or from a connection that was
-            lost, so that it need not come again.
+        may_pass: whether it need not come again where all are started again; see `team.may_pass`.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"

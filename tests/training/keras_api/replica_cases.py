@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
+from tfx_perf.training import precision
 from tfx_perf.training.keras_api import top_k
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
@@ -30,7 +31,11 @@ PLANS = {
     "xla": TrainingPlan(steps_per_call=4, xla=True),
     "sliced": TrainingPlan(steps_per_call=4, micro_batches=3),
     "all_entries": TrainingPlan(steps_per_call=4),
+    "bfloat16": TrainingPlan(steps_per_call=4),
+    "float16": TrainingPlan(steps_per_call=4),
 }
+POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
+NARROW = ("sgd", "clipnorm", "sparse", "uneven_batch", "weighted")  # with all policies
 SETTINGS = {"all_entries": {"top_k_ratio": 1.0}}
 LAST_BATCHES = {
     "short_batch": 12,
@@ -281,23 +286,31 @@ def main(package, replicas, names):
     strategy = strategy_of(replicas)
     found = {}
     for case in optimizers(keras):
-        results = {}
+        results, expected = {}, {}
         for name in names:
-            with strategy.scope():
-                model = model_of(keras, case)
-            with (
-                contextlib.suppress(NotPossible),
-                interception.intercepting_fit(planned(name, case).fit),
-            ):
-                results[name] = trained(model, case)
-        expected = trained(model_of(keras, case), case) if results else None
+            policy = POLICIES.get(name)
+            if policy and case not in NARROW:
+                continue
+            with precision.policy(policy):
+                with strategy.scope():
+                    model = model_of(keras, case)
+                with (
+                    contextlib.suppress(NotPossible),
+                    interception.intercepting_fit(planned(name, case).fit),
+                ):
+                    results[name] = trained(model, case)
+                if name in results and policy not in expected:
+                    expected[policy] = trained(model_of(keras, case), case)
         if case == "normalized":  # by each replica's own rows
-            expected = [np.zeros(())] * len(expected)
+            expected = {None: [np.zeros(())] * len(expected[None])}
             results = {
                 name: [np.where(np.isfinite(each).all(), 0, np.inf) for each in result]
                 for name, result in results.items()
             }
-        found[case] = {name: difference(result, expected) for name, result in results.items()}
+        found[case] = {
+            name: difference(result, expected[POLICIES.get(name)])
+            for name, result in results.items()
+        }
     print(json.dumps(found))
 
 

@@ -2,7 +2,7 @@
 
 So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). They evaluate as one device
-does, too (`evaluation`).
+does, too (`evaluation`), with the averages of all (`one_average`).
 """
 
 import json
@@ -32,6 +32,9 @@ _OF_KERAS_3 = {
 }  # fmt: skip
 _NOT_IN_XLA = {"own_train_step", "calls_keras_step", *_NOISY}
 _NOT_SLICED = {*_NOT_IN_XLA, "uneven_weights"}
+_NARROW = {"sgd", "clipnorm", "sparse", "uneven_batch", "weighted"}
+# Each of 20 steps rounds other sums, of fewer rows.
+_BOUNDS = {"bfloat16": 20 * 2**-8, "float16": 20 * 2**-11}
 _FUSED = {
     *_NOISY,
     "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs",
@@ -62,8 +65,10 @@ def check(found, plans, *, package):
         expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
         expected -= {"xla"} if case in _NOT_IN_XLA else set()
         expected -= {"sliced"} if case in _NOT_SLICED else set()
+        expected -= _BOUNDS.keys() if case not in _NARROW else set()
         assert set(by_plan) == expected, case
-        assert max(by_plan.values(), default=0) < 1e-5, f"{case}: {by_plan}"
+        for plan, found_difference in by_plan.items():
+            assert found_difference < _BOUNDS.get(plan, 1e-5), f"{case}: {by_plan}"
 
 
 def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
@@ -121,7 +126,7 @@ def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
 @pytest.mark.parametrize("worker_count", [2, 3])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_as_one_device(package, worker_count):
-    plans = ("plain", "calls", "fused", "all_entries")
+    plans = ("plain", "calls", "fused", "sliced", "all_entries", "bfloat16", "float16")
     for found in differences_of_workers(package, plans, worker_count=worker_count):
         check(found, plans, package=package)
 

@@ -27,4 +27,4 @@ class MicroBatches(Optimization):
 
     def smaller(self, value: int, error: OutOfMemory) -> int:
         """Returns twice as many as there were, where the step itself could not go on."""
-        return 2 * error.half_applied_slices if error.half_applied_slices else value
+        return 2 * error.failed_slices if error.failed_slices else value

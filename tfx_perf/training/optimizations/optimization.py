@@ -39,12 +39,12 @@ class OutOfMemory:
 
     Attributes:
         users_steps_per_call: the `steps_per_execution` of the user's `compile`.
-        half_applied_slices: the number of slices of the batch, if the optimizer had begun to
-            apply its gradient; None if it had not.
+        failed_slices: the number of slices of the batch, if only another plan can have more: the
+            optimizer had begun to apply the gradient, or other workers wait in the step.
     """
 
     users_steps_per_call: int
-    half_applied_slices: int | None = None
+    failed_slices: int | None = None
 
 
 class Optimization:

@@ -61,7 +61,7 @@ class XlaCall(Optimization):
 
     def smaller(self, value: bool, error: OutOfMemory) -> bool:
         """Returns False where slices are needed."""
-        return value and error.half_applied_slices is None
+        return value and error.failed_slices is None
 
     def _compiled(self, plan: "TrainingPlan", functions: "TrainFunctions") -> "CompiledCall":
         from tfx_perf.training.step.compiled_call import CompiledCall

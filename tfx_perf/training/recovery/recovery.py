@@ -1,10 +1,12 @@
 """Recovery: trains through kills, blow-ups and plans that fail."""
 
 import dataclasses
+import errno
 import logging
+import os
 import pathlib
 import shutil
-from typing import Any
+from typing import Any, NoReturn
 
 import tensorflow as tf
 
@@ -20,7 +22,7 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import attempts, training_fingerprint
+from tfx_perf.training.recovery import attempts, shortage, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -28,10 +30,11 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
 from tfx_perf.training.recovery.save_clock import SaveClock
+from tfx_perf.training.recovery.shortage import Shortage
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.recovery.writers import Writers
-from tfx_perf.training.team import Team
+from tfx_perf.training.team import ShortOfMemoryError, Team
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -45,6 +48,9 @@ _NOT_THE_PLAN = (
     tf.errors.UnavailableError,
     tf.errors.CancelledError,
 )
+
+# What TensorFlow calls exhausted, too, under a cache in files, say.
+_DISK_IS_FULL = os.strerror(errno.ENOSPC)
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -61,7 +67,8 @@ class FitResult:
         resumed_step: the step that the training went on from after another process had ended;
             None if it began here.
         checkpoint_time_seconds: what saving took.
-        oom_count: steps that ran out of memory before the last rollback, that one included.
+        oom_count: steps that ran out of memory before the last rollback or restart, that one
+            included.
     """
 
     history: Any
@@ -77,7 +84,7 @@ class Recovery:
     """One `fit` that goes on after the end of its process, and back after what spoils it.
 
     Attributes:
-        oom_count: steps that ran out of memory before the last rollback, that one included.
+        oom_count: see `FitResult`.
     """
 
     def __init__(
@@ -122,7 +129,8 @@ class Recovery:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
         self._save_seconds = 0.0
-        self.oom_count = 0
+        self._shortage = self._left_by_workers()
+        self.oom_count = self._shortage.count if self._shortage else 0
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -146,7 +154,8 @@ class Recovery:
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
                 last good state with everything off that may cause it; or one of several workers
-                has run out of memory.
+                has run out of memory, and smaller slices would not help.
+            ShortOfMemoryError: they would, where all workers begin again.
         """
         try:
             return self._fit(plan, promise)
@@ -168,6 +177,7 @@ class Recovery:
                 f"trained with {plan.plain}."
             )
             plan = plan.plain
+        plan = self._in_slices(plan)
         trials_left = self._settings.recovery_max_trials
         while True:
             if self._point is not None:
@@ -247,34 +257,91 @@ class Recovery:
         """Returns the plan that may survive where the steps raised; None if there is none.
 
         Raises:
-            UserError: a worker has run out of memory, and others wait for its step.
+            UserError: see `fit`; likewise `ShortOfMemoryError`.
         """
-        is_alone = self._team.count == 1
+        if self._team.count > 1:
+            is_short = isinstance(error, tf.errors.ResourceExhaustedError)
+            if is_short and _DISK_IS_FULL not in str(error):
+                self._begin_again(error, plan)
+            return None
         if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
-            if not is_alone:
-                raise self._too_large(error) from error
             found = self._smaller(plan, error)
             if found is not None:
                 self.oom_count += 1
                 return found
-            reason = eligibility.obstacle(self._call, self._loop)
-            reason = reason or self._loop.functions.slicing_obstacle
+            reason = self._slicing_obstacle
             if reason:
                 _LOGGER.warning("Out of memory, and no micro-batches are possible: %s.", reason)
             return None
-        if not is_alone or plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
+        if plan.is_plain_fit or isinstance(error, _NOT_THE_PLAN):
             return None
         return plan.plain
 
-    def _too_large(self, error: Exception) -> errors.UserError:
-        """Returns the error of a step that does not fit, where others wait for it."""
+    @property
+    def _slicing_obstacle(self) -> str | None:
+        """Why no batch of this `fit` can be cut; None if it can."""
+        reason = eligibility.obstacle(self._call, self._loop)
+        return reason or self._loop.functions.slicing_obstacle
+
+    def _begin_again(self, error: Exception, plan: TrainingPlan) -> NoReturn:
+        """Ends a step that does not fit, so that all workers, who wait in it, begin again.
+
+        Raises:
+            UserError: see `fit`; likewise `ShortOfMemoryError`.
+        """
         rows = batches.declared_batch_size(self._call)
         size = "" if rows is None else f" with a batch of {rows} rows"
-        return errors.UserError(
-            "Expected a step that fits into the memory of every worker: among several of them no "
-            f"batch is cut. Received: {errors.in_one_line(error)} on worker {self._team.index}"
-            f"{size}. Make the batch smaller, or have more workers share it."
+        said = (
+            "Expected a step that fits into the memory of every worker. Received: "
+            f"{errors.in_one_line(error)} on worker {self._team.index}{size}, with {plan}."
         )
+        is_one_row = rows is not None and plan.micro_batches * self._writers.replicas >= rows
+        reason = "each slice has one row" if is_one_row else self._slicing_obstacle
+        reason = reason or self._refused(plan)
+        if reason:
+            raise errors.UserError(
+                f"{said} It cannot be cut: {reason}. Make the batch smaller, or have more workers "
+                "share it."
+            ) from error
+        raise ShortOfMemoryError(
+            f"{said} Started again, all workers go on in smaller slices."
+        ) from error
+
+    def _refused(self, plan: TrainingPlan) -> str | None:
+        """Tells all workers that begin again that a step did not fit; returns why it cannot."""
+        if self._store is None:
+            return "there is no training.checkpoint_folder for what the others must know"
+        left = Shortage(
+            worker=self._team.index,
+            micro_batches=plan.micro_batches,
+            count=self.oom_count + 1,
+            writers=self._writers,
+        )
+        try:
+            shortage.leave(self._store.folder, left)
+        except OSError as error:
+            return f"what the others must know cannot be written ({error})"
+        return None
+
+    def _left_by_workers(self) -> Shortage | None:
+        """Returns what one of several workers has left that ran out of memory."""
+        if self._store is None or self._team.count == 1:
+            return None
+        found = shortage.found(self._store.folder, self._writers)
+        return found if self._team.agrees(str(found)) else None
+
+    def _in_slices(self, plan: TrainingPlan) -> TrainingPlan:
+        """Returns a plan with which steps fit that did not fit into a worker's memory before."""
+        left = self._shortage
+        if left is None:
+            return plan
+        if plan.micro_batches <= left.micro_batches:
+            plan = plan.smaller(self._out_of_memory(left.micro_batches)) or plan
+        self._note(
+            f"Worker {left.worker} had run out of memory: all went on from step {self.step or 0} "
+            f"with {plan}"
+        )
+        return plan
 
     @property
     def _attempts_folder(self) -> pathlib.Path | None:
@@ -289,11 +356,11 @@ class Recovery:
         slices = None
         if isinstance(error, errors.HalfAppliedError) and guard is not None:
             slices = guard.micro_batches
-        return plan.smaller(
-            OutOfMemory(
-                users_steps_per_call=self._loop.users_steps_per_call,
-                half_applied_slices=slices,
-            )
+        return plan.smaller(self._out_of_memory(slices))
+
+    def _out_of_memory(self, slices: int | None) -> OutOfMemory:
+        return OutOfMemory(
+            users_steps_per_call=self._loop.users_steps_per_call, failed_slices=slices
         )
 
     def _last_good(self, guard: Guard) -> ResumePoint | None:

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.measuring import strategies
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers
 
 
 def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
@@ -18,8 +17,6 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
     reason = keras_api.splitting_obstacle(model)
     if reason:
         return reason
-    if strategies.worker_count(model.distribute_strategy) > 1:
-        return "a worker cannot run a step again that the others wait in; make the batch smaller"
     if not keras_api.averages_loss(model):
         return "a loss is not the mean over the rows of the batch"
     if not keras_api.scales_loss_as_keras_does(model):
@@ -28,4 +25,7 @@ def slicing_obstacle(model: Any, keras_api: KerasApi) -> str | None:
         return "the model has its own compute_metrics"
     if keras_api.recurrent_states(model):
         return "a stateful layer remembers each row of the batch"
+    asks_others = any(getattr(layer, "synchronized", False) for layer in all_layers(model))
+    if asks_others and model.distribute_strategy.num_replicas_in_sync > 1:
+        return "a layer asks the other replicas, which may have fewer slices"
     return None

@@ -59,6 +59,7 @@ def train_step(
     xla: bool,
     fused_update: bool = False,
     recompute: int | str | None = None,
+    may_slice: bool = False,
     journal: Journal | None = None,
     shapes: InputShapes | None = None,
 ) -> Step:
@@ -66,7 +67,7 @@ def train_step(
 
     With any of them it is `SplitStep.run`, else the model's own `train_step`.
     """
-    if xla or fused_update or recompute or journal is not None:
+    if xla or fused_update or recompute or may_slice:
         return SplitStep(
             model,
             keras_api,

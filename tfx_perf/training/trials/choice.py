@@ -15,7 +15,7 @@ class TrialRecord(records.Record):
         plan: the plan.
         status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
             did not reach plain fit's state or, in another precision, its loss; `failed` raised,
-            crashed or ran out of time; `untried` was not worth it.
+            crashed or ran out of time; `untried` was not worth it, or is not possible.
         reason: one sentence.
         loss: mean training loss over the steps of the equivalence check; None if there is none.
         compile_time_seconds: tracing and compiling, XLA included; None if that failed.

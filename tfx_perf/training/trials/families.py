@@ -86,7 +86,7 @@ def families(
         for plan in plans:
             reason = obstacle or _lacks(plan)
             if reason:
-                refused.append(TrialRecord(plan=plan, status="failed", reason=reason))
+                refused.append(TrialRecord(plan=plan, status="untried", reason=reason))
             else:
                 found.append(plan)
     return _by_function(found), refused
