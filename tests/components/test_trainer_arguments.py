@@ -56,6 +56,17 @@ def compiled(component, arguments, folder):
 
 
 @pytest.mark.parametrize("component", COMPONENTS)
+def test_settings_of_the_gate_are_no_property_that_has_it_run_anew(component):
+    examples = tfx_types.Channel(type=standard_artifacts.Examples)
+    gate = {"price_per_hour": 3.67, "rules": {"mfu_ratio": {"min": 0.1}}}
+    plain, priced = (
+        component(examples=examples, run_fn="a.b", config=config).exec_properties["config"]
+        for config in ({}, {"gate": gate})
+    )
+    assert plain == priced
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
 @pytest.mark.parametrize("arguments", ARGUMENTS.values(), ids=ARGUMENTS)
 def test_the_compiled_properties_are_trainers(component, arguments, tmp_path):
     expected = compiled(stock.Trainer, arguments, tmp_path)

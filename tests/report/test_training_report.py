@@ -96,7 +96,7 @@ def of_two(**fields):
 def test_the_first_lines_say_what_several_replicas_bring():
     found = of_two(communication=WAITING)
     assert training_report.report_on(found).verdict.endswith(
-        "The replicas wait for each other in 56.2 % of a step, and so are at most 0.9 times as "
+        "The replicas wait for each other in 56% of a step, and so are at most 0.9 times as "
         "fast as one."
     )
     before = [

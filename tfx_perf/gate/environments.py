@@ -8,7 +8,9 @@ say so; what is not certain stays unsaid.
 from collections.abc import Mapping
 
 _FORMER_NAMES = {"_DefaultDistributionStrategy": "one_device"}
-_OF_ONE_REPLICA = {"", "one_device", "OneDeviceStrategy", "model_parallel"}
+_OF_ONE_REPLICA = {
+    "", "one_device", "OneDeviceStrategy", "model_parallel", "ParameterServerStrategy"
+}  # fmt: skip
 _OF_WORKERS = "MultiWorkerMirroredStrategy"
 
 
@@ -18,13 +20,16 @@ def completed(environment: Mapping[str, str]) -> dict[str, str]:
     Args:
         environment: as a record has it; one without a strategy is returned as it is.
     """
-    found = dict(environment)
-    if "strategy" not in found:
-        return found
-    strategy = found["strategy"] = _FORMER_NAMES.get(found["strategy"], found["strategy"])
-    found.setdefault("parameter_server_count", "0")
-    if found.setdefault("worker_count", "1") == "1":
-        found.setdefault("host_count", "1")
+    if "strategy" not in environment:
+        return dict(environment)
+    strategy = _FORMER_NAMES.get(environment["strategy"], environment["strategy"])
+    found = {
+        "parameter_server_count": "0",
+        "worker_count": "1",
+        "host_count": "1",  # of several workers in old records nobody knows better
+        **environment,
+        "strategy": strategy,
+    }
     has_one_device = found.get("device_count") == "1"
     if strategy in _OF_ONE_REPLICA or (has_one_device and found["worker_count"] == "1"):
         found.setdefault("replica_count", "1")

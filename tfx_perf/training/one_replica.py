@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 
-from tfx_perf import formatting
 from tfx_perf.training.measuring.accounts import OneReplica
 from tfx_perf.training.record import TrainingRecord
 
@@ -58,11 +57,10 @@ def in_words(record: TrainingRecord) -> str:
         )
     account = record.communication
     if account:
-        share = formatting.format_value("load_imbalance_ratio", account.wait_share)
         most = len(account.replicas) * (1 - account.wait_share)
         said.append(
-            f"The replicas wait for each other in {share} of a step, and so are at most "
-            f"{most:.1f} times as fast as one."
+            f"The replicas wait for each other in {account.wait_share:.0%} of a step, and so are "
+            f"at most {most:.1f} times as fast as one."
         )
     return " ".join(said)
 
