@@ -12,7 +12,7 @@ import pathlib
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import IO, NamedTuple
 
@@ -88,12 +88,11 @@ def train(
     ]
     with (
         tempfile.TemporaryDirectory() as folder,
-        contextlib.ExitStack() as children,
         futures.ThreadPoolExecutor(max_workers=len(processes)) as pool,
-        # The trainings end when these are closed.
         socket.socket(socket.AF_UNIX) as server,
         contextlib.ExitStack() as connections,
-        _closed_on_errors(children),
+        # Whatever comes of it, all end with this: workers may wait for one that has ended.
+        contextlib.ExitStack() as children,
     ):
         address = str(pathlib.Path(folder, "socket"))
         server.bind(address)
@@ -137,16 +136,6 @@ def train(
         Trained(steps, seconds, losses[name])
         for name, (steps, seconds) in zip(trainings, blocks, strict=True)
     ]
-
-
-@contextlib.contextmanager
-def _closed_on_errors(children: contextlib.ExitStack) -> Iterator[None]:
-    """Ends what runs if anything fails: workers that wait for another one never end."""
-    try:
-        yield
-    except BaseException:
-        children.close()
-        raise
 
 
 class _Process(NamedTuple):

@@ -46,7 +46,7 @@ def train_in_turns(
     is_first: bool,
     compares_losses: bool,
 ) -> None:
-    """Trains a block for each `GO` that comes, until the other side hangs up.
+    """Trains a block for each `GO` that comes, until the other side ends it or hangs up.
 
     What is sent back are lines: first a JSON list of the name and losses (see
     `in_turns.Trained`), when everything is compiled; then, for each block, its median seconds
