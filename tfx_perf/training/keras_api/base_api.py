@@ -306,12 +306,12 @@ class KerasApi(abc.ABC):
         return contextlib.nullcontext()
 
     @property
-    def gradient_sum(self) -> tuple[Any, str]:
-        """Owner and name of the function that sums (gradient, variable) pairs over replicas.
+    def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
+        """Owners and names of what sums gradients over replicas, beside the context's `all_reduce`.
 
-        No owner, if that is the replica context's `all_reduce`.
+        The last argument of each is (gradient, variable) pairs.
         """
-        return None, ""
+        return ()
 
     @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
