@@ -192,6 +192,27 @@ def test_tf_keras_sums_gradients_where_it_is_told_otherwise(is_legacy):
     assert seen == [len(model.trainable_variables)]
 
 
+@contract("Where BackupAndRestore has resumed a training, no plan can be tried.")
+@pytest.mark.parametrize("keras", [keras3, tf_keras])
+def test_an_interrupted_fit_leaves_the_epoch_where_the_next_one_begins(keras, tmp_path):
+    def interrupt(epoch, logs):
+        raise KeyboardInterrupt
+
+    def fitted(model, **arguments):
+        return model.fit(X, Y, verbose=0, **arguments).epoch
+
+    model = built(keras)
+    model.compile("sgd", "mse")
+    for epochs in (2, 4):  # the second one is resumed
+        stop = keras.callbacks.LambdaCallback(on_epoch_end=interrupt)
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path))
+        with pytest.raises(KeyboardInterrupt):
+            fitted(model, epochs=epochs, callbacks=[backup, stop])
+    with either_keras.api_of(model).begun_anew(model):
+        assert fitted(model) == [0]
+    assert fitted(model) == []
+
+
 @contract("Targets without a loss do not raise what Keras raises.")
 def test_tf_keras_checks_targets_and_loss():
     with pytest.raises(ValueError, match="Target data is missing"):

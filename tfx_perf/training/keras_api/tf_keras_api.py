@@ -39,6 +39,7 @@ class TfKeras(KerasApi):
     overcounts = False
     reduction = "SUM"
     graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
+    _resumption = "_training_state"
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
 
