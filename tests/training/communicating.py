@@ -1,11 +1,12 @@
 """A training in which one replica computes longer than the other; run as a script.
 
 Arguments: the Keras package, where to write, how many replicas this process has (1: it is a
-worker), how long the slow one sleeps in each step, in seconds.
+worker), how long the slow one sleeps in each step, in seconds, and the optimizer's name.
 """
 
 import importlib
 import json
+import operator
 import pathlib
 import sys
 import time
@@ -36,7 +37,7 @@ def plant_energy(folder):
     return zone / "energy_uj"
 
 
-def main(package, place, replicas, sleep_seconds):
+def main(package, place, replicas, sleep_seconds, optimizer):
     if replicas > 1:
         (cpu,) = tf.config.list_physical_devices("CPU")
         tf.config.set_logical_device_configuration(
@@ -67,7 +68,7 @@ def main(package, place, replicas, sleep_seconds):
     with strategy.scope():
         layers = [keras.layers.Input((4,)), Slow(), keras.layers.Dense(UNITS, use_bias=False)]
         model = keras.Sequential([*layers, keras.layers.Dense(1, use_bias=False)])
-        model.compile(keras.optimizers.SGD(0.01), "mse")
+        model.compile(operator.attrgetter(optimizer)(keras.optimizers)(0.01), "mse")
     x = np.random.default_rng(0).normal(size=(800, 4)).astype("float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8)
     options = tf.data.Options()
@@ -107,4 +108,4 @@ def main(package, place, replicas, sleep_seconds):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]))
+    main(sys.argv[1], pathlib.Path(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5])

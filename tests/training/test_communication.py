@@ -21,9 +21,9 @@ _SCRIPT = pathlib.Path(__file__).with_name("communicating.py")
 _SLEEP_SECONDS = 0.03
 
 
-def trained(package, place, *, replicas, sleep_seconds):
+def trained(package, place, *, replicas, sleep_seconds, optimizer="SGD"):
     """Returns what each worker has found, or the only process."""
-    arguments = [str(_SCRIPT), package, str(place), str(replicas), str(sleep_seconds)]
+    arguments = [str(_SCRIPT), package, str(place), str(replicas), str(sleep_seconds), optimizer]
     launch = ["-m", "tfx_perf", "launch", "--workers", "2"] if replicas == 1 else []
     done = subprocess.run(
         [sys.executable, *launch, *arguments],
@@ -38,16 +38,23 @@ def trained(package, place, *, replicas, sleep_seconds):
 
 
 @pytest.mark.parametrize(
-    ("package", "replicas"),
+    ("package", "replicas", "optimizer"),
     [
-        ("keras", 1),
-        pytest.param("tf_keras", 1, marks=pytest.mark.slow),
-        pytest.param("keras", 2, marks=pytest.mark.slow),
-        pytest.param("tf_keras", 2, marks=pytest.mark.slow),
+        ("keras", 1, "SGD"),
+        pytest.param("tf_keras", 1, "SGD", marks=pytest.mark.slow),
+        pytest.param("keras", 2, "SGD", marks=pytest.mark.slow),
+        pytest.param("tf_keras", 2, "SGD", marks=pytest.mark.slow),
+        pytest.param("tf_keras", 2, "legacy.SGD", marks=pytest.mark.slow),
     ],
 )
-def test_the_slow_one_is_waited_for(package, replicas, tmp_path):
-    found = trained(package, tmp_path, replicas=replicas, sleep_seconds=_SLEEP_SECONDS)
+def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
+    found = trained(
+        package,
+        tmp_path,
+        replicas=replicas,
+        sleep_seconds=_SLEEP_SECONDS,
+        optimizer=optimizer,
+    )
     assert len(found) == (2 if replicas == 1 else 1)
     assert all(each["communication"] == found[0]["communication"] for each in found)
     account = accounts.CommunicationAccount.model_validate(found[0]["communication"])

@@ -222,14 +222,14 @@ class Loop:
         """
         overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": step_count, "epochs": epochs}
         try:
-            with self._random_layers(plan):
+            with self._random_layers(plan), self.keras_api.begun_anew(self._model):
                 return self._run(_Run(plan, stop_when=stop_when, survives_oom=False), overrides)
         finally:
             self.timer = None  # a trial is none of the training's steps
 
     def take_turns(self, schedule: Schedule, data: tf.data.Dataset) -> None:
         """Trains on endless data, in blocks, as the schedule asks; see `Turns`."""
-        with self._functions.replaced():
+        with self._functions.replaced(), self.keras_api.begun_anew(self._model):
             team = Team(self._model.distribute_strategy)
             callback = Turns(self._model, schedule, team=team).callback(self.keras_api)
             overrides = {**_ON_TRIAL, "x": data, "steps_per_epoch": _ENDLESS}
@@ -253,7 +253,7 @@ class Loop:
             raise _IteratorMadeError(iterator)
 
         before = getattr(self._model, "history", None)
-        with self._functions.replaced():
+        with self._functions.replaced(), self.keras_api.begun_anew(self._model):
             self._model.train_function = leave
             try:
                 self._call.proceed(**{**_ON_TRIAL, "x": data, "steps_per_epoch": 1})

@@ -175,17 +175,42 @@ def test_keras_3_builds_and_reduces_logs_where_it_is_told_otherwise():
 
 
 @contract("What tf_keras' replicas wait for each other is not measured.")
-def test_tf_keras_sums_gradients_where_it_is_told_otherwise():
+@pytest.mark.parametrize("is_legacy", [False, True])
+def test_tf_keras_sums_gradients_where_it_is_told_otherwise(is_legacy):
     seen = []
 
     def noting(own):
-        return lambda pairs: (seen.append(len(list(pairs))), own(pairs))[1]
+        return lambda *given: (seen.append(len(list(given[-1]))), own(*given))[1]
 
     model = built(tf_keras)
-    model.compile("sgd", "mse", run_eagerly=True)
-    with interception.replacing(*either_keras.api_of(model).gradient_sum, noting):
+    optimizers = tf_keras.optimizers.legacy if is_legacy else tf_keras.optimizers
+    model.compile(optimizers.SGD(0.1), "mse", run_eagerly=True)
+    with contextlib.ExitStack() as undo:
+        for owner, name in either_keras.api_of(model).gradient_sums:
+            undo.enter_context(interception.replacing(owner, name, noting))
         model.fit(X, Y, verbose=0)
     assert seen == [len(model.trainable_variables)]
+
+
+@contract("Where BackupAndRestore has resumed a training, no plan can be tried.")
+@pytest.mark.parametrize("keras", [keras3, tf_keras])
+def test_an_interrupted_fit_leaves_the_epoch_where_the_next_one_begins(keras, tmp_path):
+    def interrupt(epoch, logs):
+        raise KeyboardInterrupt
+
+    def fitted(model, **arguments):
+        return model.fit(X, Y, verbose=0, **arguments).epoch
+
+    model = built(keras)
+    model.compile("sgd", "mse")
+    for epochs in (2, 4):  # the second one is resumed
+        stop = keras.callbacks.LambdaCallback(on_epoch_end=interrupt)
+        backup = keras.callbacks.BackupAndRestore(str(tmp_path))
+        with pytest.raises(KeyboardInterrupt):
+            fitted(model, epochs=epochs, callbacks=[backup, stop])
+    with either_keras.api_of(model).begun_anew(model):
+        assert fitted(model) == [0]
+    assert fitted(model) == []
 
 
 @contract("Targets without a loss do not raise what Keras raises.")

@@ -91,6 +91,7 @@ class KerasApi(abc.ABC):
     overcounts: bool
     reduction: str
     graph_attributes: tuple[str, str, str, str]
+    _resumption: str  # the model's attribute that has `fit` begin at a later epoch
     _trainer_module: str  # which makes them, with the `tf.function` of its `tf`
     _graph_function: Callable[..., Any]  # what makes its graph functions
 
@@ -132,6 +133,23 @@ class KerasApi(abc.ABC):
     def overrides_train_step(self, model: Any) -> bool:
         """Whether the user wrote their own `train_step`, in a class or for this model alone."""
         return overrides(model, "train_step", self.model_class)
+
+    @contextlib.contextmanager
+    def begun_anew(self, model: Any) -> Iterator[None]:
+        """Has `fit` begin at its first epoch while the context lasts.
+
+        Where a `BackupAndRestore` has resumed a training, or one was interrupted, the model keeps
+        the epoch at which its next `fit` begins.
+        """
+        own = getattr(model, self._resumption, None)
+        if own is None:
+            yield
+            return
+        setattr(model, self._resumption, None)
+        try:
+            yield
+        finally:
+            setattr(model, self._resumption, own)
 
     def compiled_with(self, model: Any) -> dict[str, Any]:
         """Returns what Keras' `compile` was given, by the names of its arguments."""
@@ -306,12 +324,12 @@ class KerasApi(abc.ABC):
         return contextlib.nullcontext()
 
     @property
-    def gradient_sum(self) -> tuple[Any, str]:
-        """Owner and name of the function that sums (gradient, variable) pairs over replicas.
+    def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
+        """Owners and names of what sums gradients over replicas, beside the context's `all_reduce`.
 
-        No owner, if that is the replica context's `all_reduce`.
+        The last argument of each is (gradient, variable) pairs.
         """
-        return None, ""
+        return ()
 
     @abc.abstractmethod
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:

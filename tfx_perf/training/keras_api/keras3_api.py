@@ -29,6 +29,7 @@ class Keras3(KerasApi):
     overcounts = True
     reduction = "MEAN"
     graph_attributes = ("_inputs", "_inputs_struct", "_outputs", "_outputs_struct")
+    _resumption = "_initial_epoch"
     _trainer_module = "keras.src.backend.tensorflow.trainer"
     _graph_function = staticmethod(tf.function)
 

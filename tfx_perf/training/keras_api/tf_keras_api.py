@@ -39,6 +39,7 @@ class TfKeras(KerasApi):
     overcounts = False
     reduction = "SUM"
     graph_attributes = ("inputs", "_nested_inputs", "outputs", "_nested_outputs")
+    _resumption = "_training_state"
     _trainer_module = "tf_keras.src.engine.training"
     _graph_function = staticmethod(QuickFunction)
 
@@ -90,13 +91,14 @@ class TfKeras(KerasApi):
 
             return sum_gradients
 
-        return interception.replacing(*self.gradient_sum, sending_less)
+        return interception.replacing(*_own_sum(), sending_less)
 
     @property
     @override
-    def gradient_sum(self) -> tuple[Any, str]:
-        module = importlib.import_module("tf_keras.src.optimizers.utils")
-        return module, "all_reduce_sum_gradients"
+    def gradient_sums(self) -> tuple[tuple[Any, str], ...]:
+        # A legacy optimizer has taken the function that it sums with when it was made.
+        legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
+        return _own_sum(), (legacy, "_aggregate_gradients")
 
     @override
     def unpack(self, batch: Tensors) -> tuple[Tensors, Tensors, Tensors]:
@@ -176,3 +178,8 @@ class TfKeras(KerasApi):
     @override
     def step_counters(self, model: Any) -> StepCounters:
         return StepCounters(model._train_counter, model._test_counter)
+
+
+def _own_sum() -> tuple[Any, str]:
+    """Returns owner and name of the function that optimizers sum with."""
+    return importlib.import_module("tf_keras.src.optimizers.utils"), "all_reduce_sum_gradients"

@@ -75,10 +75,9 @@ class CommunicationMeter:
             for owner, name, make in (
                 (tf.distribute.ReplicaContext, "all_reduce", self._all_reduce),
                 (tf.distribute.ReplicaContext, "all_gather", self._all_gather),
-                (*keras_api.gradient_sum, self._gradient_sum),
+                *((*owned, self._gradient_sum) for owned in keras_api.gradient_sums),
             ):
-                if owner is not None:
-                    undo.enter_context(interception.replacing(owner, name, make))
+                undo.enter_context(interception.replacing(owner, name, make))
             yield
 
     def on_warm(self, step_count: int) -> None:
@@ -187,11 +186,15 @@ class CommunicationMeter:
         return all_gather
 
     def _gradient_sum(self, own: Callable[..., Any]) -> Callable[..., Any]:
-        """Returns what stands in the place of Keras' function of (gradient, variable) pairs."""
+        """Returns what stands in the place of Keras' function of (gradient, variable) pairs.
 
-        def gradient_sum(grads_and_vars: Any) -> Any:
+        Where that is a method, its optimizer comes before them.
+        """
+
+        def gradient_sum(*arguments: Any) -> Any:
+            *optimizer, grads_and_vars = arguments
             pairs = list(grads_and_vars)
-            return self._timed(_gradients(pairs), lambda: own(pairs), of=_gradients)
+            return self._timed(_gradients(pairs), lambda: own(*optimizer, pairs), of=_gradients)
 
         return gradient_sum
 
