@@ -20,7 +20,12 @@ _LOGGER = logging.getLogger(__name__)
 _FOLDER = "training_checkpoints"
 # What another run goes on from, or heeds; anything else that a training writes there is of no use
 # without it.
-_OF_USE = (*kept_choice.FILE_NAMES, "fit-*/*/checkpoint-*", "fit-*/*/attempt.json")
+_OF_USE = (
+    *kept_choice.FILE_NAMES,
+    "fit-*/*/checkpoint-*",
+    "fit-*/*/attempt.json",
+    "fit-*/*/shortage.json",
+)
 _OF_NO_USE = ("fit-*", "model_run*")
 # Another run before this one changes nothing about the training.
 _IRRELEVANT_INPUTS = {"previous_metrics"}

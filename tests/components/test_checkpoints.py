@@ -38,7 +38,13 @@ def test_nothing_is_left_of_a_training_without_checkpoints(ends, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "of_use", ["choice.json", "fit-0/ab/checkpoint-4-1/manifest.json", "fit-0/ab/attempt.json"]
+    "of_use",
+    [
+        "choice.json",
+        "fit-0/ab/checkpoint-4-1/manifest.json",
+        "fit-0/ab/attempt.json",
+        "fit-0/ab/shortage.json",
+    ],
 )
 def test_what_another_run_goes_on_from_stays(of_use, tmp_path):
     with checkpoints.tidied(str(tmp_path)):

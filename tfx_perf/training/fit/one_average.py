@@ -32,9 +32,10 @@ def of_all_replicas(model: Any, *, team: Team) -> None:
         return
 
     def average() -> None:
-        means = tf.distribute.get_replica_context().all_reduce(
-            tf.distribute.ReduceOp.MEAN, [tf.convert_to_tensor(each) for each in differing]
-        )
+        # What is read of a variable has no device of its own, by which replicas would be found.
+        values = [tf.identity(tf.convert_to_tensor(each)) for each in differing]
+        context = tf.distribute.get_replica_context()
+        means = context.all_reduce(tf.distribute.ReduceOp.MEAN, values)
         for variable, mean in zip(differing, means, strict=True):
             variable.assign(mean)
 
