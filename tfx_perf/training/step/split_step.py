@@ -91,15 +91,16 @@ class SplitStep:
         part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, part)
+            computed: Tensors = gradients
         else:
             gradients = self._of_slices(batch, micro_batches, part)
-            logs = self._model.get_metrics_result()
-        computed = gradients if micro_batches is None else (gradients, logs)
+            metrics = self._model.get_metrics_result
+            state = self._keras_api.transient_state(self._model)
+            computed = gradients, list(map(tf.convert_to_tensor, state))
         journal = self._journal
         with contextlib.nullcontext() if journal is None else journal.applying(computed):
             self._apply(gradients)
-        if micro_batches is None:
-            logs = metrics()
+        logs = metrics()
         if journal is not None:
             journal.end()
         return logs
