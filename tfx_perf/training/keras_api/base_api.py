@@ -59,7 +59,8 @@ class PartOfBatch(NamedTuple):
     """What a slice of a batch, or a replica's part of it, counts; scalars.
 
     Attributes:
-        share: what its mean loss is to be multiplied by, in float64; None if it is no mean.
+        share: what the gradients of its mean loss are to be multiplied by, in float64; None if it
+            is no mean.
         rows: that its loss stands for in a metric that counts rows.
         counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
         place: of a replica's rows in the batch; None for a slice.
