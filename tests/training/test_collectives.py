@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.training import two_workers
+
 _SCRIPT = pathlib.Path(__file__).with_name("reducing.py")
 
 
@@ -46,3 +48,14 @@ def test_a_worker_that_does_not_go_on_is_not_waited_for(tmp_path):
     assert "1: does not go on" in done.stdout
     assert done.returncode == 1, "worker 1 would have slept for longer than this test takes"
     assert "Worker 0 ended with exit code 1, so that all were ended." in done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_workers_sum_gradients_and_rows_in_a_step_and_metrics_once_a_call(package):
+    of_metrics = 4  # total and count of the loss, and of the metric
+    for line in two_workers.last_lines(_SCRIPT.with_name("counting_reductions.py"), package):
+        assert json.loads(line) == {
+            "full": {"step": 1, "call": of_metrics},
+            "any": {"step": 2, "call": of_metrics},
+        }

@@ -85,6 +85,25 @@ def test_a_metric_that_reads_the_weights(keras):
     assert_trains_as_plain_fit_does(model, data)
 
 
+def test_results_are_computed_once_a_call(keras):
+    computed = []
+
+    class Noting(keras.metrics.MeanSquaredError):
+        def result(self):
+            def note(value):
+                computed.append(value)
+                return value
+
+            return tf.ensure_shape(tf.numpy_function(note, [super().result()], tf.float32), [])
+
+    model, data = model_cases.dense(keras), model_cases.regression()
+    model.compile("sgd", "mse", metrics=[Noting()])
+    call = captured(model, data, validation_data=data)
+    computed.clear()
+    Loop(call).fit(TrainingPlan(steps_per_call=10))
+    assert len(computed) < 10, "four calls of ten steps, and Keras itself asks at their ends"
+
+
 @pytest.mark.parametrize("place", ["class", "instance"])
 @pytest.mark.parametrize("names", [("loss", "mae"), ("other",)])
 def test_an_own_test_step(keras, place, names):

@@ -264,9 +264,10 @@ class TrainFunctions:
         shapes = InputShapes() if arguments["xla"] else None
         return MultiStep(
             self._step(arguments, journal, shapes),
-            strategy=model.distribute_strategy,
-            reduction=keras_api.reduction,
+            model,
+            keras_api=keras_api,
             counter=keras_api.step_counters(model).train,
+            has_own_logs=keras_api.has_own_logs(model, "train_step"),
             journal=journal,
             shapes=shapes,
         )

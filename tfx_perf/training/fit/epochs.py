@@ -97,10 +97,12 @@ class Epochs:
 
     def _test_function(self, steps_per_call: int) -> TracedSteps:
         if self._test is None:
+            model, keras_api = self._model, self._keras_api
             self._test = MultiStep(
-                self._model.test_step,
-                strategy=self._model.distribute_strategy,
-                reduction=self._keras_api.reduction,
-                counter=self._keras_api.step_counters(self._model).test,
+                model.test_step,
+                model,
+                keras_api=keras_api,
+                counter=keras_api.step_counters(model).test,
+                has_own_logs=keras_api.has_own_logs(model, "test_step"),
             )
         return TracedSteps(self._test, countdown=self._testing, steps_per_call=steps_per_call)

@@ -59,7 +59,8 @@ class PartOfBatch(NamedTuple):
     """What a slice of a batch, or a replica's part of it, counts; scalars.
 
     Attributes:
-        share: what its mean loss is to be multiplied by, in float64; None if it is no mean.
+        share: what the gradients of its mean loss are to be multiplied by, in float64; None if it
+            is no mean.
         rows: that its loss stands for in a metric that counts rows.
         counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
         place: of a replica's rows in the batch; None for a slice.
@@ -183,6 +184,23 @@ class KerasApi(abc.ABC):
     def overrides_metrics(self, model: Any) -> bool:
         """Whether the model computes its metrics in its own way, maybe from the weights."""
         return any(overrides(model, name, self.model_class) for name in _METRICS_METHODS)
+
+    def has_own_logs(self, model: Any, step: str) -> bool:
+        """Whether a step's logs may be other than the results of the model's metrics.
+
+        Args:
+            model: compiled.
+            step: `train_step` or `test_step`.
+        """
+        return self.overrides_metrics(model) or overrides(model, step, self.model_class)
+
+    def leaving_results_out(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which Keras' own steps update metrics, and return no results.
+
+        Args:
+            model: one that computes its metrics in Keras' way.
+        """
+        return interception.replacing(model, "get_metrics_result", lambda own: dict)
 
     def scales_loss_as_keras_does(self, model: Any) -> bool:
         """Whether what the optimizer makes of a loss, if anything, is a multiple of it."""
@@ -396,7 +414,7 @@ class KerasApi(abc.ABC):
             y_pred: predictions.
             weight: sample weights or None.
         """
-        with interception.replacing(model, "get_metrics_result", lambda own: dict):
+        with self.leaving_results_out(model):
             self.metrics(model, x, y, y_pred, weight)
 
     @abc.abstractmethod

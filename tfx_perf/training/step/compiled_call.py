@@ -211,7 +211,7 @@ class CompiledCall:
             batch = tf.nest.map_structure(
                 lambda part: None if part is None else part[index], parts
             )
-            logs, holds = steps_lib.in_replicas(
+            (logs, holds), _ = steps_lib.in_replicas(
                 self._step.run_in_xla,
                 (batch,),
                 strategy=self._strategy,

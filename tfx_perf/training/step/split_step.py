@@ -91,15 +91,16 @@ class SplitStep:
         part = replica_part.part_of(batch, model=self._model, keras_api=self._keras_api)
         if micro_batches is None:
             gradients, metrics = self._gradients(batch, part)
+            computed: Tensors = gradients
         else:
             gradients = self._of_slices(batch, micro_batches, part)
-            logs = self._model.get_metrics_result()
-        computed = gradients if micro_batches is None else (gradients, logs)
+            metrics = self._model.get_metrics_result
+            state = self._keras_api.transient_state(self._model)
+            computed = gradients, list(map(tf.convert_to_tensor, state))
         journal = self._journal
         with contextlib.nullcontext() if journal is None else journal.applying(computed):
             self._apply(gradients)
-        if micro_batches is None:
-            logs = metrics()
+        logs = metrics()
         if journal is not None:
             journal.end()
         return logs
@@ -142,8 +143,6 @@ class SplitStep:
         with self.ranges.watched(), row_draws.of_rows(place), tf.GradientTape() as tape:
             y_pred = self._forward(x)
             loss = keras_api.loss(model, x, y, y_pred, weight, part=part)
-            if part is not None and part.share is not None:
-                loss = loss * tf.cast(part.share, loss.dtype)
             loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
@@ -172,6 +171,9 @@ class SplitStep:
         if self._xla and holds is not None:
             with tf.control_dependencies([self.ranges.assertion(holds)]):
                 gradients = tf.nest.map_structure(_identity, gradients)
+        if part is not None and part.share is not None:
+            # Not the loss: forward and backward pass need not wait for what other replicas have.
+            gradients = [_times(each, part.share) for each in gradients]
         is_slice, keras_api = part is not None and part.is_slice, self._keras_api
         metrics = keras_api.update_metrics if is_slice else keras_api.metrics
         return gradients, lambda: metrics(self._model, x, y, y_pred, weight)
@@ -232,6 +234,15 @@ def _of_known_shape(gradient: Any, weight: Any) -> Any:
         return gradient
     shape = tf.constant(list(weight.shape), gradient.dense_shape.dtype)
     return tf.IndexedSlices(gradient.values, gradient.indices, shape)
+
+
+def _times(gradient: Any, factor: tf.Tensor) -> Any:
+    if gradient is None:
+        return None
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient * tf.cast(factor, gradient.dtype)
+    values = gradient.values * tf.cast(factor, gradient.dtype)
+    return tf.IndexedSlices(values, gradient.indices, gradient.dense_shape)
 
 
 def _identity(gradient: Any) -> Any:

@@ -4,6 +4,7 @@ They go into `model.train_function` and `model.test_function`, where Keras keeps
 everything else in `fit` (epochs, callbacks, validation, History) stays Keras'.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -86,7 +87,7 @@ def in_replicas(
     *,
     strategy: tf.distribute.Strategy,
     reduction: str,
-) -> Any:
+) -> tuple[Any, tf.Tensor]:
     """Traces a step in every replica.
 
     Args:
@@ -96,7 +97,8 @@ def in_replicas(
         reduction: `MEAN` or `SUM`, of the logs over the replicas, if this worker has several.
 
     Returns:
-        The logs, which are there only when all that the step does is done.
+        The logs, which may be empty, and a constant. Both are there only when all that the step
+        does is done.
     """
     graph = tf.compat.v1.get_default_graph()
     before = len(graph.get_operations())
@@ -105,13 +107,14 @@ def in_replicas(
     )
     added = graph.get_operations()[before:]
     with tf.control_dependencies([op for op in added if op.op_def.is_stateful]):
-        return tf.nest.map_structure(tf.identity, logs)
+        return tf.nest.map_structure(tf.identity, logs), tf.constant(True)
 
 
 class MultiStep:
     """Runs `step` several times on an iterator in one graph call.
 
-    It is traced once for whoever runs it; see `TracedSteps`.
+    It is traced once for whoever runs it; see `TracedSteps`. Results of metrics are computed once,
+    after the last step: for each, tf_keras has replicas sum what they have counted.
 
     Attributes:
         journal: the one that `step` writes, if it writes one.
@@ -122,10 +125,11 @@ class MultiStep:
     def __init__(
         self,
         step: Step,
+        model: Any,
         *,
-        strategy: tf.distribute.Strategy,
-        reduction: str,
+        keras_api: KerasApi,
         counter: tf.Variable | None,
+        has_own_logs: bool,
         journal: Journal | None = None,
         shapes: InputShapes | None = None,
     ) -> None:
@@ -133,9 +137,10 @@ class MultiStep:
 
         Args:
             step: what to do with one batch, in replica context.
-            strategy: the strategy that the model was built under.
-            reduction: `MEAN` or `SUM`, of the logs over the replicas.
+            model: the one that the step trains or evaluates.
+            keras_api: the model's.
             counter: where Keras counts the steps for its callbacks, if it does.
+            has_own_logs: whether the step's logs may be other than the results of the metrics.
             journal: the one that `step` writes, if it writes one.
             shapes: where `step` notes what XLA compiles for, if it does.
         """
@@ -144,9 +149,11 @@ class MultiStep:
         self.trace_seconds = 0.0
         self._used: Sequence[tf.Variable] = ()
         self._spec: Any = None  # of what a replica takes from the data
-        self._strategy = strategy
-        self._reduction = reduction
+        self._model = model
+        self._keras_api = keras_api
+        self._strategy = model.distribute_strategy
         self._counter = counter
+        self._has_own_logs = has_own_logs
         self.retrace(step)
 
     def retrace(self, step: Step) -> None:
@@ -211,10 +218,16 @@ class MultiStep:
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
 
-    def _once(self, step: Step, batch: Any, *slicing: tf.Tensor) -> Logs:
-        return in_replicas(
-            step, (batch, *slicing), strategy=self._strategy, reduction=self._reduction
-        )
+    def _once(self, step: Step, batch: Any, *slicing: tf.Tensor) -> tuple[Logs, tf.Tensor]:
+        with contextlib.ExitStack() as undo:
+            if not self._has_own_logs:
+                undo.enter_context(self._keras_api.leaving_results_out(self._model))
+            return in_replicas(
+                step,
+                (batch, *slicing),
+                strategy=self._strategy,
+                reduction=self._keras_api.reduction,
+            )
 
     def _on_next(self, batch: Any, *slicing: tf.Tensor) -> Logs:
         self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
@@ -228,24 +241,31 @@ class MultiStep:
         if self.journal is not None:
             self.journal.begin_call()
 
-        def step(*unused: Any) -> tuple[Logs, tuple[()]]:
-            return self._once(self._on_next, next(iterator), *slicing), ()
+        def step(*unused: Any) -> tuple[Logs, tf.Tensor]:
+            return self._once(self._on_next, next(iterator), *slicing)
 
-        logs, _ = repeated(step, steps)
-        logs = self._of_all_workers(logs)
-        with tf.control_dependencies(tf.nest.flatten(logs)):  # not if a step fails
-            self.count(steps)
+        logs, done = repeated(step, steps, state=tf.constant(True))
+        logs = self._counted(logs, done, steps=steps)
         self.trace_seconds += time.perf_counter() - began
         return logs
 
-    def _of_all_workers(self, logs: Logs) -> Logs:
-        """Returns the logs over all workers: once a call, since it has them wait for each other."""
-        return strategies.of_workers(self._strategy, logs, reduction=self._reduction)
-
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
-        logs = self._of_all_workers(self._once(self._in_hand, batch, *slicing))
-        with tf.control_dependencies(tf.nest.flatten(logs)):
-            self.count(1)
+        return self._counted(*self._once(self._in_hand, batch, *slicing), steps=1)
+
+    def _counted(self, logs: Logs, done: tf.Tensor, *, steps: tf.Tensor | int) -> Logs:
+        """Counts steps when they are done, not if one fails; returns the logs over all workers.
+
+        Once a call, since these wait for each other.
+        """
+        with tf.control_dependencies([done]):
+            if self._has_own_logs:
+                logs = strategies.of_workers(
+                    self._strategy, logs, reduction=self._keras_api.reduction
+                )
+            else:
+                logs = self._model.get_metrics_result()
+        with tf.control_dependencies([done, *tf.nest.flatten(logs)]):
+            self.count(steps)
         return logs
 
 
