@@ -1,8 +1,8 @@
 """Trains on one device, and over several replicas, which must be made before TensorFlow starts.
 
 Run as a script with the Keras package, the number of virtual devices or `workers` (then `TF_CONFIG`
-says which), and names in `PLANS`; it prints by how much weights and logs differ, as JSON:
-`{case: {plan: difference}}`.
+says which), names in `PLANS`, and cases unless it is all of them; it prints by how much weights and
+logs differ, as JSON: `{case: {plan: difference}}`.
 """
 
 import contextlib
@@ -280,9 +280,10 @@ def main(package, replicas, names):
     top_k._FEWEST_ENTRIES = 1
     strategy = strategy_of(replicas)
     found = {}
-    for case in optimizers(keras):
+    plans = [name for name in names if name in PLANS]
+    for case in [name for name in names if name not in PLANS] or optimizers(keras):
         results = {}
-        for name in names:
+        for name in plans:
             with strategy.scope():
                 model = model_of(keras, case)
             with (
