@@ -39,6 +39,19 @@ def one_server_for_all_tests():
         yield
 
 
+@pytest.fixture(scope="module")
+def quick_traces():
+    """Spares each process the 20 s in which AutoGraph converts tf_keras itself.
+
+    With the conversion, as users have it where theirs needs it, run those of the trainings of
+    tests/training/test_loop.py that are slow.
+    """
+    from tfx_perf.tf_internals import autograph
+
+    with autograph.libraries_unconverted():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def no_seed_is_left():
     """Takes back a global seed, as OptimizedTrainer's `seed` sets it for the whole process.

@@ -65,6 +65,7 @@ def modules_after(statements: str) -> set[str]:
     return set(json.loads(child.stdout.splitlines()[-1]))
 
 
+@functools.cache
 def floors() -> dict[str, int]:
     """Returns the floor of every name in the table of docs/architecture.md."""
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")

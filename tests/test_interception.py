@@ -12,6 +12,8 @@ import pytest
 
 from tfx_perf import errors, interception
 
+pytestmark = pytest.mark.usefixtures("quick_traces")
+
 PACKAGES = ("keras", "tf_keras")
 
 
@@ -144,7 +146,10 @@ def test_capture_stops_at_the_first_fit_even_behind_except(keras):
     assert int(call.model.optimizer.iterations.numpy()) == 0
 
 
-def test_capture_finds_a_fit_in_code_that_goes_on(keras):
+def test_capture_finds_a_fit_in_code_that_goes_on(keras, monkeypatch):
+    told = []
+    monkeypatch.setattr(threading, "excepthook", told.append)
+
     def swallowing():
         for _ in range(2):
             with contextlib.suppress(BaseException):  # what some code does
@@ -160,6 +165,7 @@ def test_capture_finds_a_fit_in_code_that_goes_on(keras):
         calls = []
         assert interception.capture_fit(run, calls.append) is None
         assert [call.arguments["x"] is X for call in calls] == [True]
+    assert told == []
 
 
 def test_code_that_never_calls_fit_is_refused():

@@ -21,7 +21,7 @@ from tfx_perf.gate.record import GateRecord
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 
-pytestmark = pytest.mark.each_choice
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]
 
 _SCRIPT = """
 import sys

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import importlib
 import inspect
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -154,10 +155,20 @@ def _signature(original: Callable[..., Any]) -> inspect.Signature:
 
 
 class AbandonedError(SystemExit):
-    """Unwinds the user's code: `except Exception` lets it pass, and a thread ends quietly."""
+    """Unwinds the user's code: `except Exception` lets it pass."""
 
 
 _captures = 0
+
+
+def _quiet_if_abandoned(own: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Returns what is told how a thread ended; Python's own lets pass only SystemExit itself."""
+
+    def told(arguments: Any) -> None:
+        if not issubclass(arguments.exc_type, AbandonedError):
+            own(arguments)
+
+    return told
 
 
 def is_capturing() -> bool:
@@ -189,7 +200,10 @@ def capture_fit(
 
     _captures += 1
     try:
-        with intercepting_fit(stop):
+        with (
+            intercepting_fit(stop),
+            replacing(threading, "excepthook", _quiet_if_abandoned),
+        ):
             run()
     except AbandonedError:
         pass

@@ -203,7 +203,8 @@ def record_of(folder):
     return json.loads((folder / "perf-0" / "metrics.json").read_text())
 
 
-@pytest.mark.slow_where("tf_keras")
+# `make test` has such a training in tests/training/test_interrupted_workers.py.
+@pytest.mark.slow
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_together_and_the_first_one_tells(tmp_path, package):
     process = started(tmp_path, _TRAINING, package, options=["--restarts", "1"])

@@ -14,7 +14,7 @@ from tfx_perf.components.input_tuner import training
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.input.timing import measure
 
-pytestmark = pytest.mark.each_choice
+pytestmark = [pytest.mark.each_choice, pytest.mark.usefixtures("quick_traces")]
 
 
 @pytest.fixture(scope="module")

@@ -8,6 +8,7 @@ cluster is asked by `job_api`.
 
 import functools
 import json
+import logging
 import os
 import pathlib
 import signal
@@ -31,7 +32,7 @@ from training_cluster import job_settings  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import handing_over  # noqa: E402
+from tfx_perf.components.optimized_trainer import handing_over, previous  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
     job_run,
@@ -62,33 +63,35 @@ def cluster(tmp_path, monkeypatch):
         yield cluster
 
 
-@pytest.mark.parametrize(
-    ("kind", "line"),
-    [
-        ("TFJob", "keras"),
-        pytest.param("TFJob", "tf_keras", marks=pytest.mark.slow),
-        pytest.param("TrainJob", "tf_keras", marks=pytest.mark.slow),
-    ],
-)
-def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
-    module = {**MODULE, "line": line}
-    trainer.run(module=module, seed=5, planned_runs=1, distribution=job_settings(tmp_path, kind))
+def check_published(trainer):
+    """Checks what is left of a training of two workers, whoever has started them."""
     record = trainer.record
     assert record.environment["strategy"] == "MultiWorkerMirroredStrategy"
     assert record.environment["worker_count"] == "2"
     assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
     assert record.figures()["examples_per_second"] == 10 / record.mean_step_time_seconds
-    assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    reason = "it needs no trial, and the training is too short for trials of what may be faster"
-    assert record.plan_reason == reason
     assert trainer.perf_metrics.get_float_custom_property("worker_count") == 2
-    plan = trainer.perf_metrics.get_string_custom_property("plan")
-    assert plan == "10 steps per call, fused update"
-    assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
+    assert trainer.perf_metrics.get_string_custom_property("plan") == str(record.plan)
     written = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).iterdir()}
     assert written == {
         "metrics.json", "report.html", "job.json", "worker-0.log", "worker-1.log"
     }  # fmt: skip
+    assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "line"), [("TFJob", "keras"), ("TFJob", "tf_keras"), ("TrainJob", "tf_keras")]
+)
+def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
+    module = {**MODULE, "line": line}
+    trainer.run(module=module, seed=5, planned_runs=1, distribution=job_settings(tmp_path, kind))
+    check_published(trainer)
+    record = trainer.record
+    assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    reason = "it needs no trial, and the training is too short for trials of what may be faster"
+    assert record.plan_reason == reason
+    assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     assert not cluster.jobs
     assert not list((tmp_path / "shared").iterdir())
     together = trainer.variables()
@@ -98,26 +101,6 @@ def test_two_workers_train_as_one_would(kind, line, trainer, cluster, tmp_path):
     assert together.keys() == alone.keys() != set()
     for name, value in alone.items():
         tf.debugging.assert_near(together[name], value, atol=1e-5, message=name)
-
-
-def test_workers_try_plans_together_and_the_next_run_knows_the_best(trainer, cluster, tmp_path):
-    module = {**MODULE, "line": "keras"}
-    distribution = job_settings(tmp_path)
-    trainer.run(module=module, seed=5, trial_budget_seconds=120, distribution=distribution)
-    first = trainer.record
-    reference, *others = first.trials
-    assert (reference.status, reference.plan) == ("reference", PLAIN_FIT)
-    assert {each.plan.fused_update for each in others if each.step_time} >= {True}
-    found = trainer.variables()
-    previous = {"previous_metrics": [trainer.perf_metrics]}
-    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "next_metrics")
-    trainer.run(
-        module=module, seed=5, trial_budget_seconds=120, distribution=distribution, inputs=previous
-    )
-    assert trainer.record.reused_from
-    assert trainer.record.plan == first.plan
-    for name, value in trainer.variables().items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
 
 
 ENDS_IN_TRIALS = """
@@ -160,85 +143,82 @@ KILLS = """
     model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
 
 
-def killing(tmp_path):
-    """Returns the module whose second worker is killed once, and the same without that."""
-    train = KILLS.strip().format(flag=str(tmp_path / "flag"))
-    module = {**MODULE, "line": "keras", "beginning": "import json"}
-    return {**module, "train": train}, {**module, "train": train.replace("== 3", "== -1")}
-
-
 @pytest.mark.parametrize("place", ["job", pytest.param("here", marks=pytest.mark.slow)])
-def test_workers_go_on_after_one_was_killed(place, trainer, cluster, tmp_path):
+def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_is_killed(
+    place, trainer, cluster, tmp_path, caplog
+):
     distribution = job_settings(tmp_path) if place == "job" else {"workers": 2}
     settings = {
         "distribution": distribution, "seed": 5, "checkpoint_steps": 10,
-        "planned_runs": 1,  # trials could choose another plan for each of the two runs
+        "trial_budget_seconds": 400,  # more than even a busy machine takes
         "checkpoint_folder": str(tmp_path / "checkpoints") if place == "here" else None,
     }  # fmt: skip
-    killed, whole = killing(tmp_path)
-    trainer.run(module=killed, **settings)
-    record, found = trainer.record, trainer.variables()
-    assert (tmp_path / "flag").exists()
+    flag = tmp_path / "flag"
+    train = KILLS.strip().format(flag=str(flag))
+    module = {**MODULE, "line": "keras", "beginning": "import json", "train": train}
+    inputs = {"input_plan": [trainer.plan("default")]}  # the examples are in one file
+    flag.touch()  # nobody is killed
+    trainer.run(module=module, inputs=inputs, **settings)
+    check_published(trainer)
+    first, expected = trainer.record, trainer.variables()
+    reference, *others = first.trials
+    assert (reference.status, reference.plan) == ("reference", PLAIN_FIT)
+    assert {each.plan.fused_update for each in others if each.step_time} >= {True}
+    assert first.resumed_step is None
+    flag.unlink()
+    inputs["previous_metrics"] = [trainer.perf_metrics]
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "next_metrics")
+    with caplog.at_level(logging.INFO, logger=previous.__name__):
+        trainer.run(module=module, inputs=inputs, **settings)
+    assert any(text.endswith("is used again.") for text in caplog.messages)
+    record = trainer.record
+    assert flag.exists()
+    assert record.plan == first.plan
     assert record.resumed_step >= 40
     (note,) = [each for each in record.notes if "started again" in each]
     assert "worker 1" in note
-    assert place == "here" or len(cluster.made) == 2
+    assert len(cluster.made) == (3 if place == "job" else 0)
+    assert not cluster.jobs
     assert not list((tmp_path / "shared").iterdir())
-    trainer.run(module=whole, **settings)
-    expected = trainer.variables()
-    assert trainer.record.resumed_step is None
-    for name, value in expected.items():
-        np.testing.assert_array_equal(found[name], value, err_msg=name)
+    for name, value in trainer.variables().items():
+        np.testing.assert_array_equal(expected[name], value, err_msg=name)
 
 
-def test_two_workers_on_this_machine(trainer, cluster, tmp_path):
-    module = {**MODULE, "line": "keras"}
-    monitoring = {"metrics_port": free_port()}
-    trainer.run(  # no folder: no trials
-        module=module, seed=5, distribution={"workers": 2}, monitoring=monitoring
-    )
-    assert not cluster.made
-    record = trainer.record
-    assert (record.worker_count, record.global_batch_size, record.train_step_count) == (2, 10, 120)
-    assert record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    written = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).iterdir()}
-    assert written == {
-        "metrics.json", "report.html", "job.json", "worker-0.log", "worker-1.log"
-    }  # fmt: skip
-    logs = [pathlib.Path(trainer.perf_metrics.uri, f"worker-{i}.log").read_text() for i in (0, 1)]
-    assert ["etrics are served at" in log for log in logs] == [True, False]
-    assert list(pathlib.Path(trainer.model.uri, "Format-Serving").rglob("saved_model.pb"))
-
-
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
     [
-        "default",
-        pytest.param("columns", marks=pytest.mark.slow),
-        pytest.param("block_reader", marks=pytest.mark.slow),
-        pytest.param("default+deep_prefetch", marks=pytest.mark.slow),
-        pytest.param("serialized_cache", marks=pytest.mark.slow),
-        pytest.param("parallel_reader+own_threads", marks=pytest.mark.slow),
+        "default", "columns", "block_reader", "default+deep_prefetch", "serialized_cache",
+        "parallel_reader+own_threads",
     ],
-)
-def test_two_workers_divide_what_an_input_plan_reads(chosen, trainer, tmp_path):
+)  # fmt: skip
+def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, trainer, cluster):
     inputs = {"input_plan": [trainer.plan(chosen)]}
-    trainer.run(
-        module={**MODULE, "line": "keras"}, inputs=inputs, distribution={"workers": 2}
-    )  # the examples are in one file
-    assert trainer.record.train_step_count == 120
-
-
-def test_an_error_of_a_worker_on_this_machine(trainer, tmp_path):
-    module = {**MODULE, "line": "keras", "beginning": "import json, os", "train": RAISES}
-    words = r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$"
-    with pytest.raises(errors.MeasurementError, match=words):
-        trainer.run(module=module, distribution={"workers": 2})
+    trainer.run(  # the examples are in one file; no folder: no trials
+        module={**MODULE, "line": "keras"},
+        inputs=inputs,
+        distribution={"workers": 2},
+        monitoring={"metrics_port": free_port()},
+    )
+    assert not cluster.made
+    check_published(trainer)
+    logs = [pathlib.Path(trainer.perf_metrics.uri, f"worker-{i}.log").read_text() for i in (0, 1)]
+    assert ["etrics are served at" in log for log in logs] == [True, False]
+    assert trainer.record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
+    assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
 
 
 RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
         raise RuntimeError("planned")
     model.fit(train, steps_per_epoch=2, verbose=0)"""
+_PLANNED = r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$"
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_on_this_machine(trainer):
+    module = {**MODULE, "line": "keras", "beginning": "import json, os", "train": RAISES}
+    with pytest.raises(errors.MeasurementError, match=_PLANNED):
+        trainer.run(module=module, distribution={"workers": 2})
 
 
 @pytest.mark.slow
@@ -247,7 +227,7 @@ RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
     [
         (
             {"beginning": "import json, os", "train": RAISES},
-            r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$",
+            _PLANNED,
         ),
         (
             {"template": training_cases.MODULE},
@@ -289,6 +269,12 @@ result = {"schema": "tfx_perf.training_result/1", "record": {"reason": "a test"}
 ENDS = "print('I end well')"
 FAILS = "print('before'); raise SystemExit('I fail on purpose')"
 WAITS = "import time; print('I wait', flush=True); time.sleep(600)"
+FIRST_WAITS = """
+import json, os, time
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 0:
+    time.sleep(600)
+print("I am the second")
+"""
 WAITS_FOR_FILE = """
 import os, time
 while not os.path.exists("go_on"):
@@ -389,6 +375,18 @@ def test_what_would_come_again_is_not_tried_again(may_pass, count, trainer, clus
         run(trainer, tmp_path, restarts=2)
     assert len(cluster.made) == count
     assert is_clean(cluster, tmp_path)
+
+
+def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
+    trainer, monkeypatch
+):
+    reports = FIRST_WAITS + REPORTS.format(worker=1, message="planned", may_pass=False)
+    monkeypatch.setattr(
+        handing_over, "_worker_arguments", lambda exchange: ["-c", reports, str(exchange.folder)]
+    )
+    words = r"worker 1: planned\. The end of its log:\nI am the second$"
+    with pytest.raises(errors.MeasurementError, match=words):
+        trainer.run(module=MODULE, distribution={"workers": 2})
 
 
 def test_logs_that_may_not_be_read_cost_nothing_else(trainer, cluster, tmp_path):

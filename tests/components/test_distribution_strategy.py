@@ -5,6 +5,7 @@ What `auto` comes to is found out by `strategy_turns`.
 
 import functools
 import pathlib
+import shutil
 
 import numpy as np
 import pytest
@@ -56,6 +57,19 @@ def trainer(tmp_path):
     return training_cases.Trainer(tmp_path)
 
 
+@pytest.fixture(scope="module")
+def trained_alone(tmp_path_factory):
+    """Returns a Keras line's trainer that has trained on one device."""
+
+    @functools.cache
+    def of(line):
+        trainer = training_cases.Trainer(tmp_path_factory.mktemp(line))
+        trainer.run(module=module(line), seed=5, distribution={"strategy": "one_device"})
+        return trainer
+
+    return of
+
+
 def module(line, *, beginning=_TWO_DEVICES):
     return {
         "line": line,
@@ -82,24 +96,23 @@ def predictions(trainer):
 
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 @pytest.mark.parametrize(
-    ("distribution", "strategy", "beginning"),
+    ("distribution", "strategy"),
     [
-        ({"strategy": "mirrored"}, "MirroredStrategy", _TWO_DEVICES),
-        ({"workers": 2}, "MultiWorkerMirroredStrategy", _BEGINNING),
-        (_PLACED, "model_parallel", _TWO_DEVICES),
+        ({"strategy": "mirrored"}, "MirroredStrategy"),
+        ({"workers": 2}, "MultiWorkerMirroredStrategy"),
+        (_PLACED, "model_parallel"),
     ],
     ids=["mirrored", "multi_worker", "model_parallel"],
 )
 def test_a_module_without_a_strategy_trains_as_on_one_device(
-    distribution, strategy, beginning, line, trainer
+    distribution, strategy, line, trainer, trained_alone
 ):
-    given = module(line, beginning=beginning)
-    executions = pathlib.Path(trainer.perf_metrics.uri)
-    trainer.perf_metrics.uri = str(executions / "1")
-    trainer.run(module=given, seed=5, distribution={"strategy": "one_device"})
-    alone, alone_served = trainer.variables(), predictions(trainer)
-    before = trainer.record
+    alone = trained_alone(line)
+    before = alone.record
     assert before.environment["strategy"] == "one_device"
+    given = module(line, beginning=_BEGINNING if "workers" in distribution else _TWO_DEVICES)
+    executions = pathlib.Path(trainer.perf_metrics.uri)
+    shutil.copytree(alone.perf_metrics.uri, executions / "1")
     trainer.perf_metrics.uri = str(executions / "2")
     trainer.run(module=given, seed=5, distribution=distribution)
     record = trainer.record
@@ -110,15 +123,16 @@ def test_a_module_without_a_strategy_trains_as_on_one_device(
     assert record.environment["strategy"] == strategy
     assert (record.global_batch_size, record.train_step_count) == (10, 120)
     assert not [note for note in record.notes if "has its own" in note]
+    assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     parts = record.placement.parts if distribution is _PLACED else ()
     assert [bool(part.weight_bytes) for part in parts] == [True, True] * (len(parts) // 2)
     html = (pathlib.Path(trainer.perf_metrics.uri) / "report.html").read_text()
     assert ("Layers on devices" in html) == bool(parts)
-    found = trainer.variables()
-    assert found.keys() == alone.keys() != set()
-    for variable, value in alone.items():
+    found, expected = trainer.variables(), alone.variables()
+    assert found.keys() == expected.keys() != set()
+    for variable, value in expected.items():
         np.testing.assert_allclose(found[variable], value, atol=1e-5, err_msg=variable)
-    np.testing.assert_allclose(predictions(trainer), alone_served, atol=1e-5)
+    np.testing.assert_allclose(predictions(trainer), predictions(alone), atol=1e-5)
 
 
 @pytest.mark.slow

@@ -30,7 +30,7 @@ def trainer(tmp_path):
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_a_stock_module_is_trained_and_measured(trainer, line):
-    trainer.run(module={"line": line})
+    trainer.run(module={"line": line}, trial_budget_seconds=60)  # enough on a busy machine, too
     assert list(pathlib.Path(trainer.model.uri).rglob("saved_model.pb"))
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
     assert (pathlib.Path(trainer.perf_metrics.uri) / "trials.log").exists()
@@ -38,6 +38,8 @@ def test_a_stock_module_is_trained_and_measured(trainer, line):
     assert record.train_step_count == 120
     assert record.global_batch_size == 10
     assert record.environment["strategy"] == "MirroredStrategy"
+    assert record.environment["precision"] == "float32"
+    assert not any("outputs are" in note or "this CPU" in note for note in record.notes)
     assert {trial.status for trial in record.trials} & {"chosen", "slower"}
     figures = record.figures()
     assert 0 < figures["trial_time_seconds"] < figures["time_to_first_step_seconds"]

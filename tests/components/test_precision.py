@@ -41,12 +41,6 @@ def test_the_model_computes_in_it_and_keeps_its_weights(trainer, line, name):
     assert policies() == ["float32", "float32"]  # as it was
 
 
-def test_without_the_setting_nothing_is_said(trainer):
-    trainer.run(trial_budget_seconds=0)
-    assert trainer.record.environment["precision"] == "float32"
-    assert not any("outputs are" in note or "this CPU" in note for note in trainer.record.notes)
-
-
 SLOW = """
 import time
 

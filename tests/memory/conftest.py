@@ -1,9 +1,6 @@
 import pytest
 
-from tfx_perf.tf_internals import autograph
-
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_traces():
-    with autograph.libraries_unconverted():
-        yield
+def all_traces_are_quick(quick_traces):
+    """See `quick_traces`."""

@@ -3,18 +3,11 @@ import importlib
 import pytest
 
 from tests import busy_machine
-from tfx_perf.tf_internals import autograph
 
 
 @pytest.fixture(autouse=True, scope="module")
-def quick_traces():
-    """Spares each process the 20 s in which AutoGraph converts tf_keras itself.
-
-    With the conversion, as users have it where theirs needs it, run those of the trainings of
-    test_loop.py that are slow.
-    """
-    with autograph.libraries_unconverted():
-        yield
+def all_traces_are_quick(quick_traces):
+    """See `quick_traces`."""
 
 
 @pytest.fixture(params=["keras", "tf_keras"])

@@ -73,7 +73,7 @@ def main(package, place, options):
                 (checkpoints / "filler").unlink(missing_ok=True)
 
         def on_epoch_end(self, epoch, logs=None):
-            if worker == options.get("stops"):
+            if [worker, epoch] == options.get("stops"):
                 self.model.stop_training = True
 
     # A callback that needs every batch has plain `fit` train.
@@ -90,7 +90,8 @@ def main(package, place, options):
         autograph.libraries_unconverted(),
     ):
         examples = data(bad_row=options.get("bad_row"))
-        history = model.fit(examples, epochs=EPOCHS, verbose=0, callbacks=callbacks)
+        epochs = options.get("epochs", EPOCHS)
+        history = model.fit(examples, epochs=epochs, verbose=0, callbacks=callbacks)
         saved_steps = worker_faults.steps_of(checkpoints)
     outcome = {
         "weights": {

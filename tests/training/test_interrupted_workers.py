@@ -48,7 +48,10 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
     [
         (
             "keras",
-            {"worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True, "sent": 0.3},
+            {
+                "worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True, "sent": 0.3,
+                "epochs": 4, "stops": [1, 2],
+            },
         ),
         pytest.param(
             "tf_keras", {"worker": 0, "epoch": 2, "signal": "SIGKILL"}, marks=pytest.mark.slow
@@ -68,30 +71,33 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
 )
 def test_all_go_on_from_where_they_were(tmp_path, package, options):
     kind = {"step": 1000} if "step" in options else {}
-    sums = {name: options.get(name) for name in ("accumulates", "sent")}
-    expected, _ = launched(package, tmp_path / "expected", {**kind, **sums})
+    whole = {"accumulates", "sent", "epochs", "stops"} & options.keys()
+    kind |= {name: options[name] for name in whole}
+    expected, _ = launched(package, tmp_path / "expected", kind)
     found, done = launched(package, tmp_path / "found", options, restarts=1)
     assert "restart 1 of 1" in done.stderr
     for own, was in zip(found, expected, strict=True):
         assert own["outcome"] == was["outcome"]
         assert own["plan"] == was["plan"]
-        assert own["plan"].startswith("plain fit" if kind else "10 steps per call")
+        assert own["plan"].startswith("plain fit" if "step" in kind else "10 steps per call")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
+        assert len(own["outcome"]["history"]["loss"]) == 3
     assert len({json.dumps(own["outcome"]["weights"]) for own in found}) == 1  # averages, too
+    assert ("Worker 1 stops the training after epoch 3." in done.stdout) == ("stops" in options)
+    told = [line for line in done.stdout.splitlines() if "Trained with" in line]
+    assert len(told) == 1 and told[0].startswith("0: ")
     assert not (tmp_path / "found" / "checkpoints" / "fit-0").exists()  # all is trained
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("package", "options"),
-    [
-        ("keras", {"stops": 1}),
-        pytest.param("tf_keras", {"stops": 0, "step": 1000}, marks=pytest.mark.slow),
-    ],
+    [("keras", {"stops": [1, 0]}), ("tf_keras", {"stops": [0, 0], "step": 1000})],
 )
 def test_all_stop_where_one_of_them_does(tmp_path, package, options):
     found, done = launched(package, tmp_path / "run", options)
     assert [len(each["outcome"]["history"]["loss"]) for each in found] == [1, 1]
-    assert f"Worker {options['stops']} stops the training after epoch 1." in done.stdout
+    assert f"Worker {options['stops'][0]} stops the training after epoch 1." in done.stdout
 
 
 @pytest.mark.slow

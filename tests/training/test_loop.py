@@ -20,7 +20,7 @@ XLA = TrainingPlan(steps_per_call=7, xla=True)
 
 
 @pytest.fixture(autouse=True)
-def quick_traces(request):
+def all_traces_are_quick(request):
     """Has `make test` train as OptimizedTrainer does, `make test-slow` with tf_keras converted."""
     is_slow = request.node.get_closest_marker("slow")
     with contextlib.nullcontext() if is_slow else autograph.libraries_unconverted():

@@ -21,6 +21,8 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.recovery.save_clock import SaveClock
 
+pytestmark = pytest.mark.each_choice
+
 _SCRIPT = pathlib.Path(served_training.__file__)
 
 

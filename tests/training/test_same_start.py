@@ -6,6 +6,8 @@ import pytest
 
 from tests.training import two_workers
 
+pytestmark = pytest.mark.each_choice
+
 _SCRIPT = pathlib.Path(__file__).with_name("different_workers.py")
 
 

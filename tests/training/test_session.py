@@ -33,7 +33,7 @@ def short_blocks(monkeypatch):
 ENDLESS = {"steps_per_epoch": 300, "epochs": 2}
 
 
-def session_with(*, budget=60.0, xla=False, **training):
+def session_with(*, budget=300.0, xla=False, **training):
     return TrainingSession(
         PerfConfig.from_dict(
             {

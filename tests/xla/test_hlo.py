@@ -11,6 +11,8 @@ from tfx_perf.xla import hlo
 
 pytestmark = pytest.mark.each_choice
 
+pytestmark = pytest.mark.usefixtures("quick_traces")
+
 LINES = pytest.mark.parametrize("line", [keras, tf_keras], ids=["keras", "tf_keras"])
 
 

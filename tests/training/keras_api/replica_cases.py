@@ -1,8 +1,8 @@
 """Trains on one device, and over several replicas, which must be made before TensorFlow starts.
 
 Run as a script with the Keras package, the number of virtual devices or `workers` (then `TF_CONFIG`
-says which), and names in `PLANS`; it prints by how much weights and logs differ, as JSON:
-`{case: {plan: difference}}`.
+says which), names in `PLANS`, and cases unless it is all of them; it prints by how much weights and
+logs differ, as JSON: `{case: {plan: difference}}`.
 """
 
 import contextlib
@@ -285,9 +285,10 @@ def main(package, replicas, names):
     top_k._FEWEST_ENTRIES = 1
     strategy = strategy_of(replicas)
     found = {}
-    for case in optimizers(keras):
+    plans = [name for name in names if name in PLANS]
+    for case in [name for name in names if name not in PLANS] or optimizers(keras):
         results, expected = {}, {}
-        for name in names:
+        for name in plans:
             policy = POLICIES.get(name)
             if policy and case not in NARROW:
                 continue
@@ -301,7 +302,7 @@ def main(package, replicas, names):
                     results[name] = trained(model, case)
                 if name in results and policy not in expected:
                     expected[policy] = trained(model_of(keras, case), case)
-        if case == "normalized":  # by each replica's own rows
+        if case == "normalized" and results:  # by each replica's own rows
             expected = {None: [np.zeros(())] * len(expected[None])}
             results = {
                 name: [np.where(np.isfinite(each).all(), 0, np.inf) for each in result]

@@ -41,6 +41,11 @@ _FUSED = {
     "uneven_batch", "single_row", "normalized", "accumulated", "overwritten", "no_rows_convolved",
     "no_rows_added_loss", "uneven_outputs", "uneven_weights",
 }  # fmt: skip
+# One for each reason why replicas could come to something else than one device.
+_ONE_OF_EACH = {
+    "accumulated", "overwritten", "sparse", "two_outputs", "uneven_batch", "normalized",
+    "uneven_weights", "noise",
+}  # fmt: skip
 
 
 def started(package, replicas, plans, *, script=_SCRIPT, **environment):
@@ -59,8 +64,8 @@ def differences(process, *, timeout=500):
     return json.loads(out.splitlines()[-1])
 
 
-def check(found, plans, *, package):
-    assert set(found) == _CASES | (_OF_KERAS_3 if package == "keras" else set())
+def check(found, plans, *, package, cases=()):
+    assert set(found) == (cases or _CASES | (_OF_KERAS_3 if package == "keras" else set()))
     for case, by_plan in found.items():
         expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
         expected -= {"xla"} if case in _NOT_IN_XLA else set()
@@ -87,8 +92,7 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
 @pytest.mark.parametrize(
     ("package", "replicas", "plans"),
     [
-        ("keras", "2", ("fused",)),
-        pytest.param("keras", "2", ("sliced", "all_entries"), marks=pytest.mark.slow),
+        pytest.param("keras", "2", ("fused", "sliced", "all_entries"), marks=pytest.mark.slow),
         pytest.param("keras", "4", ("plain", "calls", "fused", "xla"), marks=pytest.mark.slow),
         pytest.param("tf_keras", "2", ("plain", "fused", "xla"), marks=pytest.mark.slow),
         pytest.param("tf_keras", "4", ("calls", "sliced", "all_entries"), marks=pytest.mark.slow),
@@ -96,6 +100,11 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
 )
 def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
     check(differences(started(package, replicas, plans)), plans, package=package)
+
+
+def test_one_model_of_each_kind_trains_as_on_one_device():
+    found = differences(started("keras", "2", ["fused", *_ONE_OF_EACH]))
+    check(found, ["fused"], package="keras", cases=_ONE_OF_EACH)
 
 
 @pytest.mark.parametrize(
