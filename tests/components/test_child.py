@@ -204,7 +204,11 @@ def test_nothing_that_the_child_has_started_survives(tmp_path, from_server, kill
 
 @pytest.mark.parametrize(
     ("number", "message"),
-    [(signal.SIGKILL, "memory ran out"), (signal.SIGSEGV, r"crashed \(SIGSEGV\)")],
+    [
+        (signal.SIGKILL, "memory ran out"),
+        (signal.SIGSEGV, r"crashed \(SIGSEGV\)"),
+        (signal.SIGTERM, r"was told to end \(SIGTERM\)"),
+    ],
 )
 def test_crash(run, number, message):
     with pytest.raises(errors.MeasurementError, match=message):
