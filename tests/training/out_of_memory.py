@@ -95,7 +95,8 @@ def main(package: str, steps: int, scenario: str) -> None:
         found["steps"] = timer.step_count
         found["iterations"] = int(tf.convert_to_tensor(model.optimizer.iterations))
         found["weights"] = [weight.astype(float).tolist() for weight in model.get_weights()]
-        found["counter"] = int(getattr(model, "_train_counter", timer.step_count))
+        counter = getattr(model, "_train_counter", timer.step_count)
+        found["counter"] = int(tf.convert_to_tensor(counter))  # of replicas it is several
     found["oom_count"] = loop.oom_guard.oom_count
     found["micro_batches"] = loop.oom_guard.micro_batches
     found["sizes"] = sizes
