@@ -16,7 +16,7 @@ from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import precision
+from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
@@ -68,9 +68,11 @@ def carry_out(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
 
     def choose(call: interception.FitCall) -> PlanChoice | None:
         setup_seconds = time.time() - began
-        choice = supervised_trials.by_trials(
-            call, Loop(call), order=told, job=asked, others=others, known=refused
-        )
+        # Each of the models of other precisions would need a context of its own.
+        with as_one_device.trained(call, asked.settings.distribution):
+            choice = supervised_trials.by_trials(
+                call, Loop(call), order=told, job=asked, others=others, known=refused
+            )
         return choice and choice.model_copy(
             update={
                 "trial_import_seconds": began - told.asked - told.spent_seconds,

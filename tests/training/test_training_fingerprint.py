@@ -151,7 +151,11 @@ UNCOUNTED = {
     "distribution.collective": "sums are the same to their rounding",
     "distribution.parameter_servers": "their checkpoints are of another strategy's model",
     **dict.fromkeys(
-        ["distribution.restarts", "distribution.start_timeout_seconds"],
+        [
+            "distribution.restarts",
+            "distribution.start_timeout_seconds",
+            "distribution.cpu_binding",
+        ],
         "it says how workers are started",
     ),
 }

@@ -241,9 +241,10 @@ def trained(model, case):
 
 
 def difference(ours, expected):
-    """Returns the largest, relative to what is larger than 1."""
+    """Returns the largest, relative to what is larger than 1; infinite where there is a NaN."""
     pairs = zip(ours, expected, strict=True)
-    return float(max(np.max(np.abs(a - b) / np.maximum(1, np.abs(b))) for a, b in pairs))
+    largest = np.max([np.max(np.abs(a - b) / np.maximum(1, np.abs(b))) for a, b in pairs])
+    return float(np.nan_to_num(largest, nan=np.inf))
 
 
 def strategy_of(replicas):

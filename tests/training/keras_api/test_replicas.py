@@ -1,4 +1,4 @@
-"""Several replicas train as one device does, plain and with plans.
+"""Several replicas train as one device does (`tfx_perf.training.as_one_device`), also with plans.
 
 So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica counts what its
 `replica_part` of a batch does, and may draw by the row (`row_draws`). They evaluate as one device
