@@ -6,7 +6,7 @@ import logging
 import os
 import pathlib
 import shutil
-from typing import Any, NoReturn
+from typing import Any
 
 import tensorflow as tf
 
@@ -22,7 +22,7 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import attempts, shortage, training_fingerprint
+from tfx_perf.training.recovery import attempts, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -30,11 +30,11 @@ from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
 from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.recovery.shortage import Shortage
+from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.task import Task
 from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.recovery.writers import Writers
-from tfx_perf.training.team import ShortOfMemoryError, Team
+from tfx_perf.training.team import Team
 
 # Checkpoints of other trainings that are kept in the same folder: the code may be changed back.
 _OTHERS_KEPT = 2
@@ -115,7 +115,8 @@ class Recovery:
         name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
         self._team = Team(call.model.distribute_strategy)
         self._writers = Writers.of(call.model)
-        self._store = None if folder is None else CheckpointStore(folder / name, team=self._team)
+        own_folder = None if folder is None else folder / name
+        self._store = None if own_folder is None else CheckpointStore(own_folder, team=self._team)
         self._point: ResumePoint | None = self._find()
         module = loop.keras_api.callbacks
         callbacks = callback_list(call.arguments["callbacks"])
@@ -129,8 +130,8 @@ class Recovery:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
         self._save_seconds = 0.0
-        self._shortage = self._left_by_workers()
-        self.oom_count = self._shortage.count if self._shortage else 0
+        self._shortages = Shortages(own_folder, team=self._team, writers=self._writers)
+        self.oom_count = self._shortages.count
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -262,7 +263,12 @@ class Recovery:
         if self._team.count > 1:
             is_short = isinstance(error, tf.errors.ResourceExhaustedError)
             if is_short and _DISK_IS_FULL not in str(error):
-                self._begin_again(error, plan)
+                self._shortages.end_step(
+                    error,
+                    plan,
+                    batch_rows=batches.declared_batch_size(self._call),
+                    obstacle=self._slicing_obstacle,
+                )
             return None
         if isinstance(error, (tf.errors.ResourceExhaustedError, errors.HalfAppliedError)):
             found = self._smaller(plan, error)
@@ -283,56 +289,9 @@ class Recovery:
         reason = eligibility.obstacle(self._call, self._loop)
         return reason or self._loop.functions.slicing_obstacle
 
-    def _begin_again(self, error: Exception, plan: TrainingPlan) -> NoReturn:
-        """Ends a step that does not fit, so that all workers, who wait in it, begin again.
-
-        Raises:
-            UserError: see `fit`; likewise `ShortOfMemoryError`.
-        """
-        rows = batches.declared_batch_size(self._call)
-        size = "" if rows is None else f" with a batch of {rows} rows"
-        said = (
-            "Expected a step that fits into the memory of every worker. Received: "
-            f"{errors.in_one_line(error)} on worker {self._team.index}{size}, with {plan}."
-        )
-        is_one_row = rows is not None and plan.micro_batches * self._writers.replicas >= rows
-        reason = "each slice has one row" if is_one_row else self._slicing_obstacle
-        reason = reason or self._refused(plan)
-        if reason:
-            raise errors.UserError(
-                f"{said} It cannot be cut: {reason}. Make the batch smaller, or have more workers "
-                "share it."
-            ) from error
-        raise ShortOfMemoryError(
-            f"{said} Started again, all workers go on in smaller slices."
-        ) from error
-
-    def _refused(self, plan: TrainingPlan) -> str | None:
-        """Tells all workers that begin again that a step did not fit; returns why it cannot."""
-        if self._store is None:
-            return "there is no training.checkpoint_folder for what the others must know"
-        left = Shortage(
-            worker=self._team.index,
-            micro_batches=plan.micro_batches,
-            count=self.oom_count + 1,
-            writers=self._writers,
-        )
-        try:
-            shortage.leave(self._store.folder, left)
-        except OSError as error:
-            return f"what the others must know cannot be written ({error})"
-        return None
-
-    def _left_by_workers(self) -> Shortage | None:
-        """Returns what one of several workers has left that ran out of memory."""
-        if self._store is None or self._team.count == 1:
-            return None
-        found = shortage.found(self._store.folder, self._writers)
-        return found if self._team.agrees(str(found)) else None
-
     def _in_slices(self, plan: TrainingPlan) -> TrainingPlan:
         """Returns a plan with which steps fit that did not fit into a worker's memory before."""
-        left = self._shortage
+        left = self._shortages.left
         if left is None:
             return plan
         if plan.micro_batches <= left.micro_batches:

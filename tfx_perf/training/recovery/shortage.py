@@ -2,10 +2,12 @@
 
 import contextlib
 import pathlib
-from typing import ClassVar
+from typing import ClassVar, NoReturn
 
 from tfx_perf import errors, records
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.writers import Writers
+from tfx_perf.training.team import ShortOfMemoryError, Team
 
 _FILE = "shortage.json"
 
@@ -30,36 +32,94 @@ class Shortage(records.Record):
     writers: Writers
 
 
-def leave(folder: pathlib.Path, shortage: Shortage) -> None:
-    """Leaves it for all workers that begin again.
+class Shortages:
+    """What several workers do where one of them runs out of memory: all begin again, in slices.
 
-    Args:
-        folder: where the checkpoints of the training go; need not exist yet.
-        shortage: what they must know.
-
-    Raises:
-        OSError: it cannot be written.
+    Attributes:
+        left: what one of these workers has left, the same for all; None if nothing, if others left
+            it, who may have fewer rows each, or if a process trains alone.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    shortage.replace(folder / _FILE)
 
+    def __init__(self, folder: pathlib.Path | None, *, team: Team, writers: Writers) -> None:
+        """Looks for what was left; all workers do.
 
-def found(folder: pathlib.Path, writers: Writers) -> Shortage | None:
-    """Returns what one of these workers has left; None if nothing, or of others.
+        Args:
+            folder: where the checkpoints of the training go, if there are any; need not exist yet.
+            team: that trains.
+            writers: who trains.
+        """
+        self._folder, self._team, self._writers = folder, team, writers
+        found = None if folder is None or team.count == 1 else _read(folder, writers)
+        self.left = found if team.agrees(str(found)) else None
 
-    Others may have fewer rows each.
+    @property
+    def count(self) -> int:
+        """Steps of the training that have not fitted so far."""
+        return self.left.count if self.left else 0
 
-    Args:
-        folder: where the checkpoints of the training go.
-        writers: who trains now.
-    """
-    with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
-        left = Shortage.read(folder / _FILE)
-        return left if left.writers == writers else None
-    return None
+    def end_step(
+        self,
+        error: Exception,
+        plan: TrainingPlan,
+        *,
+        batch_rows: int | None,
+        obstacle: str | None,
+    ) -> NoReturn:
+        """Ends a step that does not fit, so that all workers, who wait in it, begin again.
+
+        Args:
+            error: what the step raised.
+            plan: that was trained with.
+            batch_rows: rows of a batch of all replicas; None if nobody knows.
+            obstacle: why no batch can be cut; None if it can.
+
+        Raises:
+            UserError: smaller slices would not help.
+            ShortOfMemoryError: they would, where all workers begin again.
+        """
+        size = "" if batch_rows is None else f" with a batch of {batch_rows} rows"
+        said = (
+            "Expected a step that fits into the memory of every worker. Received: "
+            f"{errors.in_one_line(error)} on worker {self._team.index}{size}, with {plan}."
+        )
+        if batch_rows is not None and plan.micro_batches * self._writers.replicas >= batch_rows:
+            obstacle = "each slice has one row"
+        reason = obstacle or self._refused(plan)
+        if reason:
+            raise errors.UserError(
+                f"{said} It cannot be cut: {reason}. Make the batch smaller, or have more workers "
+                "share it."
+            ) from error
+        raise ShortOfMemoryError(
+            f"{said} Started again, all workers go on in smaller slices."
+        ) from error
+
+    def _refused(self, plan: TrainingPlan) -> str | None:
+        """Tells all workers that begin again that a step did not fit; returns why it cannot."""
+        if self._folder is None:
+            return "there is no training.checkpoint_folder for what the others must know"
+        shortage = Shortage(
+            worker=self._team.index,
+            micro_batches=plan.micro_batches,
+            count=self.count + 1,
+            writers=self._writers,
+        )
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            shortage.replace(self._folder / _FILE)
+        except OSError as error:
+            return f"what the others must know cannot be written ({error})"
+        return None
 
 
 def forget(folder: pathlib.Path) -> None:
     """Forgets it: all is trained."""
     with contextlib.suppress(OSError):
         (folder / _FILE).unlink()
+
+
+def _read(folder: pathlib.Path, writers: Writers) -> Shortage | None:
+    with contextlib.suppress(errors.UserError):  # there is none, or it is of another version
+        found = Shortage.read(folder / _FILE)
+        return found if found.writers == writers else None
+    return None
