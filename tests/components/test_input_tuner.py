@@ -115,7 +115,7 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
         {**inputs, "transform_graph": transform_graph},
         module_file=module,
         label_key=None,
-        time_budget_seconds=6,
+        time_budget_seconds=30,
     )
     out, err = capfd.readouterr()
     assert not out
@@ -175,7 +175,7 @@ def test_a_mistake_of_the_user_comes_out_of_the_child_as_one(inputs, tmp_path):
     [
         ({"split": "empty"}, "Expected files of examples. Received: split='empty'"),
         ({"label_key": "label"}, "Received: label_key='label'"),
-        ({"run_fn": "no_such_module.run_fn"}, "Received: no_such_module.run_fn"),
+        ({"run_fn": "no_such_module.run_fn"}, "Received: run_fn=no_such_module.run_fn"),
         ({"module_file": "no_such_module.py"}, "Received: module_file=no_such_module.py"),
     ],
 )
@@ -450,7 +450,7 @@ def test_training_digest(tmp_path, monkeypatch):
     digests.add(digest({**by_file, "train_args": "{}"}))
     digests.add(digest({**by_file, "module_file": None, "module_path": "m@/a/wheel-0.0+1.whl"}))
     assert len(digests) == 6
-    with pytest.raises(errors.UserError, match="Received: no_such_module.run_fn"):
+    with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
         digest(tuning_cases.properties(run_fn="no_such_module.run_fn"))
 
 

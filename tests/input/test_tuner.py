@@ -296,7 +296,7 @@ def test_what_is_not_worth_it_for_one_run_is_for_many(make_source):
 
 @pytest.mark.usefixtures("brief_diagnosis")
 def test_what_leaves_nothing_to_gain_ends_the_search(make_source):
-    source = slowed(make_source(batch_size=32), 0.005)
+    source = slowed(make_source(batch_size=32), 0.02)
     train = Training(source, step_seconds=0.0, example_count=1e6)
     record = tune_with(source, train, Columns(), Twin())
     assert record.chosen == "columns"

@@ -104,7 +104,7 @@ def main(package, contributed):
 
     keras = importlib.import_module(package)
     model = build(keras)
-    settings = {"steps_per_call": [5], "trial_budget_seconds": 60}
+    settings = {"steps_per_call": [5], "trial_budget_seconds": 400}  # more than a busy machine takes
     session = TrainingSession(
         PerfConfig.from_dict(
             {

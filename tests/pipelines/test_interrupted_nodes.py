@@ -1,4 +1,7 @@
-"""A node that Ctrl-C or SIGTERM ends has failed in ML Metadata, whoever has run the pipeline."""
+"""A node that Ctrl-C or SIGTERM ends has failed in ML Metadata, whoever has run the pipeline.
+
+How it is marked: `tfx_perf.pipelines.interrupted`.
+"""
 
 import os
 import pathlib
