@@ -104,7 +104,8 @@ def main(package, contributed):
 
     keras = importlib.import_module(package)
     model = build(keras)
-    settings = {"steps_per_call": [5], "trial_budget_seconds": 400}  # more than a busy machine takes
+    # More than a busy machine takes.
+    settings = {"steps_per_call": [5], "trial_budget_seconds": 400}
     session = TrainingSession(
         PerfConfig.from_dict(
             {
