@@ -3,6 +3,9 @@
 It is read as every `section` is; one of those in it is `compilation`.
 """
 
+import pathlib
+
+import numpy as np
 import pytest
 
 from tfx_perf import errors
@@ -67,6 +70,23 @@ def test_an_error_names_the_line_below_the_outer_key_and_without_it(tmp_path, ou
     line = 4 + len(outer.splitlines())
     with pytest.raises(errors.UserError, match=rf"in {path}, line {line}\. .*gate\.anchr='x'\. D"):
         PerfConfig.from_yaml(path)
+
+
+def test_a_whole_number_may_be_written_as_people_write_it(tmp_path):
+    path = tmp_path / "perf.yaml"
+    path.write_text("schedule: {planned_runs: 1e2}\ntraining: {checkpoint_steps: 60.0}\n")
+    found = PerfConfig.from_yaml(path)
+    assert (found.schedule.planned_runs, found.training.checkpoint_steps) == (100, 60)
+    numpys = {"training": {"seed": np.int64(3)}}
+    assert PerfConfig.from_dict(numpys).training.seed == 3
+    for other in (1.5, True, "2"):
+        with pytest.raises(errors.UserError, match="planned_runs"):
+            PerfConfig.from_dict({"schedule": {"planned_runs": other}})
+
+
+def test_the_home_folder_may_be_abbreviated():
+    found = PerfConfig.from_dict({"training": {"checkpoint_folder": "~/checkpoints"}})
+    assert found.training.checkpoint_folder == str(pathlib.Path.home() / "checkpoints")
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -240,8 +240,7 @@ def publish(
         update={"notes": (*found.notes, *notes), "one_replica": alone, "strategy": strategy}
     )
     if strategy is not None:
-        seconds = found.trial_time_seconds + strategy.seconds
-        found = found.model_copy(update={"trial_time_seconds": seconds})
+        found = found.after_trials(strategy.seconds)
     artifacts.publish(
         target,
         found,

@@ -211,7 +211,7 @@ def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, tra
 RAISES = """if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
         raise RuntimeError("planned")
     model.fit(train, steps_per_epoch=2, verbose=0)"""
-_PLANNED = r"worker 1: RuntimeError: planned\. The end of its log:\n(.*\n)+RuntimeError: planned$"
+_PLANNED = r"worker 1: RuntimeError: planned\.\nThe end of its log:\n(.*\n)+RuntimeError: planned$"
 
 
 @pytest.mark.slow
@@ -384,7 +384,7 @@ def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
     monkeypatch.setattr(
         handing_over, "_worker_arguments", lambda exchange: ["-c", reports, str(exchange.folder)]
     )
-    words = r"worker 1: planned\. The end of its log:\nI am the second$"
+    words = r"worker 1: planned\.\nThe end of its log:\nI am the second$"
     with pytest.raises(errors.MeasurementError, match=words):
         trainer.run(module=MODULE, distribution={"workers": 2})
 

@@ -9,7 +9,7 @@ from tfx_perf import metrics
 from tfx_perf.gate import validity
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
-from tfx_perf.training import one_replica
+from tfx_perf.training import advice, one_replica
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -114,6 +114,27 @@ def test_the_first_lines_say_what_several_replicas_bring():
     assert words in verdict
     faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
     assert one_replica.in_words(faster).endswith("one replica alone (/runs/2).")
+    measured = of_two(one_replica=alone, communication=WAITING)  # which no bound is needed beside
+    assert "at most" not in one_replica.in_words(measured)
+
+
+def test_workers_that_wait_are_told_what_to_do():
+    said = [
+        dict(
+            (each.code, each.message)
+            for each in advice.advise(of_two(communication=WAITING, host_count=count), None)
+        )["communication_bound"]
+        for count in (1, 2)
+    ]
+    assert said[0].endswith("share its cores: leave distribution.workers out.")
+    assert said[1].endswith("and so does a faster network.")
+
+
+def test_trials_that_went_before_count():
+    before, found = record(), record().after_trials(30.0)
+    for name in ("trial_time_seconds", "fit_time_seconds", "time_to_first_step_seconds"):
+        assert getattr(found, name) == getattr(before, name) + 30.0
+    assert record(time_to_first_step_seconds=None).after_trials(1.0).fit_time_seconds == 11.0
 
 
 def test_what_more_workers_bring_comes_first():

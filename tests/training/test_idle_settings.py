@@ -56,6 +56,15 @@ def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settin
     assert found.startswith(f"distribution.{name} has no effect: ")
 
 
+def test_mirrored_on_one_device_is_no_replica_more():
+    made = DistributionSettings(strategy="mirrored")
+    (found,) = idle_settings.of_distribution(made, tf.distribute.MirroredStrategy(["CPU:0"]))
+    assert found == (
+        "distribution.strategy=mirrored has no effect: the machine has one device; "
+        "tf.config.set_logical_device_configuration makes several of its CPU"
+    )
+
+
 def test_what_is_as_by_default_is_not_named():
     assert idle() == idle(strategy="one_device", restarts=3) == idle(strategy="auto") == ()
 

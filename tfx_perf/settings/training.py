@@ -1,5 +1,6 @@
 """Settings of OptimizedTrainer."""
 
+import pathlib
 from typing import Any, Literal
 
 import pydantic
@@ -51,9 +52,11 @@ class TrainingSettings(Section):
     @pydantic.field_validator("checkpoint_folder")
     @classmethod
     def _is_local(cls, folder: str | None) -> str | None:
-        if folder is not None and storage.is_remote(folder):
+        if folder is None:
+            return None
+        if storage.is_remote(folder):
             raise ValueError("a local folder for checkpoints, or a mounted one")
-        return folder
+        return str(pathlib.Path(folder).expanduser())
 
     @pydantic.field_validator("recompute", mode="before")
     @classmethod

@@ -1,6 +1,7 @@
 """Kinds of values that several sections have."""
 
 import datetime
+import numbers
 import re
 from typing import Annotated, Any, TypeVar
 
@@ -11,11 +12,20 @@ _LAST_PORT = 65535
 
 ItemT = TypeVar("ItemT")
 
+
+def _whole(value: Any) -> Any:
+    """Returns a whole number that is written otherwise as an int: 1e9 in YAML, NumPy's."""
+    is_whole = isinstance(value, float) and value.is_integer()
+    is_numpys = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return int(value) if is_whole or is_numpys else value
+
+
+Whole = Annotated[int, pydantic.BeforeValidator(_whole)]
 Positive = Annotated[float, pydantic.Field(gt=0)]
 NotNegative = Annotated[float, pydantic.Field(ge=0)]
-Seed = Annotated[int, pydantic.Field(ge=0, lt=2**32)]  # what NumPy takes
-PositiveInt = Annotated[int, pydantic.Field(gt=0)]
-Count = Annotated[int, pydantic.Field(ge=0)]
+Seed = Annotated[Whole, pydantic.Field(ge=0, lt=2**32)]  # what NumPy takes
+PositiveInt = Annotated[Whole, pydantic.Field(gt=0)]
+Count = Annotated[Whole, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
 NotEmpty = Annotated[str, pydantic.Field(min_length=1)]
 # What neither JSON nor YAML has a type for is made of another one (`strict=False`).

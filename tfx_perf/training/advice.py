@@ -151,12 +151,14 @@ def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tupl
         return
     if account.communication_share > _COMMUNICATION_SHARE:
         size = shown["reduced_bytes_per_step"]
-        network = ", and so does a faster network" if record.worker_count > 1 else ""
+        here = ". Processes of one machine share its cores: leave distribution.workers out"
+        others = here if record.host_count == 1 else ", and so does a faster network"
+        remedy = others if record.worker_count > 1 else ""
         yield (
             "communication_bound",
             f"{shown['communication_share_ratio']} of a step passes between the gradients and "
             f"their sum over the replicas, {size} of each: a larger batch for each replica makes "
-            f"the share smaller{network}.",
+            f"the share smaller{remedy}.",
         )
     if account.load_imbalance > _IMBALANCE and account.slowest is not None:
         slowest = account.replicas[account.slowest]

@@ -62,6 +62,9 @@ def _found(
         value = "" if key == "job" else f"={getattr(settings, key)}"
         under = strategies.in_words(strategy)
         yield f"distribution.{key}{value}", f"the code has built the model under {under}"
+    elif settings.strategy == "mirrored" and strategy.num_replicas_in_sync == 1:
+        several = "tf.config.set_logical_device_configuration makes several of its CPU"
+        yield "distribution.strategy=mirrored", f"the machine has one device; {several}"
     if settings.workers == "auto":
         yield "distribution.workers=auto", "only OptimizedTrainer starts workers"
     of_replicas = _changed(settings, DistributionSettings(), among=_OF_REPLICAS)

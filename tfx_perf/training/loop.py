@@ -266,7 +266,9 @@ class Loop:
         plan, guard = run.plan, run.guard
         arguments = self._arguments(run, overrides)
         self.timer = timer = StepTimer(
-            steps_in_call=self._steps_in_call(run), on_warm=self._on_warm
+            steps_in_call=self._steps_in_call(run),
+            save_seconds=lambda: 0.0 if guard is None else guard.save_seconds,
+            on_warm=self._on_warm,
         )
         train = self._stack(run, arguments)
         with self._functions.installed(

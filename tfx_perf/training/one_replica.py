@@ -56,7 +56,7 @@ def in_words(record: TrainingRecord) -> str:
             f"That is {ratio:.2f} times the speed of one replica alone ({alone.source}){verdict}."
         )
     account = record.communication
-    if account:
+    if account and not said:
         most = len(account.replicas) * (1 - account.wait_share)
         said.append(
             f"The replicas wait for each other in {account.wait_share:.0%} of a step, and so are "

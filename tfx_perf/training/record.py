@@ -139,6 +139,21 @@ class TrainingRecord(PlanChoice):
     resumed_step: int | None = None
     checkpoint_time_seconds: float = 0.0
 
+    def after_trials(self, seconds: float) -> "TrainingRecord":
+        """Returns the record with trials that went before, as those of other processes count.
+
+        Args:
+            seconds: what they took.
+        """
+        first = self.time_to_first_step_seconds
+        return self.model_copy(
+            update={
+                "trial_time_seconds": self.trial_time_seconds + seconds,
+                "fit_time_seconds": self.fit_time_seconds + seconds,
+                "time_to_first_step_seconds": None if first is None else first + seconds,
+            }
+        )
+
     @property
     def trained_with(self) -> str:
         """What ran the steps, in words."""

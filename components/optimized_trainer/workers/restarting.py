@@ -99,7 +99,7 @@ def failed(
     cause, name = " ".join(cause.split()).rstrip("."), names.get(worker, f"worker {worker}")
     lines = "\n".join(logs.get(worker, "It is not there.").splitlines()[-_QUOTED_LINES:])
     return WorkersFailedError(
-        f"Expected the workers of {title} to succeed. Received: {name}: {cause}. "
+        f"Expected the workers of {title} to succeed. Received: {name}: {cause}.\n"
         f"The end of its log:\n{lines}",
         cause=f"{name}: {cause}",
         may_pass=may_pass,

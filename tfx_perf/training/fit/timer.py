@@ -32,7 +32,7 @@ class StepTimer:
     """Times the calls of the train function.
 
     A call's time runs from the end of the call before it in the same epoch, so that the
-    wait for input and the host's own work count.
+    wait for input and the host's own work count. What saves checkpoints in it does not.
 
     Attributes:
         last_logs: what the last call returned; None before.
@@ -42,20 +42,25 @@ class StepTimer:
         self,
         *,
         steps_in_call: Callable[[], int],
+        save_seconds: Callable[[], float] = lambda: 0.0,
         on_warm: Callable[[int], None] = lambda step_count: None,
     ) -> None:
         """Makes a timer.
 
         Args:
             steps_in_call: returns how many steps the call that has just ended took.
+            save_seconds: returns how long all calls so far have saved checkpoints.
             on_warm: called with the steps so far, once the first call and the warm-up are over.
         """
-        self._steps_in_call, self._on_warm = steps_in_call, on_warm
+        self._steps_in_call, self._save_seconds = steps_in_call, save_seconds
+        self._on_warm = on_warm
         self._cold_steps = _WARM_UP_STEPS
-        # Of each call. Arrays, because a training may have ten million of them: they take 32 bytes
+        # Of each call. Arrays, because a training may have ten million of them: they take 40 bytes
         # a call and give the garbage collector nothing to visit.
         self._epochs, self._steps = array.array("q"), array.array("q")
         self._begins, self._ends = array.array("d"), array.array("d")
+        self._saves = array.array("d")
+        self._saved_seconds = 0.0
         self._epoch = 0
         self._begin = 0.0
         self.last_logs: Any = None
@@ -115,6 +120,8 @@ class StepTimer:
             self._ends.append(time.perf_counter())
             self._begins.append(self._begin)
             self._epochs.append(self._epoch)
+            before, self._saved_seconds = self._saved_seconds, self._save_seconds()
+            self._saves.append(self._saved_seconds - before)
             self._steps.append(steps)  # the last, see `call_count`
             self.last_logs = logs
             if self._cold_steps > 0:
@@ -140,6 +147,7 @@ class StepTimer:
         copy = StepTimer(steps_in_call=self._steps_in_call)
         copy._epochs, copy._steps = self._epochs[first:last], self._steps[first:last]
         copy._begins, copy._ends = self._begins[first:last], self._ends[first:last]
+        copy._saves = self._saves[first:last]
         return copy
 
     @property
@@ -202,7 +210,8 @@ class StepTimer:
         """
         follows = self._follows()
         total = float(np.sum(self._call_seconds()[follows]))
-        inside = float(np.sum(np.subtract(self._ends, self._begins)[follows]))
+        calls = np.subtract(self._ends, self._begins) - np.array(self._saves)
+        inside = float(np.sum(calls[follows]))
         return (total - inside) / total if total else None
 
     def settled_seconds(self) -> float:
@@ -217,7 +226,8 @@ class StepTimer:
     def _call_seconds(self) -> np.ndarray:
         """Returns the seconds from the end of the call before, if that is of the same epoch."""
         before = np.roll(self._ends, 1)
-        return np.array(self._ends) - np.where(self._follows(), before, self._begins)
+        seconds = np.array(self._ends) - np.where(self._follows(), before, self._begins)
+        return seconds - np.array(self._saves)
 
     def _step_seconds(self) -> np.ndarray:
         return self._call_seconds() / self._steps

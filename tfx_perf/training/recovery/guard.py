@@ -2,6 +2,7 @@
 
 import contextlib
 import pathlib
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,6 +37,7 @@ class Guard:
         iterators: over the training data of this run.
         last_call_steps: steps that the last call of the train function really ran.
         saver: wrote the checkpoints.
+        save_seconds: what saving has taken so far, with all that it waits for.
         start: where the training began, to go back to; None before, if it goes on from elsewhere,
             and once there is a checkpoint.
         step: training steps that are done, those before a resumption included.
@@ -55,6 +57,7 @@ class Guard:
         self.iterators = FitIterators()
         self.last_call_steps = 0
         self.saver = Saver(task)
+        self.save_seconds = 0.0
         self.start: CapturedPoint | None = None
         self.step = 0
         self.failure: Exception | None = None
@@ -249,6 +252,14 @@ class Guard:
             self._save(may_wait=not is_last)
 
     def _save(self, *, may_wait: bool = False) -> None:
+        """Saves, and adds up what that takes; see `_saved`."""
+        began = time.perf_counter()
+        try:
+            self._saved(may_wait=may_wait)
+        finally:
+            self.save_seconds += time.perf_counter() - began
+
+    def _saved(self, *, may_wait: bool) -> None:
         """Saves.
 
         Args:

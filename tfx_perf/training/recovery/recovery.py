@@ -209,7 +209,7 @@ class Recovery:
             else:
                 return self._result(history, timer, plan, guard=guard)
             # Out of the except clauses, so that no traceback keeps tensors alive.
-            self._save_seconds += guard.saver.seconds
+            self._save_seconds += guard.save_seconds
             if self._loop.oom_guard:
                 self.oom_count += self._loop.oom_guard.oom_count
                 self._loop.oom_guard = None  # counted; the next `fit` has its own
@@ -250,7 +250,7 @@ class Recovery:
             plan,
             notes=(*self._notes, *guard.notes),
             resumed_step=self._resumed_step,
-            checkpoint_time_seconds=self._save_seconds + guard.saver.seconds,
+            checkpoint_time_seconds=self._save_seconds + guard.save_seconds,
             oom_count=self.oom_count,
         )
 
@@ -414,7 +414,7 @@ class Recovery:
         Raises:
             UserError: it came again; names the first step and tensor.
         """
-        self._save_seconds += guard.saver.seconds
+        self._save_seconds += guard.save_seconds
         self._go_back(guard)
         _LOGGER.warning("%s with %s: goes back to step %s, to see why.", blow_up, plan, self.step)
         where = f"{blow_up.what} in one of the steps {blow_up.first_step} to {blow_up.last_step}"

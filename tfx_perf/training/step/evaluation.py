@@ -38,20 +38,17 @@ def _counting_rows(keras_api: KerasApi, own: Callable[..., Any]) -> Callable[...
         part = replica_part.part_of(data, model=model, keras_api=keras_api)
         if part is None:
             return own(model, data)
-        has_own_logs = keras_api.overrides_metrics(model)
+        if keras_api.overrides_metrics(model):  # a replica without rows has logs, too, of its own
+            with keras_api.counting(model, part):
+                return own(model, data)
 
         def counted() -> dict[str, Any]:
-            with keras_api.counting(model, part):
-                if has_own_logs:
-                    return own(model, data)
-                with keras_api.leaving_results_out(model):  # for which tf_keras asks others
-                    return own(model, data)
+            # Of results, for which tf_keras asks others, there are none without rows.
+            with keras_api.counting(model, part), keras_api.leaving_results_out(model):
+                return own(model, data)
 
         # What asks others has these trace their steps meanwhile, with metrics that are the same.
-        logs = replica_part.computed_from_rows(
-            counted, data, asking_others=lambda: own(model, data)
-        )
-        # A replica that has passed it over has no logs.
-        return logs if has_own_logs else model.get_metrics_result()
+        replica_part.computed_from_rows(counted, data, asking_others=lambda: own(model, data))
+        return model.get_metrics_result()
 
     return test_step
