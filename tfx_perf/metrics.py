@@ -93,7 +93,7 @@ _METRICS = [
     ),
     *_of(
         "OptimizedTrainer",
-        ("step_time_seconds", "seconds", _LOWER, "Median time of a training step after warm-up."),
+        ("step_time_seconds", "seconds", _LOWER, "Median time of a training step after warm-up; saving checkpoints does not count."),
         ("step_time_low_seconds", "seconds", _NONE, "Lower end of the 95 % interval of the median step time."),
         ("step_time_high_seconds", "seconds", _NONE, "Upper end of the 95 % interval of the median step time."),
         ("step_time_error_ratio", "ratio", _NONE, "Standard error of the mean step time over the mean, from call to call."),

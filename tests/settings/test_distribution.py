@@ -120,7 +120,7 @@ def test_the_strategy_that_is_made(settings, made):
         ({"distribution": {"strategy": "multi_worker"}}, ["workers or a job"]),
         (
             {"distribution": {"strategy": "mirrored", "device_memory_bytes": 1024}},
-            ["device_memory_bytes with the strategy model_parallel"],
+            ["device_memory_bytes only beside strategy=model_parallel"],
         ),
         (
             {"distribution": {"strategy": "model_parallel", "workers": 2}},

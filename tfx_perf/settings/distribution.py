@@ -225,7 +225,11 @@ class DistributionSettings(Section):
         if self.workers == "auto" and given is not None:
             raise ValueError(f"workers=auto, which finds out what trains, without strategy={given}")
         if self.device_memory_bytes is not None and given != "model_parallel":
-            raise ValueError("device_memory_bytes with the strategy model_parallel")
+            raise SettingError(
+                "device_memory_bytes only beside strategy=model_parallel",
+                "device_memory_bytes",
+                remedy="Leave device_memory_bytes out, or set that strategy.",
+            )
         if given == "multi_worker" and not self.has_others_train:
             raise ValueError("workers or a job with the strategy multi_worker")
 
@@ -271,4 +275,7 @@ class DistributionSettings(Section):
 
 def _check_workers(worker_count: int, server_count: int | None) -> None:
     if worker_count < _FEWEST_ALIKE and server_count is None:
-        raise ValueError(f"at least {_FEWEST_ALIKE} workers, or parameter servers beside one")
+        raise SettingError(
+            f"at least {_FEWEST_ALIKE} workers, or parameter servers beside one",
+            remedy="Leave them out, and one process trains.",
+        )
