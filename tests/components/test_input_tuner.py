@@ -450,7 +450,7 @@ def test_training_digest(tmp_path, monkeypatch):
     digests.add(digest({**by_file, "train_args": "{}"}))
     digests.add(digest({**by_file, "module_file": None, "module_path": "m@/a/wheel-0.0+1.whl"}))
     assert len(digests) == 6
-    with pytest.raises(errors.UserError, match="Received: run_fn=no_such_module.run_fn"):
+    with pytest.raises(errors.UserError, match="Received: no_such_module.run_fn"):
         digest(tuning_cases.properties(run_fn="no_such_module.run_fn"))
 
 

@@ -400,6 +400,7 @@ def test_a_scrape_looks_only_at_what_is_new(live, monkeypatch):
     timer._steps = array.array("q", [2]) * calls
     timer._ends = array.array("d", ends)
     timer._begins = array.array("d", ends - 0.008)
+    timer._saves = array.array("d", [0.0]) * calls
     copied, part = [], StepTimer.part
 
     def copy(timer, first, last):
