@@ -2,6 +2,7 @@
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx.dsl.compiler import constants
 from tfx.dsl.components.base import base_driver
 from tfx.orchestration import metadata
 from tfx.orchestration.portable import base_driver as portable_driver
@@ -10,7 +11,7 @@ from tfx.proto.orchestration import driver_output_pb2
 
 from tfx_perf.components import artifacts
 
-_NODE = "node"  # the context type of tfx/dsl/compiler/constants.py
+_NODE = constants.NODE_CONTEXT_TYPE_NAME
 _PROPERTY = "failed_before"
 
 

@@ -22,18 +22,7 @@ pytestmark = pytest.mark.each_choice
 
 _AUTO = {"workers": "auto"}
 _ALONE = "tf.distribute.get_strategy().num_replicas_in_sync == 1"
-_BEGINNING = """from tfx_perf.tf_internals import autograph
-import os, time
-
-def wait(y):
-    time.sleep(0.2)
-    return y
-
-def slowly(x, y):
-    if {condition}:
-        y = tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
-    return x, y
-"""
+_BEGINNING = "import os\nfrom tfx_perf.tf_internals import autograph\n" + training_cases.SLOWLY
 _TEMPLATE = training_cases.MODULE.replace(
     "with tf.distribute.MirroredStrategy().scope():", "if True:"
 ).replace(".repeat()", ".repeat().map(slowly)")
@@ -64,7 +53,7 @@ def module(line, *, condition, train=_FIT):
     """Returns one whose data are slow where the condition holds."""
     return {
         "line": line,
-        "beginning": _BEGINNING.format(condition=condition),
+        "beginning": _BEGINNING.format(condition=condition, seconds=0.2),
         "template": _TEMPLATE,
         "train": train,
     }

@@ -34,19 +34,6 @@ _SAVE = """@tf.function(input_signature=[tf.TensorSpec([None, 1], tf.float32, na
     signatures = {"serving_default": serve}
     tf.saved_model.save(model, fn_args.serving_model_dir, signatures=signatures)"""
 
-# Data that take their time where the condition holds.
-_WAITS = """
-import time
-
-def wait(y):
-    time.sleep(0.03)
-    return y
-
-def slowly(x, y):
-    if {condition}:
-        y = tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
-    return x, y
-"""
 _AUTO = {"strategy": "auto"}
 _PLACED = {"strategy": "model_parallel", "device_memory_bytes": 800}  # less than all layers take
 _REPLICAS = "tf.distribute.get_strategy().num_replicas_in_sync"
@@ -82,7 +69,8 @@ def module(line, *, beginning=_TWO_DEVICES):
 
 def waiting_module(line, *, condition):
     """Returns one with two devices, whose data are slow where the condition holds."""
-    given = module(line, beginning=_TWO_DEVICES + _WAITS.format(condition=condition))
+    slowly = training_cases.SLOWLY.format(condition=condition, seconds=0.03)
+    given = module(line, beginning=_TWO_DEVICES + slowly)
     return {**given, "template": _MAKES_NONE.replace(".repeat()", ".repeat().map(slowly)")}
 
 

@@ -24,6 +24,19 @@ import tensorflow as tf
 cpu = tf.config.list_physical_devices("CPU")[0]
 tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 """
+# Data that take their time where a condition holds, for `.map(slowly)`.
+SLOWLY = """
+import time
+
+def wait(y):
+    time.sleep({seconds})
+    return y
+
+def slowly(x, y):
+    if {condition}:
+        y = tf.ensure_shape(tf.py_function(wait, [y], y.dtype), y.shape)
+    return x, y
+"""
 # A module as TFX's tutorials write it.
 MODULE = """
 import {line} as keras

@@ -252,14 +252,14 @@ class Guard:
             self._save(may_wait=not is_last)
 
     def _save(self, *, may_wait: bool = False) -> None:
-        """Saves, and adds up what that takes; see `_saved`."""
+        """Saves, and adds up what that takes; see `_write`."""
         began = time.perf_counter()
         try:
-            self._saved(may_wait=may_wait)
+            self._write(may_wait=may_wait)
         finally:
             self.save_seconds += time.perf_counter() - began
 
-    def _saved(self, *, may_wait: bool) -> None:
+    def _write(self, *, may_wait: bool) -> None:
         """Saves.
 
         Args:
