@@ -11,9 +11,13 @@ import pathlib
 import subprocess
 import sys
 
+import keras
+import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.training import two_workers
+from tfx_perf.training.keras_api import either_keras
 
 pytestmark = pytest.mark.each_choice
 
@@ -92,6 +96,7 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
 @pytest.mark.parametrize(
     ("package", "replicas", "plans"),
     [
+        pytest.param("keras", "1", ("plain", "fused", "sliced"), marks=pytest.mark.slow),
         pytest.param("keras", "2", ("fused", "sliced", "all_entries"), marks=pytest.mark.slow),
         pytest.param("keras", "4", ("plain", "calls", "fused", "xla"), marks=pytest.mark.slow),
         pytest.param("tf_keras", "2", ("plain", "fused", "xla"), marks=pytest.mark.slow),
@@ -105,6 +110,32 @@ def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
 def test_one_model_of_each_kind_trains_as_on_one_device():
     found = differences(started("keras", "2", ["fused", *_ONE_OF_EACH]))
     check(found, ["fused"], package="keras", cases=_ONE_OF_EACH)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"gradient_accumulation_steps": 3},
+        {"use_ema": True, "ema_overwrite_frequency": 2},
+        {"gradient_accumulation_steps": 3, "use_ema": True, "ema_overwrite_frequency": 2},
+    ],
+    ids=["accumulated", "overwritten", "accumulated_average"],
+)
+def test_one_replica_updates_in_some_steps_only(options):
+    def weights(strategy):
+        with strategy.scope():
+            keras.utils.set_random_seed(1)
+            model = keras.Sequential([keras.Input([4]), keras.layers.Dense(1)])
+            model.compile(keras.optimizers.AdamW(0.05, **options), "mse")
+        rows = np.random.default_rng(1).normal(size=(32, 4)).astype("float32")
+        data = tf.data.Dataset.from_tensor_slices((rows, rows[:, :1])).batch(4)
+        with either_keras.api_of(model).over_replicas(model):
+            model.fit(data, epochs=2, verbose=0)
+        return model.get_weights()
+
+    found = weights(tf.distribute.MirroredStrategy(["CPU:0"]))
+    for own, expected in zip(found, weights(tf.distribute.get_strategy()), strict=True):
+        np.testing.assert_allclose(own, expected, atol=1e-6)
 
 
 @pytest.mark.parametrize(

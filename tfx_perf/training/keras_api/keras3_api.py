@@ -48,7 +48,7 @@ class Keras3(KerasApi):
         self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
-            return contextlib.nullcontext()
+            return replicas.one_replica()
         if draws_by_rows and self.overrides_train_step(model):
             raise errors.UserError(
                 "Expected Keras' own train_step, to draw random numbers by the row. Received: "

@@ -26,10 +26,23 @@ def replacements(reduction: Reduction, optimizer: Any) -> Iterator[Replacement]:
     yield optimizers.LossScaleOptimizer, "check_finite", summing.checked
     yield optimizers.Optimizer, "_backend_apply_gradients", summing.noted
     yield optimizers.Optimizer, "_clip_gradients", summing.clipped
-    yield optimizers.Optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
-    overwriting = "_overwrite_model_variables_with_average_value"
-    yield optimizers.Optimizer, overwriting, _across_replicas
+    yield from in_some_steps()
+
+
+def in_some_steps() -> Iterator[Replacement]:
+    """Yields what an optimizer needs to update, or to overwrite weights, in some steps only.
+
+    Under a strategy Keras fails there even if there is one replica: in a branch it asks them all.
+    """
+    optimizer = importlib.import_module("keras").optimizers.Optimizer
+    yield optimizer, "_all_reduce_sum_gradients", lambda own: _as_they_are
+    yield optimizer, "_overwrite_model_variables_with_average_value", _across_replicas
     yield importlib.import_module("keras.src.optimizers.base_optimizer"), "ops", _Operations
+
+
+def _under_strategy() -> bool:
+    """Whether this is a replica of a strategy, if only of one."""
+    return tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context()
 
 
 def _several() -> bool:
@@ -128,7 +141,7 @@ def _across_replicas(own: Callable[..., Any]) -> Callable[..., Any]:
     """Has a method of optimizers, which changes what all replicas have, called once for all."""
 
     def once(optimizer: Any, variables: Any) -> None:
-        if _several():
+        if _under_strategy():
             context = tf.distribute.get_replica_context()
             context.merge_call(lambda strategy: own(optimizer, variables))
         else:
@@ -152,7 +165,7 @@ class _Operations:
 
     def cond(self, pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
         """Has every replica do one thing or the other; `pred` is the same on all of them."""
-        if not _several():
+        if not _under_strategy():
             return self._own.cond(pred, true_fn, false_fn)
 
         def decide(strategy: Any, preds: Any, true_fns: Any, false_fns: Any) -> Any:

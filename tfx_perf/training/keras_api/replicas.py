@@ -39,6 +39,15 @@ def evaluating() -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def one_replica() -> Iterator[None]:
+    """Has Keras 3 train where a strategy has but one replica, while the context lasts."""
+    with contextlib.ExitStack() as undo:
+        for replacement in optimizers_over_replicas.in_some_steps():
+            undo.enter_context(interception.replacing(*replacement))
+        yield
+
+
+@contextlib.contextmanager
 def as_one_device(model: Any, *, reduction: Reduction, draws_by_rows: bool) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device, while the context lasts, in `evaluating`.
 
