@@ -288,6 +288,7 @@ def _verdict(record: TrainingRecord) -> str:
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
+        planned_runs=record.planned_runs,
     )
     if cost:
         said.append(cost)
