@@ -259,6 +259,11 @@ class TrainingRecord(PlanChoice):
             ),
             **self._xla_figures(),
             **self._communication_figures(),
+            "replica_speedup_ratio": (
+                self.global_batch_size / mean / self.one_replica.examples_per_second
+                if self.one_replica and self.global_batch_size and mean
+                else None
+            ),
             "replica_count": self.replica_count,
             "worker_count": self.worker_count,
             "host_count": self.host_count,
