@@ -184,6 +184,11 @@ STEP_TIME_EXPONENTS: Mapping[str, int] = {
     "mfu_ratio": -1,
 }
 
+# Of a step: the same time is a larger share of a shorter one.
+SHARES_OF_A_STEP = (
+    "input_wait_ratio", "host_share_ratio", "communication_share_ratio", "load_imbalance_ratio",
+)  # fmt: skip
+
 # What is made of the mean step time, not of the median: a single stall in a short training is
 # in it, and `step_time_error_ratio` tells how far.
 OF_MEAN_STEP_TIME = frozenset(
