@@ -15,9 +15,9 @@ from tfx_perf import payback
         *((6.0, 2.5, planned, "The trials took 6.00 s; this saves about 2.50 s a run, and is paid "
                               "for after 3 runs.") for planned in (None, 3, 30)),
         (6.0, 2.5, 2, "The trials took 6.00 s; this saves about 2.50 s a run, and does not pay "
-                      "within the 2 planned runs, but after 3."),
+                      "within the 2 planned runs, but only after 3."),
         (6.0, 2.5, 1, "The trials took 6.00 s; this saves about 2.50 s a run, and does not pay "
-                      "within the 1 planned run, but after 3."),
+                      "within the 1 planned run, but only after 3."),
     ],
 )  # fmt: skip
 def test_a_sentence_has_what_was_paid_and_what_for(

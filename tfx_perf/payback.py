@@ -31,5 +31,5 @@ def in_words(
         return f"{saves}."
     if planned_runs is not None and runs > planned_runs:
         planned = formatting.counted(planned_runs, "planned run")
-        return f"{saves}, and does not pay within the {planned}, but after {runs:,}."
+        return f"{saves}, and does not pay within the {planned}, but only after {runs:,}."
     return f"{saves}, and is paid for after {runs:,} runs."

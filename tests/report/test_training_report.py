@@ -98,9 +98,9 @@ def test_the_first_lines_say_what_several_replicas_bring():
     found = of_two(communication=WAITING)
     assert training_report.report_on(found).verdict.endswith(
         "The replicas wait for each other in 56% of a step, and so are at most 0.88 times as fast "
-        "as one alone: here one replica trains faster. Why: the workers share the processor of one "
-        "machine. What to do: train in one process, without distribution.workers or tfx-perf "
-        "launch."
+        "as one replica alone: here one replica trains faster. Why: the workers share the "
+        "processor of one machine. What to do: train in one process, without distribution.workers "
+        "or tfx-perf launch."
     )
     before = [
         ("/runs/4", found),
@@ -113,12 +113,13 @@ def test_the_first_lines_say_what_several_replicas_bring():
     assert one_replica.of_runs_before(before[2][1], before) is None  # it is one itself
     assert one_replica.of_runs_before(found, [("/runs/5", of_two(one_replica=alone))]) == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
-    words = "That is 0.50 times the speed of the last run on one replica (/runs/2): here one"
+    words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): here"
     assert words in verdict
     faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
-    assert one_replica.in_words(faster).endswith("last run on one replica (/runs/2).")
+    (said,) = one_replica.in_words(faster)
+    assert said.endswith("as fast as the last run on one replica (/runs/2).")
     measured = of_two(one_replica=alone, communication=WAITING)  # which no bound is needed beside
-    assert "at most" not in one_replica.in_words(measured)
+    assert "at most" not in one_replica.in_words(measured)[0]
 
 
 def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do():
@@ -128,20 +129,24 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     found = of_two(communication=short_epochs, mean_step_time_seconds=0.0016)
     found = found.model_copy(update={"one_replica": one_replica.of_runs_before(found, before)})
     assert found.figures()["replica_speedup_ratio"] == pytest.approx(0.25)
-    assert one_replica.in_words(found) == (
-        "That is 0.25 times the speed of the last run on one replica (/runs/2): here one replica "
-        "trains faster. Why: they wait for each other in 56% of a step; the beginnings of epochs "
-        "take 50% of the time: longer epochs have fewer; one trained with 50 steps per call in one "
-        "XLA computation, and these with 50 steps per call, as XLA does not compile the steps of "
-        "several in one computation; the workers share the processor of one machine. What to do: "
-        "train in one process, without distribution.workers or tfx-perf launch."
-    )
+    report = training_report.report_on(found)
+    assert report.tone == "neutral"
+    assert one_replica.in_words(found) == [
+        "The replicas train 0.25 times as fast as the last run on one replica (/runs/2): here one "
+        "replica trains faster.",
+        "Why: they wait for each other in 56% of a step; the beginnings of epochs take 50% of the "
+        "time: longer epochs have fewer; one trained with 50 steps per call in one XLA "
+        "computation, and these with 50 steps per call, as XLA does not compile the steps of "
+        "several in one computation; the workers share the processor of one machine.",
+        "What to do: train in one process, without distribution.workers or tfx-perf launch.",
+    ]
+    assert "<p>What to do: train in one process" in report.render()
     refused = TrialRecord(plan=compiled, status="untried", reason="several replicas")
     several = of_two(communication=WAITING, trials=(*TRIALS, refused))
-    assert "Why: XLA does not compile the steps of several" in one_replica.in_words(several)
-    on_devices = one_replica.in_words(several.model_copy(update={"worker_count": 1}))
+    assert one_replica.in_words(several)[1].startswith("Why: XLA does not compile the steps of")
+    *_, on_devices = one_replica.in_words(several.model_copy(update={"worker_count": 1}))
     assert on_devices.endswith("e.g. with distribution.strategy: one_device.")
-    apart = one_replica.in_words(several.model_copy(update={"host_count": 2}))
+    *_, apart = one_replica.in_words(several.model_copy(update={"host_count": 2}))
     assert apart.endswith("give each replica a larger batch, or a faster network.")
 
 
@@ -149,7 +154,7 @@ def test_epochs_that_begin_are_no_part_of_a_step():
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0056})
     for account in (WAITING, short_epochs):  # so that more workers would take the same
         assert Scaling.of(account).step_time_seconds(2) == pytest.approx(0.0008)
-    assert "at most 0.98 times" in one_replica.in_words(of_two(communication=short_epochs))
+    assert "at most 0.98 times" in one_replica.in_words(of_two(communication=short_epochs))[0]
     html = training_report.report_on(of_two(communication=short_epochs)).render()
     assert "Of a step within an epoch, 800 µs on average." in html
     assert "The beginnings of epochs take 5.60 ms more, spread over all steps" in html

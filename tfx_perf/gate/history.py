@@ -169,7 +169,7 @@ def is_metadata(source: str) -> bool:
 
 
 def _is_artifact(source: str) -> bool:
-    """Returns whether a local path is the file of an artifact or of a script's run, or its folder."""
+    """Returns whether a local path is what an artifact or a script's run left, or its folder."""
     path = pathlib.Path(source)
     if path.is_dir():
         return any((path / name).is_file() for name in _ARTIFACTS)

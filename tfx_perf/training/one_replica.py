@@ -41,8 +41,20 @@ def of_runs_before(
     return None
 
 
-def in_words(record: TrainingRecord) -> str:
-    """Returns what the replicas of a training bring, in sentences; empty if nobody knows.
+def is_faster(record: TrainingRecord) -> bool:
+    """Whether one replica surely trains faster than those of a training, as far as is known.
+
+    Args:
+        record: of the training.
+    """
+    speedup = record.figures()["replica_speedup_ratio"]
+    if speedup is not None:
+        return speedup < SURELY_SLOWER
+    return record.communication is not None and _largest_speedup(record.communication) < 1
+
+
+def in_words(record: TrainingRecord) -> list[str]:
+    """Returns what the replicas of a training bring, in sentences; none if nobody knows.
 
     Where one replica trains faster, they say why, and what to do.
 
@@ -53,22 +65,22 @@ def in_words(record: TrainingRecord) -> str:
     speedup = record.figures()["replica_speedup_ratio"]
     if alone is not None and speedup is not None:
         before = f"the last run on one replica ({alone.source})"
-        said = f"That is {speedup:.2f} times the speed of {before}"
-        is_slower = speedup < SURELY_SLOWER
+        said = f"The replicas train {speedup:.2f} times as fast as {before}"
     elif account is not None:
-        most = _largest_speedup(account)
         said = (
             f"The replicas wait for each other in {account.wait_share:.0%} of a step, and so are "
-            f"at most {most:.2f} times as fast as one alone"
+            f"at most {_largest_speedup(account):.2f} times as fast as one replica alone"
         )
-        is_slower = most < 1
     else:
-        return ""
-    if not is_slower:
-        return f"{said}."
+        return []
+    if not is_faster(record):
+        return [f"{said}."]
     causes = "; ".join(_causes(record))
-    why = f" Why: {causes}." if causes else ""
-    return f"{said}: here one replica trains faster.{why} What to do: {_remedy(record)}."
+    return [
+        f"{said}: here one replica trains faster.",
+        *([f"Why: {causes}."] if causes else []),
+        f"What to do: {_remedy(record)}.",
+    ]
 
 
 def _largest_speedup(account: CommunicationAccount) -> float:
