@@ -108,10 +108,12 @@ def test_the_first_lines_say_what_several_replicas_bring():
         ("/runs/2", record(environment=ALONE, mean_step_time_seconds=0.0004)),
         ("/runs/1", record(environment=ALONE)),
     ]
-    alone = one_replica.of_runs_before(found, before)
+    alone = one_replica.held_against(found, before).one_replica
     assert (alone.source, alone.examples_per_second) == ("/runs/2", pytest.approx(100_000))
-    assert one_replica.of_runs_before(before[2][1], before) is None  # it is one itself
-    assert one_replica.of_runs_before(found, [("/runs/5", of_two(one_replica=alone))]) == alone
+    of_one = before[2][1]
+    assert one_replica.held_against(of_one, before) is of_one
+    again = one_replica.held_against(found, [("/runs/5", of_two(one_replica=alone))])
+    assert again.one_replica == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
     words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): here"
     assert words in verdict
@@ -127,7 +129,7 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     before = [("/runs/2", record(environment=ALONE, plan=compiled, mean_step_time_seconds=0.0004))]
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0008})
     found = of_two(communication=short_epochs, mean_step_time_seconds=0.0016)
-    found = found.model_copy(update={"one_replica": one_replica.of_runs_before(found, before)})
+    found = one_replica.held_against(found, before)
     assert found.figures()["replica_speedup_ratio"] == pytest.approx(0.25)
     report = training_report.report_on(found)
     assert report.tone == "neutral"
@@ -148,6 +150,32 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     assert on_devices.endswith("e.g. with distribution.strategy: one_device.")
     *_, apart = one_replica.in_words(several.model_copy(update={"host_count": 2}))
     assert apart.endswith("give each replica a larger batch, or a faster network.")
+
+
+def on_cpus(count, **fields):
+    found = of_two(**fields)
+    return found.model_copy(update={"environment": {**ON_TWO, "cpu_count": str(count)}})
+
+
+def test_workers_that_lose_by_cores_of_their_own_are_said_to():
+    alone = record(environment={**ALONE, "cpu_count": "8"}, mean_step_time_seconds=0.0008)
+    unbound = on_cpus(8, mean_step_time_seconds=0.0004)
+    bound = on_cpus(4, mean_step_time_seconds=0.0006)
+    before = [("/runs/2", unbound), ("/runs/1", alone)]
+    found = one_replica.held_against(bound, before)
+    assert (found.unbound.source, found.one_replica.source) == ("/runs/2", "/runs/1")
+    said, of_cores = one_replica.in_words(found)
+    assert said.startswith("The replicas train 1.33 times as fast as the last run on one replica")
+    assert of_cores == (
+        "With cores of their own the workers train 0.67 times as fast as the last run without "
+        "(/runs/2): leave distribution.cpu_binding out."
+    )
+    again = one_replica.held_against(bound, [("/runs/3", found)])
+    assert (again.unbound, again.one_replica) == (found.unbound, found.one_replica)
+    as_fast = one_replica.held_against(on_cpus(4, mean_step_time_seconds=0.0004), before)
+    assert len(one_replica.in_words(as_fast)) == 1
+    elsewhere = one_replica.held_against(on_cpus(5), before)  # two have more than the machine
+    assert (elsewhere.unbound, elsewhere.one_replica) == (None, None)
 
 
 def test_epochs_that_begin_are_no_part_of_a_step():

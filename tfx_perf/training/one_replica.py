@@ -1,8 +1,9 @@
-"""What several replicas bring, held against one that trains alone."""
+"""What several replicas bring, held against runs before: one alone, workers without own cores."""
 
 from collections.abc import Iterable, Iterator
 
-from tfx_perf.training.measuring.accounts import CommunicationAccount, OneReplica
+from tfx_perf import fingerprint
+from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.record import TrainingRecord
 
 # What may differ beside the number of replicas: how they train together, and what they count.
@@ -10,35 +11,39 @@ _OF_REPLICAS = {
     "strategy", "replica_count", "worker_count", "host_count", "parameter_server_count",
     "flops_per_step",
 }  # fmt: skip
+_CPUS = "cpu_count"
 SURELY_SLOWER = 0.9
 """Times the speed of another run: two of the same differ by some percent."""
 
 _NOTABLE_SHARE = 0.1  # of the time
 
 
-def of_runs_before(
+def held_against(
     record: TrainingRecord, before: Iterable[tuple[str, TrainingRecord]]
-) -> OneReplica | None:
-    """Returns the last run of the same training on one replica, or what such runs on several knew.
+) -> TrainingRecord:
+    """Returns the record with what runs before of the same training tell.
+
+    The last one counts, or what such runs on several replicas knew already.
 
     Args:
-        record: of a training on several.
+        record: of the training; on one replica nothing is held against it.
         before: where the records of runs before lie, and what they are, the newest first.
-
-    Returns:
-        None if there is none, or the training is itself on one.
     """
     if not record.is_of_several:
-        return None
+        return record
+    alone = unbound = None
     for source, found in before:
-        if not _is_same(record, found):
-            continue
-        speed = found.figures()["examples_per_second"]
-        if found.one_replica:
-            return found.one_replica
-        if speed and not found.is_of_several:
-            return OneReplica(source=source, examples_per_second=speed, plan=found.plan)
-    return None
+        run = _run_before(source, found)
+        different = _differences(record, found)
+        if different <= _OF_REPLICAS:
+            alone = alone or (found.one_replica if found.is_of_several else run)
+        if not different:
+            unbound = unbound or found.unbound
+        elif different == {_CPUS} and _has_shares_of(record, found):
+            unbound = unbound or run
+        if alone and unbound:
+            break
+    return record.model_copy(update={"one_replica": alone, "unbound": unbound})
 
 
 def is_faster(record: TrainingRecord) -> bool:
@@ -72,14 +77,27 @@ def in_words(record: TrainingRecord) -> list[str]:
             f"at most {_largest_speedup(account):.2f} times as fast as one replica alone"
         )
     else:
-        return []
+        return _bound_in_words(record)
     if not is_faster(record):
-        return [f"{said}."]
+        return [f"{said}.", *_bound_in_words(record)]
     causes = "; ".join(_causes(record))
     return [
         f"{said}: here one replica trains faster.",
         *([f"Why: {causes}."] if causes else []),
         f"What to do: {_remedy(record)}.",
+        *_bound_in_words(record),
+    ]
+
+
+def _bound_in_words(record: TrainingRecord) -> list[str]:
+    """Returns in a sentence that workers lose by having cores of their own, if they do."""
+    unbound, speed = record.unbound, record.figures()["examples_per_second"]
+    if unbound is None or not speed or speed >= SURELY_SLOWER * unbound.examples_per_second:
+        return []
+    return [
+        "With cores of their own the workers train "
+        f"{speed / unbound.examples_per_second:.2f} times as fast as the last run without "
+        f"({unbound.source}): leave distribution.cpu_binding out."
     ]
 
 
@@ -121,10 +139,23 @@ def _remedy(record: TrainingRecord) -> str:
     return "train on one device, e.g. with distribution.strategy: one_device"
 
 
-def _is_same(record: TrainingRecord, other: TrainingRecord) -> bool:
-    one, two = (
-        {field: value for field, value in each.environment.items() if field not in _OF_REPLICAS}
-        for each in (record, other)
-    )
-    codes = {each.key["code"] for each in (record, other) if "code" in each.key}
-    return one == two and len(codes) <= 1
+def _run_before(source: str, record: TrainingRecord) -> RunBefore | None:
+    speed = record.figures()["examples_per_second"]
+    if not speed:
+        return None
+    return RunBefore(source=source, examples_per_second=speed, plan=record.plan)
+
+
+def _differences(record: TrainingRecord, other: TrainingRecord) -> set[str]:
+    """Returns in what two runs differ; the processors of workers that have shares do not count."""
+    different = set(fingerprint.differences(record.environment, other.environment))
+    if len({each.key["code"] for each in (record, other) if "code" in each.key}) > 1:
+        different.add("code")
+    is_alone = not other.is_of_several
+    return different - {_CPUS} if is_alone and _has_shares_of(record, other) else different
+
+
+def _has_shares_of(record: TrainingRecord, other: TrainingRecord) -> bool:
+    """Whether the workers of a training have no more CPUs together than a process of another."""
+    own, others = (int(each.environment.get(_CPUS, 0)) for each in (record, other))
+    return record.host_count == 1 < record.worker_count and own * record.worker_count <= others

@@ -44,8 +44,8 @@ class ReplicaAccount(records.Record):
     peak_memory_bytes: int | None = None
 
 
-class OneReplica(records.Record):
-    """A run before of the same training on one replica.
+class RunBefore(records.Record):
+    """A run before of the same training, otherwise distributed.
 
     Attributes:
         source: where its record lies.
