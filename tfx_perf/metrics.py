@@ -140,6 +140,7 @@ _METRICS = [
         ("communication_share_ratio", "ratio", _LOWER, "Share of a step from a replica's own gradients to their sum, as far as nothing else is done meanwhile; of the replica that waits least."),
         ("load_imbalance_ratio", "ratio", _LOWER, "Share of a step that replicas wait, on average, for the slowest of them."),
         ("reduced_bytes_per_step", "bytes", _LOWER, "What one replica gives to the reductions of a step, gradients mostly."),
+        ("replica_speedup_ratio", "times", _HIGHER, "Examples per second over those of the node's last run on one replica: the same code, model, batch, machine and versions."),
         ("replica_count", "count", _NONE, "Copies of the model that trained together, on all workers."),
         ("worker_count", "count", _NONE, "Processes that trained together; the figures are those of the first."),
         ("host_count", "count", _NONE, "Machines that they were on, by their addresses."),
@@ -182,6 +183,11 @@ STEP_TIME_EXPONENTS: Mapping[str, int] = {
     "examples_per_second": -1,
     "mfu_ratio": -1,
 }
+
+# Of a step: the same time is a larger share of a shorter one.
+SHARES_OF_A_STEP = (
+    "input_wait_ratio", "host_share_ratio", "communication_share_ratio", "load_imbalance_ratio",
+)  # fmt: skip
 
 # What is made of the mean step time, not of the median: a single stall in a short training is
 # in it, and `step_time_error_ratio` tells how far.

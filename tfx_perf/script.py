@@ -119,8 +119,7 @@ def optimized(
             return
         found = session.record.model_copy(update={"key": key or {}})
         known = [] if before is None else [("a run before", before)]
-        alone = one_replica.of_runs_before(found, known)
-        training.record = found.model_copy(update={"one_replica": alone})
+        training.record = one_replica.held_against(found, known)
         training.decision = _published(training.record, settings.gate, name=name, place=place)
 
 

@@ -235,10 +235,8 @@ def publish(
             origin=origin,
         )
         return
-    alone = one_replica.of_runs_before(found, previous.of_node(target))
-    found = found.model_copy(
-        update={"notes": (*found.notes, *notes), "one_replica": alone, "strategy": strategy}
-    )
+    found = one_replica.held_against(found, previous.of_node(target))
+    found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
     if strategy is not None:
         found = found.after_trials(strategy.seconds)
     artifacts.publish(

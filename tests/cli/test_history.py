@@ -2,20 +2,25 @@
 
 import datetime
 import json
+import os
 import re
 import sqlite3
 
 import mlmd_recorder
 import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from perf_records import training_record
 
 from tfx_perf import errors
 from tfx_perf.cli import main, sparkline
+from tfx_perf.gate import candidate
 from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.mirror import Mirror
 from tfx_perf.gate.run import Run
+from tfx_perf.gate.verdict import evaluate
 from tfx_perf.mlmd import recorded_runs
+from tfx_perf.settings.gate import GateSettings
 
 _START = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 
@@ -197,6 +202,40 @@ def test_command_writes_a_table_with_human_units(recorder, database, call_comman
     assert re.split(r"  +", row.strip()) == [
         "run-1", "163,000/s", "250 µs", "–", "–", "–", "complete, refused, not pushed",
     ]  # fmt: skip
+
+
+def test_a_training_from_cache_is_told_from_one_that_was_trained(recorder, database, capsys):
+    for run, state in (("trained", mlmd.Execution.COMPLETE), ("served", mlmd.Execution.CACHED)):
+        outputs = {"tfx_perf.PerfMetrics": {"train_loss": 1.0}}
+        recorder.execute("Trainer", run=run, state=state, outputs=outputs)
+        recorder.execute("Examples", run=run, state=mlmd.Execution.CACHED)
+    found = {run.run_id: run.is_cached for run in recorded_runs.read_runs(database)}
+    assert found == {"trained": False, "served": True}
+    page = database.with_name("page.html")
+    main.cli.main(["history", str(database), "--html", str(page)], standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "complete, training from cache" in shown
+    assert page.read_text().count("complete, training from cache") == 1
+
+
+@pytest.mark.parametrize("kinds", [("metrics",), ("metrics", "evaluation"), ("evaluation",)])
+def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, capsys):
+    training = training_record(0.01)
+    decision = evaluate(
+        candidate.run_of(training, figures={}, settings=GateSettings(), run_id="now"),
+        ledger=Ledger(),
+        settings=GateSettings(),
+    )
+    records = {"metrics": training, "evaluation": decision}
+    for kind in kinds:
+        records[kind].write(tmp_path / f"{kind}.json")
+    os.utime(tmp_path / f"{kinds[-1]}.json", (2e9, 2e9))
+    main.cli.main(["history", str(tmp_path), "--json"], standalone_mode=False)
+    (run,) = json.loads(capsys.readouterr().out)
+    assert run["metrics"]["step_time_seconds"] == 0.01  # noqa: PLR2004
+    assert run["blessed"] is (True if kinds[-1] == "evaluation" else None)
+    with pytest.raises(errors.UserError, match="the figures of one run. Give the baseline_uri"):
+        main.cli.main(["calibrate", str(tmp_path)], standalone_mode=False)
 
 
 def test_command_writes_json(recorder, database, call_command):

@@ -175,7 +175,26 @@ def test_an_advisory_rule_is_reported_and_never_refuses():
     assert {found.verdict for found in record.outcomes} == {
         Verdict.LIMIT, Verdict.REGRESSION, Verdict.INVALID,
     }  # fmt: skip
-    assert "Noted, never refused: step_time_seconds, mfu_ratio." in record.headline
+    assert "Worse, and only reported: step_time_seconds, mfu_ratio." in record.headline
+    assert "Not comparable" not in record.headline
+
+
+def test_what_is_not_comparable_is_told_from_what_is_worse():
+    known = Ledger(
+        entries=(
+            run("a", environment=ELSEWHERE, step_time_seconds=1.0),
+            run("b", minute=1, train_loss=1.0),
+        )
+    )
+    settings = only(
+        step_time_seconds={"margin": 0.05, "advisory": True},
+        train_loss={"margin": 0.05, "advisory": True},
+    )
+    record = judged(1.0, ledger=known, settings=settings, train_loss=2.0)
+    assert record.headline.startswith(
+        "Blessed: 1 of 2 checks made, none refused. Worse, and only reported: train_loss. "
+        "Not comparable with a blessed run: step_time_seconds."
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAc
 from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
+from tfx_perf.training.scaling import Scaling
 from tfx_perf.training.trials.choice import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
@@ -96,8 +97,10 @@ def of_two(**fields):
 def test_the_first_lines_say_what_several_replicas_bring():
     found = of_two(communication=WAITING)
     assert training_report.report_on(found).verdict.endswith(
-        "The replicas wait for each other in 56% of a step, and so are at most 0.9 times as "
-        "fast as one."
+        "The replicas wait for each other in 56% of a step, and so are at most 0.88 times as fast "
+        "as one replica alone: here one replica trains faster. Why: the workers share the "
+        "processor of one machine. What to do: train in one process, without distribution.workers "
+        "or tfx-perf launch."
     )
     before = [
         ("/runs/4", found),
@@ -105,17 +108,86 @@ def test_the_first_lines_say_what_several_replicas_bring():
         ("/runs/2", record(environment=ALONE, mean_step_time_seconds=0.0004)),
         ("/runs/1", record(environment=ALONE)),
     ]
-    alone = one_replica.of_runs_before(found, before)
+    alone = one_replica.held_against(found, before).one_replica
     assert (alone.source, alone.examples_per_second) == ("/runs/2", pytest.approx(100_000))
-    assert one_replica.of_runs_before(before[2][1], before) is None  # it is one itself
-    assert one_replica.of_runs_before(found, [("/runs/5", of_two(one_replica=alone))]) == alone
+    of_one = before[2][1]
+    assert one_replica.held_against(of_one, before) is of_one
+    again = one_replica.held_against(found, [("/runs/5", of_two(one_replica=alone))])
+    assert again.one_replica == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
-    words = "That is 0.50 times the speed of one replica alone (/runs/2): here one trains faster"
+    words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): here"
     assert words in verdict
     faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
-    assert one_replica.in_words(faster).endswith("one replica alone (/runs/2).")
+    (said,) = one_replica.in_words(faster)
+    assert said.endswith("as fast as the last run on one replica (/runs/2).")
     measured = of_two(one_replica=alone, communication=WAITING)  # which no bound is needed beside
-    assert "at most" not in one_replica.in_words(measured)
+    assert "at most" not in one_replica.in_words(measured)[0]
+
+
+def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do():
+    compiled = TrainingPlan(steps_per_call=50, xla_call=True)
+    before = [("/runs/2", record(environment=ALONE, plan=compiled, mean_step_time_seconds=0.0004))]
+    short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0008})
+    found = of_two(communication=short_epochs, mean_step_time_seconds=0.0016)
+    found = one_replica.held_against(found, before)
+    assert found.figures()["replica_speedup_ratio"] == pytest.approx(0.25)
+    report = training_report.report_on(found)
+    assert report.tone == "neutral"
+    assert one_replica.in_words(found) == [
+        "The replicas train 0.25 times as fast as the last run on one replica (/runs/2): here one "
+        "replica trains faster.",
+        "Why: they wait for each other in 56% of a step; the beginnings of epochs take 50% of the "
+        "time: longer epochs have fewer; one trained with 50 steps per call in one XLA "
+        "computation, and these with 50 steps per call, as XLA does not compile the steps of "
+        "several in one computation; the workers share the processor of one machine.",
+        "What to do: train in one process, without distribution.workers or tfx-perf launch.",
+    ]
+    assert "<p>What to do: train in one process" in report.render()
+    refused = TrialRecord(plan=compiled, status="untried", reason="several replicas")
+    several = of_two(communication=WAITING, trials=(*TRIALS, refused))
+    assert one_replica.in_words(several)[1].startswith("Why: XLA does not compile the steps of")
+    *_, on_devices = one_replica.in_words(several.model_copy(update={"worker_count": 1}))
+    assert on_devices.endswith("e.g. with distribution.strategy: one_device.")
+    *_, apart = one_replica.in_words(several.model_copy(update={"host_count": 2}))
+    assert apart.endswith("give each replica a larger batch, or a faster network.")
+
+
+def on_cpus(count, **fields):
+    found = of_two(**fields)
+    return found.model_copy(update={"environment": {**ON_TWO, "cpu_count": str(count)}})
+
+
+def test_workers_that_lose_by_cores_of_their_own_are_said_to():
+    alone = record(environment={**ALONE, "cpu_count": "8"}, mean_step_time_seconds=0.0008)
+    unbound = on_cpus(8, mean_step_time_seconds=0.0004)
+    bound = on_cpus(4, mean_step_time_seconds=0.0006)
+    before = [("/runs/2", unbound), ("/runs/1", alone)]
+    found = one_replica.held_against(bound, before)
+    assert (found.unbound.source, found.one_replica.source) == ("/runs/2", "/runs/1")
+    said, of_cores = one_replica.in_words(found)
+    assert said.startswith("The replicas train 1.33 times as fast as the last run on one replica")
+    assert of_cores == (
+        "With cores of their own the workers train 0.67 times as fast as the last run without "
+        "(/runs/2): leave distribution.cpu_binding out."
+    )
+    again = one_replica.held_against(bound, [("/runs/3", found)])
+    assert (again.unbound, again.one_replica) == (found.unbound, found.one_replica)
+    as_fast = one_replica.held_against(on_cpus(4, mean_step_time_seconds=0.0004), before)
+    assert len(one_replica.in_words(as_fast)) == 1
+    elsewhere = one_replica.held_against(on_cpus(5), before)  # two have more than the machine
+    assert (elsewhere.unbound, elsewhere.one_replica) == (None, None)
+
+
+def test_epochs_that_begin_are_no_part_of_a_step():
+    short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0056})
+    for account in (WAITING, short_epochs):  # so that more workers would take the same
+        assert Scaling.of(account).step_time_seconds(2) == pytest.approx(0.0008)
+    assert "at most 0.98 times" in one_replica.in_words(of_two(communication=short_epochs))[0]
+    html = training_report.report_on(of_two(communication=short_epochs)).render()
+    assert "Of a step within an epoch, 800 µs on average." in html
+    assert "The beginnings of epochs take 5.60 ms more, spread over all steps" in html
+    html = training_report.report_on(of_two(communication=WAITING)).render()
+    assert "beginnings of epochs" not in html
 
 
 def test_workers_that_wait_are_told_what_to_do():

@@ -380,7 +380,7 @@ def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
     reference, chosen = found.trials
     assert found.plan == chosen.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    assert "times the speed of plain fit, by a few steps" in found.plan_reason
+    assert "times the speed of plain fit in the few steps of its check" in found.plan_reason
     assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
     assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
     assert not found.is_final(planned_runs=found.enough_runs)

@@ -11,6 +11,7 @@ import sys
 
 import communicating
 import pytest
+import tensorflow as tf
 from prometheus_client.parser import text_string_to_metric_families
 
 from tfx_perf.training.measuring import accounts, communication
@@ -130,9 +131,39 @@ def test_the_shares():
     assert found.communication_share == pytest.approx(0.1)
     assert found.load_imbalance == pytest.approx(0.2)
     assert found.slowest == 1
-    # Waiting at the end of an epoch may be longer than a step.
+    # Two clocks measure both.
     assert account(0.3, 0.2).communication_share == 1.0
     assert account(0.03, 0.0299).slowest is None
+
+
+@pytest.mark.parametrize(("steps_a_epoch", "wait_seconds"), [(10, 0.01), (1, 0.5)])
+def test_what_epochs_begin_with_counts_only_where_there_is_nothing_else(
+    steps_a_epoch, wait_seconds
+):
+    meter, steps = communication.CommunicationMeter(), 0
+    meter._totals, meter._replica_count = communication._new_totals((2, 3)), 2
+    meter.on_warm(1)
+    for _ in range(3):
+        meter.on_epoch_start(1 + steps)
+        for step in range(steps_a_epoch):
+            row = [0.01 if step else 0.5, 8.0, 1.0]
+            tf.raw_ops.ResourceScatterAdd(
+                resource=meter._totals, indices=[0, 1], updates=tf.constant([row] * 2, tf.float64)
+            )
+            steps += 1
+            if not step:
+                meter.on_epoch_started(1 + steps)
+    found = meter.account(
+        tf.distribute.get_strategy(),
+        step_count=1 + steps,
+        mean_step_time_seconds=1.0,
+        epoch_start_seconds=0.25,
+        peak_memory_bytes=None,
+        is_predictable=True,
+    )
+    assert [each.wait_time_seconds for each in found.replicas] == pytest.approx([wait_seconds] * 2)
+    assert (found.reduced_bytes_per_step, found.reduced_tensors_per_step) == (8, 1)
+    assert found.epoch_start_share == pytest.approx(0.2)
 
 
 def test_nothing_is_measured_of_what_was_not_metered():
@@ -142,6 +173,7 @@ def test_nothing_is_measured_of_what_was_not_metered():
         None,
         step_count=40,
         mean_step_time_seconds=0.1,
+        epoch_start_seconds=0.0,
         peak_memory_bytes=None,
         is_predictable=True,
     )

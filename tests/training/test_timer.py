@@ -14,6 +14,7 @@ from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import meters
+from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import turns
@@ -55,6 +56,39 @@ def test_warm_up_and_the_pause_between_epochs_do_not_count(monkeypatch):
     assert [done for done, _ in timer.series()] == list(range(10, 130, 10))
     assert timer.series()[0][1] == 3.0
     assert timer.steady_seconds() == pytest.approx([0.2] * 10)  # first call, 20 steps: gone
+
+
+@pytest.mark.parametrize("pause_seconds", [0.0, 50.0])
+def test_what_epochs_begin_with_is_told_from_their_steps(monkeypatch, pause_seconds):
+    told = []
+
+    class Told(CallObserver):
+        def on_warm(self, step_count):
+            told.append(("warm", step_count))
+
+        def on_epoch_start(self, step_count):
+            told.append(("start", step_count))
+
+        def on_epoch_started(self, step_count):
+            told.append(("started", step_count))
+
+    def timed(calls):
+        clock = Clock(monkeypatch)
+        timer = StepTimer(steps_in_call=lambda: 10, observer=Told())
+        run_epochs(
+            timer,
+            clock,
+            epochs=[calls] * 4,
+            step_seconds=lambda epoch, call: 2.0 if call else 8.0,
+            pause_seconds=pause_seconds,
+        )
+        return timer.mean_seconds_within_epochs(), timer.epoch_start_seconds()
+
+    within, start = timed(5)
+    assert within == pytest.approx(0.2)
+    assert start == pytest.approx((3 * 0.8 + 15 * 0.2) / 18 - 0.2)  # 20 steps: gone
+    assert told[:5] == [("start", 0), ("started", 10), ("warm", 20), ("start", 50), ("started", 60)]
+    assert timed(1) == pytest.approx((0.8, 0.0))  # there is nothing else
 
 
 def test_what_saves_checkpoints_does_not_count(monkeypatch):

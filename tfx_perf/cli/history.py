@@ -56,7 +56,8 @@ def command(
     SOURCE is ML Metadata that a pipeline records its runs in (a SQLite file, or
     mysql://user:password@host:port/database, or postgresql://…), or a ledger of blessed
     runs (its JSON file, or the gate's baseline_uri), or a folder that has the SQLite
-    file in it or beside it: a project, a pipeline's root. It is only read.
+    file in it or beside it: a project, a pipeline's root; or the folder of a script's figures,
+    which has its last run. It is only read.
     """
     keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
@@ -139,7 +140,7 @@ def _refusal(run: "RecordedRun") -> str:
 
 def _outcome(run: "RecordedRun") -> str:
     """Returns how far the run got, e.g. `complete, blessed, pushed`."""
-    words = [run.state]
+    words = [run.state_in_words]
     if run.note:
         words.append(f"[{_MARKS[run.blessed][1]}]{markup.escape(run.note)}[/]")
     elif run.blessed is not None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 
@@ -30,6 +30,8 @@ class Change:
         rule: with a margin.
         host_factor: see `prediction.host_factor`.
         error_ratio: standard error of this run's figure over the figure, as far as it is known.
+        level_runs: the runs of the present level, where other figures tell it, too; where this one
+            has none of them, it tells it alone.
     """
 
     key: str
@@ -39,6 +41,7 @@ class Change:
     rule: Rule
     host_factor: float = 1.0
     error_ratio: float = 0.0
+    level_runs: Collection[str] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -53,7 +56,7 @@ class Change:
     @functools.cached_property
     def samples(self) -> Sequence[float]:
         """The figures of the last runs."""
-        return list(self.history.values())[-self.baseline_runs :]
+        return list(self._last_runs.values())
 
     @functools.cached_property
     def sign(self) -> float:
@@ -61,9 +64,15 @@ class Change:
         return 1.0 if self.rule.direction_of(self.key) is Direction.LOWER else -1.0
 
     @functools.cached_property
+    def own_level_runs(self) -> Collection[str]:
+        """The runs since the last change of level, by this figure alone."""
+        return self._since_change(self._last_runs).keys()
+
+    @functools.cached_property
     def level(self) -> Sequence[float]:
-        """The samples since the last change of level."""
-        return self._since_change(self.samples)
+        """The samples of the present level."""
+        shared = [run for run in self._last_runs if run in self.level_runs]
+        return [self._last_runs[run] for run in shared or self.own_level_runs]
 
     @functools.cached_property
     def baseline(self) -> float:
@@ -96,7 +105,7 @@ class Change:
             return found
         # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those
         # with the worst data may have been refused, their variation would look too small.
-        ever = predict(self._since_change(list(self.history.values())), prior=prior)
+        ever = predict(list(self._since_change(self.history).values()), prior=prior)
         return dataclasses.replace(found, spread=ever.spread, degrees=ever.degrees)
 
     @functools.cached_property
@@ -170,16 +179,23 @@ class Change:
         lowest, highest = metrics.lookup(self.key).bounds
         return highest - self.baseline if self.sign > 0 else self.baseline - lowest
 
-    def _since_change(self, figures: Sequence[float]) -> Sequence[float]:
+    @functools.cached_property
+    def _last_runs(self) -> Mapping[str, float]:
+        """The figures of the last runs by their ids, oldest first."""
+        return dict(list(self.history.items())[-self.baseline_runs :])
+
+    def _since_change(self, history: Mapping[str, float]) -> Mapping[str, float]:
+        runs, figures = list(history), list(history.values())
         usual = max(abs(float(np.median(figures))), self.rule.scale)
         noise_then = self._relative_prior * usual
         found = levels.latest(figures, noise=noise_then)
-        if len(found) > 1 or len(figures) == 1:
-            return found
-        # One run may have been luck, and would then refuse all that follow.
-        before = levels.latest(figures[:-1], noise=noise_then)
-        is_nearer = abs(self.value - np.median(before)) < abs(self.value - found[0])
-        return before if is_nearer else found
+        last = len(figures)
+        if len(found) == 1 < last:
+            # One run may have been luck, and would then refuse all that follow.
+            before = levels.latest(figures[:-1], noise=noise_then)
+            if abs(self.value - np.median(before)) < abs(self.value - found[0]):
+                found, last = before, last - 1
+        return {run: history[run] for run in runs[last - len(found) : last]}
 
     @property
     def _relative_prior(self) -> float:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tfx_perf import formatting
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
+from tfx_perf.training import one_replica
 
 _LEADING = (
     "step_time_seconds", "examples_per_second", "training_memory_bytes", "train_loss",
@@ -24,6 +25,12 @@ def lines(decision: GateRecord, *, run_to_bless: str | None = None) -> Iterator[
     figures = ", ".join(_figures(decision))
     if figures:
         yield f"  {figures}"
+    speedup = decision.candidate.figure("replica_speedup_ratio")
+    if speedup is not None and speedup < one_replica.SURELY_SLOWER:
+        yield (
+            f"  {speedup:.2f} times the speed of the last run on one replica: OptimizedTrainer's "
+            "report says why, and what to do"
+        )
     refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
     for outcome in refusals[:_MOST]:
         if outcome is not refusals[0]:  # which the headline has

@@ -48,11 +48,16 @@ def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
         return f"Refused by {len(refusals)} of {count}. {said}"
     if not checked:
         return f"Blessed unchecked: none of {count} applies yet."
-    warnings = [
-        outcome.metric
-        for outcome in outcomes
-        if outcome.verdict is Verdict.NOT_COMPARABLE
-        or (outcome.checked and outcome.verdict is not Verdict.PASS)
-    ]
-    noted = f" Noted, never refused: {', '.join(dict.fromkeys(warnings))}." if warnings else ""
-    return f"Blessed: {checked} of {count} made, none refused.{noted}"
+    beyond = [item for item in outcomes if item.checked and item.verdict is not Verdict.PASS]
+    incomparable = [item for item in outcomes if item.verdict is Verdict.NOT_COMPARABLE]
+    return (
+        f"Blessed: {checked} of {count} made, none refused."
+        f"{_listed('Worse, and only reported', beyond)}"
+        f"{_listed('Not comparable with a blessed run', incomparable)}"
+    )
+
+
+def _listed(heading: str, outcomes: Sequence[Outcome]) -> str:
+    """Returns the metrics of some outcomes, behind a space; empty if there are none."""
+    found = ", ".join(dict.fromkeys(item.metric for item in outcomes))
+    return f" {heading}: {found}." if found else ""

@@ -22,6 +22,7 @@ from tfx_perf.training import record as training_record
 from tfx_perf.training.record import TrainingRecord
 
 _DATABASES = "metadata.sqlite", "metadata.db"  # as our templates name it, and TFX's
+_ARTIFACTS = gate_record.FILE_NAME, training_record.FILE_NAME
 _DEPTH = 3  # TFX's templates have tfx_metadata/PIPELINE/metadata.db
 _EXPECTED = (
     "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON file, or "
@@ -42,7 +43,7 @@ def read(
     Args:
         source: a database (see `metadata_store.open_store`), a ledger's JSON file, the folder at
             `baseline_uri`, or a folder that `resolved` finds a database for. Ledgers hold only
-            runs that are blessed, or were.
+            runs that are blessed, or were; the folder of a script's figures holds its last run.
         pipeline: only this pipeline's runs, and those in ledgers of earlier versions, which
             know none.
         limit: at most this many; None for all.
@@ -55,7 +56,7 @@ def read(
         runs = recorded_runs.read_runs(source, pipeline=pipeline, limit=limit)
         known = {name: _decisions(source, name) for name in {run.pipeline for run in runs}}
         return [_decided(_completed(run), known[run.pipeline]) for run in runs]
-    found = _of_ledger(read_ledger(source))
+    found = [read_artifact(source)] if _is_artifact(source) else _of_ledger(read_ledger(source))
     return [run for run in found if pipeline is None or run.pipeline in ("", pipeline)][:limit]
 
 
@@ -72,6 +73,11 @@ def read_ledger(source: str, *, pipeline: str | None = None) -> Ledger:
     source = resolved(source)
     if is_metadata(source):
         return LedgerArtifacts(source, pipeline=pipeline).read()
+    if _is_artifact(source):
+        raise errors.UserError(
+            f"{_EXPECTED}. Received: path={source}, which has the figures of one run. Give the "
+            "baseline_uri that is in its settings."
+        )
     return Ledger.read(source) if storage.is_file(source) else Mirror(source).read()
 
 
@@ -79,19 +85,20 @@ def read_artifact(path: str) -> RecordedRun:
     """Returns the run that an artifact's file is about.
 
     Args:
-        path: `evaluation.json`, `metrics.json`, or the folder of one, local or remote.
+        path: `evaluation.json`, `metrics.json`, or the folder of them, local or remote; of both
+            the newer one counts.
 
     Raises:
         UserError: it is none of them, or damaged.
     """
     file = storage.path(path)
     if not storage.is_file(file):
-        names = (gate_record.FILE_NAME, training_record.FILE_NAME)
-        file = next((file / name for name in names if storage.exists(file / name)), file / names[0])
+        found = [file / name for name in _ARTIFACTS if storage.exists(file / name)]
+        file = max(found, key=storage.modified_time, default=file / _ARTIFACTS[0])
     if _schema(file) != TrainingRecord.SCHEMA:
         decision = GateRecord.read(file)
         run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
-        return dataclasses.replace(run, blessed=decision.blessed)
+        return dataclasses.replace(run, blessed=decision.blessed, headline=decision.headline)
     training = TrainingRecord.read(file)
     return RecordedRun(
         run_id=str(path),
@@ -159,6 +166,14 @@ def is_metadata(source: str) -> bool:
             f"{_EXPECTED}. Received: path={source}, which does not exist."
         )
     return storage.is_file(source) and not source.endswith(".json")
+
+
+def _is_artifact(source: str) -> bool:
+    """Returns whether a local path is what an artifact or a script's run left, or its folder."""
+    path = pathlib.Path(source)
+    if path.is_dir():
+        return any((path / name).is_file() for name in _ARTIFACTS)
+    return path.name in _ARTIFACTS
 
 
 def _decisions(source: str, pipeline: str) -> Ledger:

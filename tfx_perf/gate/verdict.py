@@ -9,12 +9,13 @@ from tfx_perf.gate import (
     decided_level,
     drift,
     holm_bonferroni,
-    input_wait,
     limits,
     mean_step,
     noise,
+    one_step,
     prediction,
     remedies,
+    shares,
     size,
     validity,
 )
@@ -101,7 +102,7 @@ def evaluate(
         else (rule, item)
         for rule, item in found
     ]
-    found = [(rule, input_wait.of_shorter_steps(item, changes)) for rule, item in found]
+    found = [(rule, shares.of_shorter_steps(item, changes)) for rule, item in found]
     quality_holds = any(
         item.kind == "change"
         and item.verdict is Verdict.PASS
@@ -209,6 +210,7 @@ def _changes(
                 rule=rule,
                 error_ratio=_error_ratio(key, candidate),
             )
+    found = one_step.at_one_level(found)
     factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
     return {
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])

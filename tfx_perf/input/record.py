@@ -94,6 +94,7 @@ class TuningRecord(records.Record):
             where there was nothing to examine, and in plans of versions that did not know it.
         tuning_time_seconds: wall time of the search; of a plan that is used again, what finding
             out took that it holds.
+        planned_runs: trainings that the search was for; None in plans of versions that did not say.
         diagnosis: what holds training up, with the default; None if the search failed.
         advice: warnings, each backed by a measurement.
         final: the best candidate against the default, on fresh samples; None if there was
@@ -130,6 +131,7 @@ class TuningRecord(records.Record):
     compression: str
     examined_state: str = ""
     tuning_time_seconds: float
+    planned_runs: int | None = None
     diagnosis: diagnosis_lib.Diagnosis | None = None
     advice: tuple[Advice, ...] = ()
     final: final_lib.FinalComparison | None = None

@@ -142,6 +142,7 @@ def tune(
         final=found.final,
         copy_trial=_try_copy(search, found.name, endless, seconds=budget.left(_COPIED)),
         tuning_time_seconds=budget.elapsed_seconds,
+        planned_runs=planned_runs,
     )
 
 

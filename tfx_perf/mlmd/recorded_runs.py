@@ -8,7 +8,7 @@ Works on what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of t
 import dataclasses
 import datetime
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -26,10 +26,11 @@ _FIGURE_TYPES = frozenset(
     f"{_PREFIX}{name}" for name in ("InputPlan", "MemoryProfile", "PerfMetrics", "PerfEvaluation")
 )
 _EVALUATION_TYPE = "tfx_perf.PerfEvaluation"
+_TRAINING_TYPE = "tfx_perf.PerfMetrics"
 # Artifact type to the custom property that says what was chosen, and its name for people.
 _PLANS = {
     "tfx_perf.InputPlan": ("chosen_candidate", "input plan"),
-    "tfx_perf.PerfMetrics": ("plan", "training plan"),
+    _TRAINING_TYPE: ("plan", "training plan"),
 }
 
 
@@ -55,6 +56,7 @@ class RecordedRun:
         note: what a person decided about the run; it outweighs the gate's verdict.
         node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
         headline: what it said, in a sentence or two.
+        is_cached: whether its training is that of an earlier run, from TFX's cache.
     """
 
     run_id: str
@@ -70,6 +72,12 @@ class RecordedRun:
     note: str = ""
     node: str = ""
     headline: str = ""
+    is_cached: bool = False
+
+    @property
+    def state_in_words(self) -> str:
+        """The state, and whether anything was trained."""
+        return f"{self.state}, training from cache" if self.is_cached else self.state
 
     @property
     def trained_on(self) -> str:
@@ -155,6 +163,12 @@ def _runs(
     """Returns the run; where it has several gates, what each of them has to do with."""
     nodes = {execution.id: _node(store, execution) for execution in executions}
     outputs, inputs = _artifacts(store, list(nodes))
+    cached = {
+        artifact.id
+        for execution in executions
+        if execution.last_known_state == mlmd.Execution.CACHED
+        for artifact in outputs[execution.id]
+    }
     made: dict[str, set[int]] = {}  # by a gate
     given: dict[str, set[int]] = {}
     for execution_id, found in outputs.items():
@@ -176,7 +190,7 @@ def _runs(
         folders={},
     )
     if len(made) <= 1:
-        return [_completed(whole, outputs.values(), database=database)]
+        return [_completed(whole, outputs.values(), cached=cached, database=database)]
     runs = []
     for gate, own in made.items():
         part = [
@@ -187,19 +201,31 @@ def _runs(
             for id_, found in outputs.items()
         ]
         run = dataclasses.replace(whole, node=gate.removeprefix(f"{pipeline}."))
-        runs.append(_completed(run, part, database=database))
+        runs.append(_completed(run, part, cached=cached, database=database))
     return runs
 
 
 def _completed(
-    run: RecordedRun, outputs: Iterable[Sequence[mlmd.Artifact]], *, database: str
+    run: RecordedRun,
+    outputs: Iterable[Sequence[mlmd.Artifact]],
+    *,
+    cached: Collection[int],
+    database: str,
 ) -> RecordedRun:
-    """Adds what a run's executions put out, each its own sequence, oldest first."""
+    """Adds what a run's executions put out, each its own sequence, oldest first.
+
+    Args:
+        run: with the fields that need no artifact.
+        outputs: of its executions.
+        cached: ids of those that TFX's cache served.
+        database: that they are recorded in.
+    """
     figures: dict[str, float] = {}
     folders: dict[str, str] = {}
     plans: dict[str, str] = {}
     blessed = pushed = None
     headline = ""
+    is_cached = False
     for found in outputs:
         by_type = {artifact.type: artifact for artifact in found}
         for artifact in found:
@@ -207,6 +233,8 @@ def _completed(
                 figures |= _figures(artifact)
                 folder = stores.located(artifact.uri, database)
                 folders[artifact.type.removeprefix(_PREFIX)] = folder
+            if artifact.type == _TRAINING_TYPE:
+                is_cached = artifact.id in cached
             key, name = _PLANS.get(artifact.type, ("", ""))
             if key in artifact.custom_properties:
                 plans[name] = artifact.custom_properties[key].string_value
@@ -224,6 +252,7 @@ def _completed(
         blessed=blessed,
         pushed=pushed,
         headline=headline,
+        is_cached=is_cached,
     )
 
 

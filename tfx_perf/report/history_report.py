@@ -47,7 +47,7 @@ def report_on(
                 *(formatting.format_value(key, run.metrics.get(key)) for key in keys),
                 _linked(run.plans.get("training plan", ""), run, "PerfMetrics", folder=folder),
                 run.trained_on,
-                run.state,
+                run.state_in_words,
                 _linked(run.note or _KIND_OF[run.blessed], run, "PerfEvaluation", folder=folder),
             ]
             for run in runs

@@ -43,6 +43,7 @@ def _cost(record: record_lib.TuningRecord) -> str:
         "Measuring",
         cost_seconds=record.tuning_time_seconds,
         saved_seconds=record.saving_seconds,
+        planned_runs=record.planned_runs,
     )
 
 

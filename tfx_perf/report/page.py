@@ -45,19 +45,27 @@ class Report:
         >>> report.write("report.html")
     """
 
-    def __init__(self, *, title: str, verdict: str, tone: Tone = "neutral") -> None:
+    def __init__(
+        self, *, title: str, verdict: str, more: Sequence[str] = (), tone: Tone = "neutral"
+    ) -> None:
         """Starts a page.
 
         Args:
             title: the component and what the page is about.
             verdict: the outcome in one sentence; stands first.
+            more: what else is to be known at once; each stands in a line of its own.
             tone: colours the verdict.
         """
         self.title = title
-        self.verdict = verdict
+        self._first_lines = verdict, *more
         self.tone = tone
         self.made = datetime.datetime.now(datetime.timezone.utc)
         self._sections: list[_Section] = []
+
+    @property
+    def verdict(self) -> str:
+        """The first lines as one."""
+        return " ".join(self._first_lines)
 
     def add_table(
         self,
@@ -108,7 +116,7 @@ class Report:
         )
         return environment.get_template("page.html.j2").render(
             title=self.title,
-            verdict=self.verdict,
+            first_lines=self._first_lines,
             tone=self.tone,
             header=self._header(origin),
             links=origin.links(folder),

@@ -26,7 +26,14 @@ def add_to(report: page.Report, account: CommunicationAccount | None) -> None:
 
 def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
     """Adds what each replica waited for the others."""
-    step_time = account.step_time_seconds
+    step_time, start = account.step_time_seconds, account.epoch_start_seconds
+    mean = formatting.format_seconds(step_time + start)
+    begun = (
+        f" The beginnings of epochs take {formatting.format_seconds(start)} more, spread over all "
+        f"steps: a step takes {mean} on average."
+        if start
+        else ""
+    )
     report.add_table(
         "Replicas",
         columns=["replica", "worker", "computes", "waits", "worker's peak memory"],
@@ -40,10 +47,10 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
             )
             for index, each in enumerate(account.replicas)
         ],
-        note=f"Of each step, on average ({formatting.format_seconds(step_time)}; the beginnings of "
-        "epochs count). A replica waits from its own gradients to their sum over all: for the "
-        f"transfer ({account.communication_share:.0%} of a step, that of the one that waits least) "
-        f"and for the slowest ({account.load_imbalance:.0%}). All else counts as computing.",
+        note=f"Of a step within an epoch, {formatting.format_seconds(step_time)} on average. A "
+        "replica waits from its own gradients to their sum over all: for the transfer "
+        f"({account.communication_share:.0%} of a step, that of the one that waits least) and for "
+        f"the slowest ({account.load_imbalance:.0%}). All else counts as computing.{begun}",
     )
 
 
@@ -59,8 +66,8 @@ def _add_more_workers(report: page.Report, scaling: Scaling) -> None:
             doubling=True,
             predicted="",
         ),
-        note="A prediction by the ring algorithm, if each worker has a machine of its own, and "
-        "alone takes what it computes now. Measured between these workers: "
+        note="A prediction for steps within an epoch, by the ring algorithm, if each worker has a "
+        "machine of its own, and alone takes what it computes now. Measured between these workers: "
         f"{formatting.format_seconds(scaling.network.latency_seconds)} for a message, "
         f"{formatting.format_bytes(scaling.network.bytes_per_second)} a second.",
     )

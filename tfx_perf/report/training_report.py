@@ -29,10 +29,10 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
         record: of the training.
         title: of the page.
     """
+    is_better = not (record.plan.is_plain_fit or one_replica.is_faster(record))
+    first, *more = _first_lines(record)
     report = page.Report(
-        title=title,
-        verdict=_verdict(record),
-        tone="neutral" if record.plan.is_plain_fit else "good",
+        title=title, verdict=first, more=more, tone="good" if is_better else "neutral"
     )
     if record.reused_from:
         report.add_text(
@@ -278,7 +278,7 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
     )
 
 
-def _verdict(record: TrainingRecord) -> str:
+def _first_lines(record: TrainingRecord) -> list[str]:
     figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
@@ -288,6 +288,7 @@ def _verdict(record: TrainingRecord) -> str:
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
+        planned_runs=record.planned_runs,
     )
     if cost:
         said.append(cost)
@@ -295,10 +296,10 @@ def _verdict(record: TrainingRecord) -> str:
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
-    said.append(one_replica.in_words(record))
+    said += one_replica.in_words(record)
     if record.strategy:
         said.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
-    return " ".join(filter(None, [*said, *record.warnings]))
+    return [*said, *record.warnings]
 
 
 def _trial_row(trial: TrialRecord) -> tuple[str, ...]:

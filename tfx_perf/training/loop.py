@@ -27,6 +27,7 @@ from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, tra
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
+from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
@@ -79,16 +80,14 @@ class Loop:
         timer: watches the `fit` that runs, or watched the last one; None before.
     """
 
-    def __init__(
-        self, call: FitCall, *, on_warm: Callable[[int], None] = lambda step_count: None
-    ) -> None:
+    def __init__(self, call: FitCall, *, observer: CallObserver | None = None) -> None:
         """Prepares to run `call`, or variations of it.
 
         Args:
             call: the user's `fit`.
-            on_warm: see `StepTimer`.
+            observer: see `StepTimer`.
         """
-        self._call, self._on_warm = call, on_warm
+        self._call, self._observer = call, observer
         self._model = call.model
         self.keras_api = either_keras.api_of(call.model)
         self._epochs = Epochs(self._model, self.keras_api)
@@ -166,7 +165,7 @@ class Loop:
     def observe(self) -> TimedFit:
         """Runs Keras' own `fit`, nothing replaced."""
         self.timer = timer = StepTimer(
-            steps_in_call=lambda: self.users_steps_per_call, on_warm=self._on_warm
+            steps_in_call=lambda: self.users_steps_per_call, observer=self._observer
         )
         callback = timer.batches_callback(self.keras_api)
         return TimedFit(self._proceed(self._call.arguments, callback), timer)
@@ -268,7 +267,7 @@ class Loop:
         self.timer = timer = StepTimer(
             steps_in_call=self._steps_in_call(run),
             save_seconds=lambda: 0.0 if guard is None else guard.save_seconds,
-            on_warm=self._on_warm,
+            observer=self._observer,
         )
         train = self._stack(run, arguments)
         with self._functions.installed(

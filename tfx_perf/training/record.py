@@ -7,7 +7,7 @@ import numpy as np
 from tfx_perf import formatting, records, statistics
 from tfx_perf.advice import Advice
 from tfx_perf.memory.growth import MemoryGrowth
-from tfx_perf.training.measuring.accounts import CommunicationAccount, OneReplica
+from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.trials.choice import PlanChoice
 
@@ -74,6 +74,8 @@ class TrainingRecord(PlanChoice):
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
         one_replica: what one replica takes alone; None if there is but one, or no run before tells.
+        unbound: the last run of as many workers that had no cores of their own; None if these have
+            none either, or no run before tells.
         placement: which layers were on which device; None if they were not placed.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
@@ -100,7 +102,8 @@ class TrainingRecord(PlanChoice):
     host_count: int = 1
     parameter_server_count: int = 0
     communication: CommunicationAccount | None = None
-    one_replica: OneReplica | None = None
+    one_replica: RunBefore | None = None
+    unbound: RunBefore | None = None
     placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int
@@ -259,6 +262,11 @@ class TrainingRecord(PlanChoice):
             ),
             **self._xla_figures(),
             **self._communication_figures(),
+            "replica_speedup_ratio": (
+                self.global_batch_size / mean / self.one_replica.examples_per_second
+                if self.one_replica and self.global_batch_size and mean
+                else None
+            ),
             "replica_count": self.replica_count,
             "worker_count": self.worker_count,
             "host_count": self.host_count,

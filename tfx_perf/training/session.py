@@ -259,7 +259,8 @@ class TrainingSession:
             lambda: self._communication.account(
                 call.model.distribute_strategy,
                 step_count=result.timer.step_count,
-                mean_step_time_seconds=result.timer.mean_seconds(),
+                mean_step_time_seconds=result.timer.mean_seconds_within_epochs(),
+                epoch_start_seconds=result.timer.epoch_start_seconds(),
                 peak_memory_bytes=meters.peak_memory_bytes(),
                 is_predictable=self._settings.distribution.top_k_ratio is None,
             ),
@@ -358,7 +359,7 @@ class TrainingSession:
     def _loop_for(self, call: FitCall) -> Loop:
         """Returns the loop of the `fit` before, with all that it has traced, if it can go on."""
         if self._loop is None or not self._loop.goes_on_with(call):
-            self._loop = Loop(call, on_warm=self._communication.on_warm)
+            self._loop = Loop(call, observer=self._communication)
         return self._loop
 
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:

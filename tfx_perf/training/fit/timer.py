@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
+from tfx_perf.training.measuring.call_observer import CallObserver
 
 # Steps at the start of a fit that no steady-state figure counts: tracing, allocation,
 # filling of buffers.
@@ -43,18 +44,19 @@ class StepTimer:
         *,
         steps_in_call: Callable[[], int],
         save_seconds: Callable[[], float] = lambda: 0.0,
-        on_warm: Callable[[int], None] = lambda step_count: None,
+        observer: CallObserver | None = None,
     ) -> None:
         """Makes a timer.
 
         Args:
             steps_in_call: returns how many steps the call that has just ended took.
             save_seconds: returns how long all calls so far have saved checkpoints.
-            on_warm: called with the steps so far, once the first call and the warm-up are over.
+            observer: is told of the calls.
         """
         self._steps_in_call, self._save_seconds = steps_in_call, save_seconds
-        self._on_warm = on_warm
-        self._cold_steps = _WARM_UP_STEPS
+        self._observer = observer or CallObserver()
+        self._done = 0  # steps
+        self._is_warm = False
         # Of each call. Arrays, because a training may have ten million of them: they take 40 bytes
         # a call and give the garbage collector nothing to visit.
         self._epochs, self._steps = array.array("q"), array.array("q")
@@ -110,6 +112,8 @@ class StepTimer:
 
     def on_batch_begin(self, batch: int = 0, logs: Any = None) -> None:
         """Is Keras' hook, before a call."""
+        if self._begins_epoch:
+            self._observer.on_epoch_start(self._done)
         self._begin = time.perf_counter()
 
     def on_batch_end(self, batch: int = 0, logs: Any = None) -> None:
@@ -117,6 +121,7 @@ class StepTimer:
         wait_for(logs)
         steps = self._steps_in_call()
         if steps:  # none are run where a resumed training passes over what is done
+            begins_epoch = self._begins_epoch
             self._ends.append(time.perf_counter())
             self._begins.append(self._begin)
             self._epochs.append(self._epoch)
@@ -124,10 +129,17 @@ class StepTimer:
             self._saves.append(self._saved_seconds - before)
             self._steps.append(steps)  # the last, see `call_count`
             self.last_logs = logs
-            if self._cold_steps > 0:
-                self._cold_steps -= steps
-                if self._cold_steps <= 0:
-                    self._on_warm(self.step_count)
+            self._done += steps
+            if begins_epoch:
+                self._observer.on_epoch_started(self._done)
+            if self._done >= _WARM_UP_STEPS and not self._is_warm:
+                self._is_warm = True
+                self._observer.on_warm(self._done)
+
+    @property
+    def _begins_epoch(self) -> bool:
+        """Whether the call that runs, or comes, is the first of its epoch."""
+        return not self._epochs or self._epochs[-1] != self._epoch
 
     @property
     def call_count(self) -> int:
@@ -194,14 +206,25 @@ class StepTimer:
 
         The first call never counts; nor do the first 20 steps, unless little is left.
         """
-        done, seconds = np.cumsum(self._steps)[1:], self._step_seconds()[1:]
-        steady = seconds[done > _WARM_UP_STEPS]
-        return steady if len(steady) >= len(seconds) / 2 else seconds
+        return self._step_seconds()[self._is_steady()]
 
     def mean_seconds(self) -> float | None:
         """Returns the mean of `steady_seconds`; None if there are none."""
         steady = self.steady_seconds()
         return float(np.mean(steady)) if len(steady) else None
+
+    def mean_seconds_within_epochs(self) -> float | None:
+        """Returns the same without the first call of each epoch, which waits for its first batch.
+
+        Where epochs have one call, that is all there is, and counts.
+        """
+        within = self._step_seconds()[self._is_steady() & self._follows()]
+        return float(np.mean(within)) if len(within) else self.mean_seconds()
+
+    def epoch_start_seconds(self) -> float:
+        """Returns what the first calls of epochs add to the mean."""
+        mean, within = self.mean_seconds() or 0.0, self.mean_seconds_within_epochs() or 0.0
+        return max(0.0, mean - within)
 
     def host_share(self) -> float | None:
         """Returns the share of the steps' time that passes between the calls, after the first.
@@ -218,6 +241,12 @@ class StepTimer:
         """Returns the median seconds per step after the first call; 0 before three such calls."""
         seconds = self._step_seconds()[1:]
         return float(np.median(seconds)) if len(seconds) >= _FEWEST_CALLS else 0.0
+
+    def _is_steady(self) -> np.ndarray:
+        """Returns for each call whether it counts for `steady_seconds`."""
+        after_first = np.arange(len(self._steps)) > 0
+        steady = after_first & (np.cumsum(self._steps) > _WARM_UP_STEPS)
+        return steady if np.sum(steady) >= np.sum(after_first) / 2 else after_first
 
     def _follows(self) -> np.ndarray:
         """Returns for each call whether there is one before it in its epoch."""

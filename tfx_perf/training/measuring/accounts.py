@@ -6,6 +6,7 @@ import numpy as np
 
 from tfx_perf import records
 from tfx_perf.training.measuring.network import Network
+from tfx_perf.training.plan import TrainingPlan
 
 _LEAST_IMBALANCE = 0.005  # less is 0 % in words
 
@@ -43,23 +44,27 @@ class ReplicaAccount(records.Record):
     peak_memory_bytes: int | None = None
 
 
-class OneReplica(records.Record):
-    """A run before of the same training on one replica.
+class RunBefore(records.Record):
+    """A run before of the same training, otherwise distributed.
 
     Attributes:
         source: where its record lies.
         examples_per_second: of that run.
+        plan: that it trained with; None if its record is of an earlier version.
     """
 
     source: str
     examples_per_second: float
+    plan: TrainingPlan | None = None
 
 
 class CommunicationAccount(records.Record):
     """What it costs that replicas train together.
 
     Attributes:
-        step_time_seconds: mean, after warm-up.
+        step_time_seconds: mean, after warm-up, without the first call of each epoch where it has
+            others.
+        epoch_start_seconds: what those calls add to the mean over all steps.
         reduced_bytes_per_step: what one replica gives to the reductions, the first one of the
             worker that gives most.
         reduced_tensors_per_step: how many they are in.
@@ -68,6 +73,7 @@ class CommunicationAccount(records.Record):
     """
 
     step_time_seconds: float
+    epoch_start_seconds: float = 0.0
     reduced_bytes_per_step: int
     reduced_tensors_per_step: float
     replicas: tuple[ReplicaAccount, ...]
@@ -92,6 +98,11 @@ class CommunicationAccount(records.Record):
     def wait_share(self) -> float:
         """The share of a step that a replica waits for the others, on average."""
         return min(1.0, float(np.mean(self._wait_shares)))
+
+    @property
+    def epoch_start_share(self) -> float:
+        """The share of all time that the beginnings of epochs take."""
+        return self.epoch_start_seconds / (self.step_time_seconds + self.epoch_start_seconds)
 
     @property
     def slowest(self) -> int | None:

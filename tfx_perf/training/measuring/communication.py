@@ -17,9 +17,10 @@ from tfx_perf import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring import network_probe
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
+from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.team import Team
 
-_COLUMNS = 3  # seconds, bytes, tensors
+_COLUMNS = 3  # seconds, bytes, tensors; of what is read, steps are the fourth
 _NANO = 1e9
 
 
@@ -39,8 +40,11 @@ class Totals(NamedTuple):
     reduced_bytes: tuple[float, ...]
 
 
-class CommunicationMeter:
+class CommunicationMeter(CallObserver):
     """Measures reductions in everything that is traced in `metered`.
+
+    The first call of an epoch counts only where epochs have no other: replicas begin it apart, and
+    wait for their first batches.
 
     One serves all trainings of a process, since what is traced for one may be used by another.
     """
@@ -50,8 +54,7 @@ class CommunicationMeter:
         self._totals: Any = None
         self._replica = threading.local()  # each is traced in a thread of its own
         self._replica_count = 1
-        self._before = np.zeros((1, _COLUMNS))
-        self._steps_before = 0
+        self._before = self._epoch_before = self._starts = self._read(0)
 
     @contextlib.contextmanager
     def metered(self, strategy: tf.distribute.Strategy, keras_api: KerasApi) -> Iterator[None]:
@@ -86,7 +89,15 @@ class CommunicationMeter:
         Args:
             step_count: steps of the training so far.
         """
-        self._before, self._steps_before = self._read(), step_count
+        self._before, self._starts = self._read(step_count), np.zeros(_COLUMNS + 1)
+
+    def on_epoch_start(self, step_count: int) -> None:
+        """Counts apart from here on."""
+        self._epoch_before = self._read(step_count)
+
+    def on_epoch_started(self, step_count: int) -> None:
+        """Has counted apart up to here."""
+        self._starts = self._starts + self._read(step_count) - self._epoch_before
 
     def totals(self, strategy: tf.distribute.Strategy) -> Totals | None:
         """Returns what this process has counted by now; None if that is nothing.
@@ -98,7 +109,7 @@ class CommunicationMeter:
         """
         if self._totals is None:
             return None
-        seconds, sizes, _ = self._read().T
+        seconds, sizes, *_ = self._read(0).T
         team = Team(strategy)
         return Totals(
             first_replica=team.index * self._replica_count,
@@ -113,6 +124,7 @@ class CommunicationMeter:
         *,
         step_count: int,
         mean_step_time_seconds: float | None,
+        epoch_start_seconds: float,
         peak_memory_bytes: int | None,
         is_predictable: bool,
     ) -> CommunicationAccount | None:
@@ -123,21 +135,29 @@ class CommunicationMeter:
         Args:
             strategy: see `metered`.
             step_count: of the training.
-            mean_step_time_seconds: after warm-up; None if the training was too short.
+            mean_step_time_seconds: after warm-up, within epochs; None if the training was too
+                short.
+            epoch_start_seconds: what epochs' first calls add to it.
             peak_memory_bytes: of this process; None if unknown.
             is_predictable: whether all is summed along a ring, so that the network tells what other
                 numbers of workers would take.
         """
         if self._totals is None:
             return None
-        step_time, steps = mean_step_time_seconds or 0.0, step_count - self._steps_before
-        seconds, sizes, tensors = (self._read() - self._before).T / max(1, steps)
-        is_known = bool(self._steps_before and steps > 0 and step_time and sizes.all())
+        step_time = mean_step_time_seconds or 0.0
+        counted = self._read(step_count) - self._before
+        within = counted - self._starts
+        counted = within if within[0, -1] > 0 else counted
+        steps = counted[0, -1]
+        seconds, sizes, tensors, _ = counted.T / max(1, steps)
+        was_warm = self._before[0, -1] > 0
+        is_known = bool(was_warm and steps > 0 and step_time and sizes.all())
         team = Team(strategy)
         said = team.gathered(
             [
                 is_known,
                 int(step_time * _NANO),
+                int(epoch_start_seconds * _NANO),
                 peak_memory_bytes or 0,
                 *(int(size) for size in sizes),
                 *(int(wait * _NANO) for wait in seconds),
@@ -145,10 +165,11 @@ class CommunicationMeter:
         )
         if not said[:, 0].all():
             return None
-        size = int(said[:, 3].max())
+        size = int(said[:, 4].max())
         asks = team.count > 1 and is_predictable
         return CommunicationAccount(
             step_time_seconds=said[:, 1].mean() / _NANO,
+            epoch_start_seconds=said[:, 2].mean() / _NANO,
             reduced_bytes_per_step=size,
             reduced_tensors_per_step=float(tensors[0]),
             network=network_probe.measured(strategy, size_bytes=size) if asks else None,
@@ -156,18 +177,19 @@ class CommunicationMeter:
                 ReplicaAccount(
                     worker=worker,
                     wait_time_seconds=wait / _NANO,
-                    peak_memory_bytes=int(own[2]) or None,
+                    peak_memory_bytes=int(own[3]) or None,
                 )
                 for worker, own in enumerate(said)
                 for wait in own[-self._replica_count :]
             ),
         )
 
-    def _read(self) -> np.ndarray:
-        """Returns seconds and bytes of each replica of this process."""
+    def _read(self, step_count: int) -> np.ndarray:
+        """Returns seconds, bytes and tensors of each replica of this process, and the steps."""
         if self._totals is None:
-            return np.zeros((1, _COLUMNS))
-        return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
+            return np.array([[0.0] * _COLUMNS + [step_count]])
+        found = tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
+        return np.insert(found, _COLUMNS, step_count, axis=1)
 
     def _all_reduce(self, own: Callable[..., Any]) -> Callable[..., Any]:
         """Returns what stands in the place of the replica context's method."""

@@ -108,6 +108,7 @@ class PlanChoice(records.Record):
         trials_failed: whether something went wrong with the trials as a whole; `plan_reason` says
             what.
         is_settled: whether trials with the same key would find the same: they came to an end.
+        planned_runs: trainings that the trials were for; None if there were none.
         enough_runs: for so many planned runs and more, trials would try more; None: for none.
         reused_from: the artifact of the run that had the trials, if it was another run.
     """
@@ -129,6 +130,7 @@ class PlanChoice(records.Record):
     strategy: StrategyChoice | None = None
     trials_failed: bool = False
     is_settled: bool = False
+    planned_runs: int | None = None
     enough_runs: int | None = None
     reused_from: str | None = None
 

@@ -40,7 +40,8 @@ class Contender:
             reason = speed_reason(speedup, reference.plan)
         else:
             ratio = reference.step_seconds / self.step_seconds
-            reason = f"about {ratio:.1f} times the speed of {reference.plan}, by a few steps"
+            plain = reference.plan
+            reason = f"about {ratio:.1f} times the speed of {plain} in the few steps of its check"
         return TrialRecord(
             plan=self.plan,
             status="chosen" if chosen else "slower",

@@ -400,6 +400,7 @@ class Trials:
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
+            planned_runs=self._worth.planned_runs,
             enough_runs=self._enough_runs(contenders),
         )
 

@@ -97,7 +97,7 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
     is_known = any(families.same_function(plan, untried.plan) for plan in against)
     if is_known or not choice.plan.is_plain_fit:
         return choice
-    reason = f"it needs no trial, and {choice.plan_reason}"
+    reason = f"it computes the same as plain fit, no slower, and {choice.plan_reason}"
     return choice.model_copy(update={"plan": untried.plan, "plan_reason": reason})
 
 
