@@ -134,9 +134,12 @@ def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
         pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
     )
     run = Run(
-        run_id="blessed", time=datetime.datetime.now(datetime.timezone.utc), environment={}, figures={},
+        run_id="blessed",
+        time=datetime.datetime.now(datetime.timezone.utc),
+        environment={},
+        figures={},
         source=trainer.perf_metrics.uri,
-    )  # fmt: skip
+    )
     found = remeasuring.measure(
         run, [run], seconds=200, is_clear=lambda ratio: True, log_folder=tmp_path / "logs"
     )

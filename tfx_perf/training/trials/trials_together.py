@@ -1,6 +1,6 @@
 """Trials that the workers make together, each at the same time as the others."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from tfx_perf import time_limit
 from tfx_perf.config import PerfConfig
@@ -29,6 +29,7 @@ class TrialsTogether:
         folder: str | None = None,
         key: Mapping[str, str] | None = None,
         previous_plan: TrainingPlan | None = None,
+        held_against: Callable[[PlanChoice], PlanChoice] = lambda choice: choice,
     ) -> None:
         """Tries nothing yet.
 
@@ -38,10 +39,12 @@ class TrialsTogether:
                 trials.
             key: of the choice; see `plan_key`.
             previous_plan: see `Trials`.
+            held_against: makes of a choice what it is beside what was found before.
         """
         self._settings = settings
         self._folder, self._key = folder, dict(key or {})
         self._previous_plan = previous_plan
+        self._held_against = held_against
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan for a `fit`; each worker comes to the same.
@@ -53,31 +56,33 @@ class TrialsTogether:
         """
         team = Team(call.model.distribute_strategy)
         if team.count == 1:
-            return trials_here.choose_and_restore(
+            choice = trials_here.choose_and_restore(
                 call, loop, settings=self._settings, previous_plan=self._previous_plan
             )
+            return self._held_against(choice)
         untried = choosing.for_workers(call, loop, settings=self._settings)
         if self._folder is None:
-            return untried
-        untried = untried.model_copy(update={"key": self._key})
+            return self._held_against(untried)
         if untried.plan.is_plain_fit:
-            return untried
+            return self._whole(untried)
         with trials_here.on_own_data(call, loop) as own:
             if not team.all(own is not None and own is not call):
-                return untried
+                return self._whole(untried)
             if team.is_chief:
                 reason = "trials of it have ended the workers"
                 refused = untried.model_copy(
                     update={"plan_reason": reason, "is_settled": False}
                 )
-                kept_choice.keep(self._folder, refused)
-            choice = self._tried(own or call, loop)
-        choice = _or_untried(choice, untried).model_copy(update={"key": self._key})
-        if not team.agrees(str(choice.plan)):
-            choice = untried
+                kept_choice.keep(self._folder, self._whole(refused))
+            choice = _or_untried(self._tried(own or call, loop), untried)
+        choice = self._whole(choice if team.agrees(str(choice.plan)) else untried)
         if team.is_chief:
             kept_choice.keep(self._folder, choice)
         return choice
+
+    def _whole(self, choice: PlanChoice) -> PlanChoice:
+        """Returns a choice with what was found before, and its key."""
+        return self._held_against(choice).model_copy(update={"key": self._key})
 
     def _tried(self, call: FitCall, loop: Loop) -> PlanChoice:
         seconds = budget.limit_seconds(self._settings.training.trial_budget_seconds)
