@@ -77,10 +77,10 @@ def train(
     )
     known = _known(job, key=key, strategy=strategy)
     distribution = job.settings.distribution
-    if distribution.job is None:
-        own = job.settings.training.checkpoint_folder
-        folder = own or checkpoints.folder_for(context, job.input_dict, job.exec_properties)
-        job, known = _in_one_precision(job, known, checkpoint_folder=folder, target=target)
+    folder = job.settings.training.checkpoint_folder
+    if distribution.job is None and folder is None:
+        folder = checkpoints.folder_for(context, job.input_dict, job.exec_properties)
+    job, known = _in_one_precision(job, known, checkpoint_folder=folder, target=target)
     with Termination() as termination, storage.local_folder(target.uri) as log_folder:
         if distribution.job is None:
             _on_this_machine(
@@ -250,10 +250,14 @@ def _in_one_precision(
 
     SIGTERM ends them at once: nothing is trained yet.
     """
-    if job.settings.training.precision != "auto" or job.settings.distribution.servers:
+    if job.settings.training.precision != "auto":
         return job, known
-    if known.choice is not None:
+    distribution = job.settings.distribution
+    is_tried = distribution.job is None and distribution.servers is None
+    if known.choice is not None and (is_tried or known.choice.plan.precision):
         return job.computed_in(known.choice.plan), known
+    if not is_tried:
+        return job, known
     if known.is_too_short or not known.key:
         return job.computed_in(PLAIN_FIT), known
     with storage.local_folder(target.uri) as log_folder:

@@ -1,4 +1,4 @@
-"""Plans with oneDNN: tried in turns, trained in a process that uses it."""
+"""Plans with oneDNN: tried in turns (`onednn_turns`), trained in a process that uses it."""
 
 import functools
 import json
