@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 _HELPERS = str(pathlib.Path(__file__).parents[1] / "training")  # with `worker_faults`
 MODULE = {
     "line": "keras",
-    "beginning": f"import os, pathlib, sys\nsys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
+    "beginning": "import os, pathlib, sys\n"
+    f"sys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
     "from tfx_perf import workers\n"
     "from tfx_perf.training.recovery import decisions, save_clock\n"
     "save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0\n"
