@@ -14,7 +14,13 @@ from tfx.utils import path_utils
 
 from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import checkpoints, plans, training, worker
+from tfx_perf.components.optimized_trainer import (
+    checkpoints,
+    plans,
+    precision_turns,
+    training,
+    worker,
+)
 from tfx_perf.components.optimized_trainer.cluster import manifests, names
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
@@ -25,6 +31,7 @@ from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.report import origin as origins
 from tfx_perf.settings.distribution import ClusterJob
+from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.trials.choice import StrategyChoice
 
@@ -69,13 +76,18 @@ def train(
         origin=artifacts.origin_of(context, job.input_dict),
     )
     known = _known(job, key=key, strategy=strategy)
+    distribution = job.settings.distribution
+    folder = job.settings.training.checkpoint_folder
+    if distribution.job is None and folder is None:
+        folder = checkpoints.folder_for(context, job.input_dict, job.exec_properties)
+    job, known = _in_one_precision(job, known, checkpoint_folder=folder, target=target)
     with Termination() as termination, storage.local_folder(target.uri) as log_folder:
-        if job.settings.distribution.job is None:
+        if distribution.job is None:
             _on_this_machine(
                 job,
                 publishing,
                 known=known,
-                context=context,
+                checkpoint_folder=folder,
                 log_folder=log_folder,
                 termination=termination,
             )
@@ -84,7 +96,7 @@ def train(
                 job,
                 publishing,
                 known=known,
-                settings=job.settings.distribution.job,
+                settings=distribution.job,
                 context=context,
                 log_folder=log_folder,
                 termination=termination,
@@ -140,12 +152,10 @@ def _on_this_machine(
     publishing: _Publishing,
     *,
     known: KnownPlan,
-    context: _Context,
+    checkpoint_folder: str | None,
     log_folder: pathlib.Path,
     termination: Termination,
 ) -> None:
-    own = job.settings.training.checkpoint_folder
-    found = own or checkpoints.folder_for(context, job.input_dict, job.exec_properties)
     with tempfile.TemporaryDirectory(prefix="optimized-trainer-") as folder:
         exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
         run = LocalRun(
@@ -155,9 +165,11 @@ def _on_this_machine(
             log_folder=log_folder,
             termination=termination,
         )
-        with checkpoints.tidied(found):
+        with checkpoints.tidied(checkpoint_folder):
             run.run(
-                prepare=lambda: exchange.prepare(job.with_checkpoints_in(found), known),
+                prepare=lambda: exchange.prepare(
+                    job.with_checkpoints_in(checkpoint_folder), known
+                ),
                 collect=lambda notes: publishing.collect(job, exchange, notes),
             )
 
@@ -225,6 +237,38 @@ def _known(
         is_too_short=is_too_short,
         spent_seconds=strategy.turns_seconds if strategy else 0.0,
     )
+
+
+def _in_one_precision(
+    job: jobs.TrainingJob,
+    known: KnownPlan,
+    *,
+    checkpoint_folder: str | None,
+    target: artifact.Artifact,
+) -> tuple[jobs.TrainingJob, KnownPlan]:
+    """Returns both with the precision that `auto` comes to, which takes teams of workers.
+
+    SIGTERM ends them at once: nothing is trained yet.
+    """
+    if job.settings.training.precision != "auto":
+        return job, known
+    distribution = job.settings.distribution
+    is_tried = distribution.job is None and distribution.servers is None
+    if known.choice is not None and (is_tried or known.choice.plan.precision):
+        return job.computed_in(known.choice.plan), known
+    if not is_tried:
+        return job, known
+    if known.is_too_short or not known.key:
+        return job.computed_in(PLAIN_FIT), known
+    with storage.local_folder(target.uri) as log_folder:
+        turns = precision_turns.found(
+            job,
+            key=known.key,
+            budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
+            checkpoint_folder=checkpoint_folder,
+            log_folder=log_folder,
+        )
+    return job.computed_in(turns.plan), known.within(turns)
 
 
 def _worker_arguments(exchange: Exchange) -> list[str]:

@@ -125,7 +125,7 @@ def _by_turns(
             setting="training.trial_budget_seconds",
             log_folder=log_folder,
             decided=in_turns.settled_at(settings.margin),
-            compare_losses=True,
+            loss_passes=1,
         )
     except (errors.MeasurementError, errors.UserError, OSError) as error:
         cause = f"its process {error.cause}" if isinstance(error, errors.ChildError) else str(error)

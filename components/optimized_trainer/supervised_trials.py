@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from tfx_perf import quiet, records, time_limit
-from tfx_perf.components.optimized_trainer.onednn_turns import OneDnnTurns
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
@@ -24,6 +23,7 @@ from tfx_perf.training.trials.choice import (
     TrialProgress,
     TrialRecord,
 )
+from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
 
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.
@@ -56,7 +56,7 @@ class TrialOrder(records.Record):
     spent_seconds: float
     known: tuple[TrialRecord, ...]
     previous_plan: TrainingPlan | None
-    onednn: OneDnnTurns | None
+    onednn: PlainFitTurns | None
     may_ask_for_onednn: bool
 
     @property

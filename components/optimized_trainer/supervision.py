@@ -33,7 +33,9 @@ from tfx_perf.training.trials.choice import (
     TrialProgress,
     TrialRecord,
     failed,
+    lost,
 )
+from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
 from tfx_perf.unmeasured import Unmeasured
 
 # A crash costs the plan that crashed; XLA has two to crash with.
@@ -147,7 +149,7 @@ class _SupervisedTrials:
         self._asked: float | None = None
         self._attempt = 0
         self._known: tuple[TrialRecord, ...] = ()
-        self._onednn: onednn_turns.OneDnnTurns | None = None
+        self._onednn: PlainFitTurns | None = None
         self._order: TrialOrder | None = None
 
     @property
@@ -208,7 +210,9 @@ class _SupervisedTrials:
         order.progress_file.unlink()
         is_told = isinstance(error, errors.TerminatedError)  # which is no plan's fault
         running = () if is_told else progress.running
-        culprits = [_lost(plan, error) for plan in running if not plan.is_plain_fit]
+        culprits = [
+            lost(plan, f"its process {error.cause}") for plan in running if not plan.is_plain_fit
+        ]
         self._known = (*progress.finished, *culprits)
         self._budget_seconds -= time.time() - progress.began
         self._attempt += 1
@@ -253,7 +257,7 @@ class _SupervisedTrials:
     def _without(self, error: errors.ChildError) -> PlanChoice:
         self.are_open = False
         choice = failed(f"their process {error.cause}")
-        known = self._known if self._onednn is None else (*self._known, self._onednn.tried)
+        known = self._known if self._onednn is None else (*self._known, *self._onednn.tried)
         spent_seconds = time.time() - (self._asked or time.time())
         return choice.model_copy(
             update={
@@ -262,15 +266,6 @@ class _SupervisedTrials:
                 "trial_time_seconds": spent_seconds,
             }
         )
-
-
-def _lost(plan: TrainingPlan, error: errors.ChildError) -> TrialRecord:
-    return TrialRecord(
-        plan=plan,
-        status="failed",
-        reason=f"its process {error.cause}",
-        compiled_shapes=() if plan.uses_xla else None,
-    )
 
 
 def _in_child(

@@ -16,6 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent import futures
 from typing import IO, NamedTuple
 
+import numpy as np
+
 from tfx_perf import activity, errors, statistics, workers
 from tfx_perf.components.processes import child, launching
 from tfx_perf.components.training_job import turns_job
@@ -41,13 +43,13 @@ class Trained:
     Attributes:
         step_seconds: seconds per step of its blocks; the i-th of all followed each other.
         seconds: that its blocks took.
-        losses: of a few steps from the same weights on the same batches, twice of the first
+        losses: of each pass over the same batches, from the same weights, twice of the first
             training and once of the others; empty unless that was wanted.
     """
 
     step_seconds: list[float]
     seconds: float
-    losses: list[float]
+    losses: list[list[float]]
 
 
 def train(
@@ -59,7 +61,7 @@ def train(
     start_seconds: float = 0.0,
     decided: Callable[[list[list[float]]], bool] = lambda blocks: False,
     rounds: tuple[int, int | None] = (MIN_ROUNDS, MAX_ROUNDS),
-    compare_losses: bool = False,
+    loss_passes: int = 0,
 ) -> list[Trained]:
     """Trains all in turns.
 
@@ -74,7 +76,8 @@ def train(
             soon as there are `rounds[0]`.
         rounds: blocks of each training, at the least and, if the time allows, at the most; None:
             as many as the time allows.
-        compare_losses: whether to train a few steps from the first one's weights before.
+        loss_passes: how often to train, before that, on the same few batches from the first
+            one's weights, and compare the loss after each time; 0: not at all.
 
     Raises:
         MeasurementError: one of them failed, or the time was too short.
@@ -109,7 +112,7 @@ def train(
                         "name": name,
                         "folder": folder,
                         "is_first": name == next(iter(trainings)),
-                        "compares_losses": compare_losses,
+                        "loss_passes": loss_passes,
                     },
                     log_path=log_folder / process.log_name,
                     environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
@@ -188,7 +191,11 @@ def loss_difference(first: Trained, other: Trained, *, tolerance: float) -> str 
         tolerance: relative, beside what the first differs from itself by.
     """
     start, again = first.losses
-    difference, spread = (relative_difference(loss, start) for loss in (*other.losses, again))
+    difference, spread = (
+        # Not max(): it would pass NaN over.
+        float(np.max([relative_difference(*pair) for pair in zip(losses, start, strict=True)]))
+        for losses in (*other.losses, again)
+    )
     allowed = tolerance + 2 * spread
     if difference <= allowed:  # not if it is NaN
         return None

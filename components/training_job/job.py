@@ -80,6 +80,11 @@ class TrainingJob(records.Record):
             }
         return self._with_settings(distribution=own.model_copy(update=update))
 
+    def computed_in(self, plan: TrainingPlan) -> "TrainingJob":
+        """Returns the same training with settings that say a plan's precision."""
+        update = {"precision": plan.precision}
+        return self._with_settings(training=self.settings.training.model_copy(update=update))
+
     @property
     def unmonitored(self) -> "TrainingJob":
         """The same training, which serves no metrics."""

@@ -7,7 +7,7 @@ import pathlib
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import IO, Any
 
 import numpy as np
@@ -44,7 +44,7 @@ def train_in_turns(
     name: str,
     folder: str,
     is_first: bool,
-    compares_losses: bool,
+    loss_passes: int,
 ) -> None:
     """Trains a block for each `GO` that comes, until the other side ends it or hangs up.
 
@@ -58,7 +58,7 @@ def train_in_turns(
         name: told to the other side.
         folder: that all trainings have in common; what is written there is thrown away.
         is_first: whether to put there the weights and batches that all begin with.
-        compares_losses: whether to train a few steps from these before.
+        loss_passes: how often to train on these batches before; 0: not at all.
 
     Raises:
         UserError: the code or the data are not there, or cannot be trained block by block.
@@ -81,13 +81,15 @@ def train_in_turns(
             raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
         data = datasets.without_autotune(call.arguments["x"].repeat())
         team = Team(call.model.distribute_strategy)
-        losses = []
-        if compares_losses:
+        losses: list[list[float]] = []
+        if loss_passes:
             start = _Start(call, loop, folder=pathlib.Path(folder))
             if is_first and team.is_chief:
                 start.write(data)
             repetitions = _FIRST_REPETITIONS if is_first else 1
-            losses = start.losses(training.plan, repetitions=repetitions)
+            losses = start.losses(
+                training.plan, passes=loss_passes, repetitions=repetitions
+            )
         greeting = json.dumps([name, losses])
 
         def connected() -> IO[str]:
@@ -121,41 +123,52 @@ class _Start:
 
     def __init__(self, call: interception.FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
         loop.prepare()
-        self._variables = loop.keras_api.state(call.model)
+        self._state = loop.keras_api.state(call.model)
+        # An optimizer may be wrapped in one that scales the loss; all begin as new ones.
+        self._shared = call.model.variables
         self._loop = loop
         self._weights, self._data = folder / "weights.npz", str(folder / "batches")
 
     def write(self, data: tf.data.Dataset) -> None:
         data.take(_START_STEPS).save(self._data)
         draft = self._weights.with_suffix(".draft.npz")
-        np.savez(draft, *(variable.numpy() for variable in self._variables))
+        np.savez(draft, *(variable.numpy() for variable in self._shared))
         draft.rename(self._weights)  # it is looked for
 
-    def losses(self, plan: TrainingPlan, *, repetitions: int) -> list[float]:
-        """Returns the loss of the same few steps, once for each repetition."""
+    def losses(
+        self, plan: TrainingPlan, *, passes: int, repetitions: int
+    ) -> list[list[float]]:
+        """Returns the loss of each pass over the same few batches, once for each repetition."""
         while not self._weights.exists():  # whoever asked ends this process if it never comes
             time.sleep(_POLL_SECONDS)
         with np.load(self._weights) as file:
             weights = [file[name] for name in file.files]
-        before = [variable.numpy() for variable in self._variables]
-        losses = [self._loss(plan, weights) for _ in range(repetitions)]
-        self._assign(before)
+        before = [variable.numpy() for variable in self._state]
+        losses = []
+        for _ in range(repetitions):
+            _assign(self._shared, weights)
+            losses.append(self._losses(plan, passes=passes))
+            _assign(self._state, before)
         return losses
 
-    def _loss(self, plan: TrainingPlan, weights: list[np.ndarray]) -> float:
-        self._assign(weights)
-        data = datasets.without_autotune(tf.data.Dataset.load(self._data)).with_options(_BY_ROWS)
+    def _losses(self, plan: TrainingPlan, *, passes: int) -> list[float]:
+        data = datasets.without_autotune(tf.data.Dataset.load(self._data).repeat(passes))
         if plan.steps_per_call:
             steps = min(plan.steps_per_call, _START_STEPS // 2)
             plan = plan.model_copy(update={"steps_per_call": steps})
         ended = self._loop.try_out(
-            plan, data, step_count=_START_STEPS, stop_when=lambda timer: False
+            plan,
+            data.with_options(_BY_ROWS),
+            step_count=_START_STEPS,
+            epochs=passes,
+            stop_when=lambda timer: False,
         )
-        return float(ended.history.history["loss"][-1])
+        return [float(loss) for loss in ended.history.history["loss"]]
 
-    def _assign(self, values: list[np.ndarray]) -> None:
-        for variable, value in zip(self._variables, values, strict=True):
-            variable.assign(value)
+
+def _assign(variables: Iterable[tf.Variable], values: Iterable[np.ndarray]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
 
 
 def _blocks(

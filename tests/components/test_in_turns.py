@@ -3,6 +3,7 @@
 Each of them is a `turns_job` in a child.
 """
 
+import datetime
 import functools
 import math
 import pathlib
@@ -19,6 +20,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
+from tfx_perf.gate.run import Run
 
 # A layer with much to do.
 SLOW = """
@@ -120,6 +122,34 @@ def test_a_machine_that_became_slower_is_told_from_the_code(trainer_of, tmp_path
     evaluation = judge(trainer_of("same"), before, tmp_path / "in turns", escalate_seconds=90)
     assert evaluation.blessed, evaluation.headline
     assert "In turns with run-2 on one host" in evaluation.outcomes[0].reason
+
+
+@pytest.mark.slow
+def test_a_run_of_several_workers_is_trained_again_by_as_many(tmp_path):
+    trainer = training_cases.Trainer(tmp_path)
+    template = training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()")
+    module = trainer.write_module(template=template)
+    inputs, _, properties = trainer.given(module, distribution={"workers": 2})
+    jobs.TrainingJob.of(inputs, properties).write(
+        pathlib.Path(trainer.perf_metrics.uri, jobs.FILE_NAME)
+    )
+    run = Run(
+        run_id="blessed",
+        time=datetime.datetime.now(datetime.timezone.utc),
+        environment={},
+        figures={},
+        source=trainer.perf_metrics.uri,
+    )
+    found = remeasuring.measure(
+        run, [run], seconds=200, is_clear=lambda ratio: True, log_folder=tmp_path / "logs"
+    )
+    assert found.against == "blessed", found.reason
+    assert 0.3 < found.ratio.value < 3  # of a training with itself, on a busy machine
+    assert {path.name for path in (tmp_path / "logs").iterdir()} == {
+        f"in-turns-{which}-worker-{index}.log"
+        for which in ("candidate", "baseline")
+        for index in (0, 1)
+    }
 
 
 def test_code_that_is_gone_leaves_it_undecided(trainer_of, tmp_path):

@@ -1,4 +1,4 @@
-"""Plans with oneDNN: tried in turns, trained in a process that uses it."""
+"""Plans with oneDNN: tried in turns (`onednn_turns`), trained in a process that uses it."""
 
 import functools
 import json
@@ -12,15 +12,12 @@ import pytest
 import training_cases
 from tfx.utils import json_utils
 
-from tfx_perf import statistics
-from tfx_perf.components.optimized_trainer import onednn_turns, supervised_trials, supervision
-from tfx_perf.components.training_job import in_turns
+from tfx_perf.components.optimized_trainer import plain_turns, supervised_trials, supervision
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
-from tfx_perf.settings.training import TrainingSettings
-from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.trials.choice import PlanChoice, plain
 
 pytestmark = pytest.mark.each_choice
 
@@ -56,68 +53,6 @@ def slowly(x, y):
 """
 
 
-def interval(value):
-    return statistics.Interval(value=value, low=value, high=value)
-
-
-def judged(*, off, on, losses=((1.0, 1.0), (1.0,))):
-    first, second = losses
-    return onednn_turns._judged(
-        off=in_turns.Trained([off] * 9, 9.0, list(first)),
-        on=in_turns.Trained([on] * 9, 9.0, list(second)),
-        settings=TrainingSettings(),
-    )
-
-
-def test_it_must_be_faster_and_reach_the_same_loss():
-    without, faster = judged(off=0.12, on=0.10)
-    assert (without.plan, without.status, without.step_time.value) == (PLAIN_FIT, "reference", 0.12)
-    assert (faster.plan, faster.status) == (WITH, "chosen")
-    assert faster.speedup.value == pytest.approx(1.2)
-    assert judged(off=0.101, on=0.10)[1].status == "slower"  # within the margin of 2 %
-    _, different = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (1.1,)))
-    assert different.status == "different"
-    assert "differs by 10.0%" in different.reason
-    _, nan = judged(off=0.2, on=0.1, losses=((1.0, 1.0), (float("nan"),)))
-    assert nan.status == "different"
-    # What the training differs from itself by does not count.
-    assert judged(off=0.2, on=0.1, losses=((1.0, 1.06), (1.1,)))[1].status == "chosen"
-    assert judged(off=0.2, on=0.1, losses=((0.0, 0.0), (0.0,)))[1].status == "chosen"
-
-
-@pytest.mark.parametrize("is_plain", [True, False])
-def test_what_is_found_with_it_is_held_against_plain_fit_without(is_plain):
-    fused = TrainingPlan(steps_per_call=5, fused_update=True)
-    status = "slower" if is_plain else "chosen"
-    found = PlanChoice(
-        plan=PLAIN_FIT if is_plain else fused,
-        plan_reason="",
-        trials=(
-            TrialRecord(plan=PLAIN_FIT, status="reference", reason="", loss=0.5),
-            TrialRecord(plan=fused, status=status, reason="1.50 times", speedup=interval(1.5)),
-            TrialRecord(plan=TrainingPlan(steps_per_call=9), status="failed", reason="it crashed"),
-        ),
-    )
-    choice = onednn_turns._with_onednn(found, *judged(off=0.12, on=0.10))
-    without, tried, other, failed = choice.trials
-    assert (without.plan, tried.plan, tried.loss) == (PLAIN_FIT, WITH, 0.5)
-    assert other.plan == fused.model_copy(update={"onednn": True})
-    assert other.speedup.value == pytest.approx(1.2 * 1.5)
-    assert other.reason == "1.50 times, both with oneDNN"
-    assert (failed.plan.onednn, failed.reason) == (True, "it crashed")
-    chosen = tried if is_plain else other
-    assert [each.status for each in choice.trials].count("chosen") == 1
-    assert (choice.plan, choice.plan_reason) == (chosen.plan, chosen.reason)
-
-
-def test_turns_end_when_no_further_one_would_change_the_outcome():
-    uneven = [1.0, 1.5, 0.7] * 3
-    is_settled = in_turns.settled_at(0.02)
-    assert is_settled([[1.2] * 9, [1.0] * 9])
-    assert is_settled([[1.0] * 9, [1.2] * 9])
-    assert not is_settled([uneven, [1.0] * 9])
-
-
 def test_a_training_must_be_long_enough_for_it():
     worth = functools.partial(supervised_trials.is_worth_onednn, start_seconds=4.0)
     assert worth(0.101, step_count=3000)  # 60 s to gain, 42 s to spend
@@ -151,13 +86,13 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     monkeypatch.setenv("TELL_FOLDER", str(tmp_path))
     trainer = training_cases.Trainer(tmp_path)
 
-    def is_fast_enough(**kwargs):
-        without, tried = judged_really(**kwargs)
+    def is_fast_enough(*args, **kwargs):
+        tried = judged_really(*args, **kwargs)
         seen.append(tried)
-        return without, tried.model_copy(update={"status": "chosen"})
+        return tried.model_copy(update={"status": "chosen"})
 
-    seen, judged_really = [], onednn_turns._judged
-    monkeypatch.setattr(onednn_turns, "_judged", is_fast_enough)
+    seen, judged_really = [], plain_turns._judged
+    monkeypatch.setattr(plain_turns, "_judged", is_fast_enough)
     trainer.run(
         module={"line": line, "beginning": TELLS + IS_LONG},
         compilation={"enabled": False},

@@ -1,10 +1,16 @@
-"""Mixed precision by one setting, on an unmodified module."""
+"""Mixed precision by one setting, on an unmodified module; among workers by `precision_turns`."""
 
 import importlib
+import pathlib
 
 import pytest
 import tensorflow as tf
 import training_cases
+
+from tfx_perf import errors
+from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import plain_turns
+from tfx_perf.components.training_job.job import TrainingJob
 
 pytestmark = pytest.mark.each_choice
 
@@ -69,3 +75,99 @@ def test_trials_choose_it_and_the_training_keeps_to_it(trainer, line, monkeypatc
     assert record.environment["precision"] == "mixed_bfloat16"
     assert {trial.plan.precision for trial in record.trials} == {None, "mixed_bfloat16"}
     assert policies() == ["float32", "float32"]
+
+
+# As `SLOW`, on the workers of this machine.
+AMONG_WORKERS = {
+    "beginning": f"import os\n{SLOW}",
+    "layer": "Slow()",
+    "template": training_cases.MODULE.replace("MirroredStrategy()", "get_strategy()"),
+}
+TRIES = {
+    "distribution": {"workers": 2},
+    "precision": "auto",
+    "planned_runs": 10**6,
+    "trial_budget_seconds": 200,
+    "steps_per_call": (5,),
+    "loss_tolerance": 0.1,
+}
+KILLED = """class Fuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3 and not os.path.exists({flag!r}):
+                open({flag!r}, "w").close()
+                os.kill(os.getpid(), 9)
+
+    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypatch, tmp_path):
+    module = {"line": line, **AMONG_WORKERS}
+    folder = str(tmp_path / "checkpoints")  # without one there are no trials of plans
+    trainer.run(module=module, checkpoint_folder=folder, **TRIES)
+    record, before = trainer.record, trainer.perf_metrics
+    assert record.worker_count == 2
+    assert record.plan.precision == "mixed_bfloat16", record.plan_reason
+    assert record.environment["precision"] == "mixed_bfloat16"
+    assert not record.idle_settings
+    without, tried, *others = record.trials
+    assert (without.plan.precision, without.status) == (None, "reference")
+    assert tried.plan.is_plain_fit and tried.speedup.low > 1
+    assert {each.plan.precision for each in others} == {"mixed_bfloat16"}
+    assert record.trial_time_seconds < record.fit_time_seconds
+    folder_of_run = pathlib.Path(before.uri)
+    assert "mixed_bfloat16" in before.get_custom_property("plan")
+    assert "plain fit, mixed_bfloat16" in (folder_of_run / "report.html").read_text()
+    assert TrainingJob.read(folder_of_run / "job.json").precision == "mixed_bfloat16"
+    logs = {path.name for path in folder_of_run.glob("*.log")}
+    assert {"own-precision-worker-0.log", "mixed-bfloat16-worker-1.log"} <= logs
+    assert record.is_settled
+
+    monkeypatch.setattr(plain_turns, "take", None)
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
+    inputs = {"previous_metrics": [before]}
+    trainer.run(module=module, inputs=inputs, checkpoint_folder=folder, **TRIES)
+    again = trainer.record
+    assert again.plan == record.plan
+    assert again.environment["precision"] == "mixed_bfloat16"
+    assert again.reused_from == before.uri
+
+
+@pytest.mark.slow
+def test_workers_keep_to_it_after_a_kill(trainer, monkeypatch, tmp_path):
+    given = {**AMONG_WORKERS, "train": KILLED.format(flag=str(tmp_path / "flag"))}
+    settings = {
+        **TRIES,
+        "distribution": {"workers": 2, "restarts": 0},
+        "checkpoint_steps": 10,
+        "checkpoint_folder": str(tmp_path / "checkpoints"),
+    }
+    with pytest.raises(errors.MeasurementError, match="SIGKILL"):
+        trainer.run(module=given, **settings)
+    monkeypatch.setattr(plain_turns, "take", None)
+    trainer.run(module=given, **settings)
+    record = trainer.record
+    assert record.resumed_step
+    assert record.plan.precision == record.environment["precision"] == "mixed_bfloat16"
+    assert not (tmp_path / "checkpoints").exists()
+
+
+REFUSES = """
+class Refuses(keras.layers.Layer):
+    def call(self, x):
+        if self.compute_dtype == "bfloat16":
+            raise ValueError("not made for it")
+        return x
+"""
+
+
+@pytest.mark.slow
+def test_workers_whose_code_is_not_made_for_it_train_as_it_is(trainer):
+    trainer.run(module={**AMONG_WORKERS, "beginning": REFUSES, "layer": "Refuses()"}, **TRIES)
+    record = trainer.record
+    assert record.environment["precision"] == "float32"
+    (failed,) = [each for each in record.trials if each.plan.precision]
+    assert (failed.status, failed.plan.precision) == ("failed", "mixed_bfloat16")
+    assert "not made for it" in failed.reason
+    assert not record.is_settled

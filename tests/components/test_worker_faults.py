@@ -18,7 +18,8 @@ pytestmark = pytest.mark.slow
 _HELPERS = str(pathlib.Path(__file__).parents[1] / "training")  # with `worker_faults`
 MODULE = {
     "line": "keras",
-    "beginning": f"import sys\nsys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
+    "beginning": "import os, pathlib, sys\n"
+    f"sys.path.insert(0, {_HELPERS!r})\nimport worker_faults\n"
     "from tfx_perf import workers\n"
     "from tfx_perf.training.recovery import decisions, save_clock\n"
     "save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0\n"
@@ -43,6 +44,22 @@ SHORT = """
             worker_faults.limit_memory()
     CALLBACKS.append(keras.callbacks.LambdaCallback(on_epoch_begin=limit))
     """
+# Something that goes wrong in the first plan that worker 1 tries, and never again.
+IN_TRIAL = """
+    from tfx_perf.training import team
+    from tfx_perf.training.trials.equivalence import EquivalenceCheck
+    team._PATIENCE_SECONDS = 10
+    with model.distribute_strategy.scope():
+        model.compile("adam", worker_faults.hungry_loss)
+    own_check = EquivalenceCheck._check
+    def check(self, plan):
+        flag = pathlib.Path({flag!r})
+        if INDEX == 1 and not flag.exists():
+            flag.touch()
+            {fault}
+        return own_check(self, plan)
+    EquivalenceCheck._check = check
+    """
 
 
 @pytest.fixture
@@ -55,11 +72,10 @@ def run(trainer, before="", *, folder, **training):
     trainer.run(
         module={**MODULE, "train": f"{before.strip()}\n    {FIT}" if before else FIT},
         distribution={"workers": 2},
-        planned_runs=1,  # no trials
         seed=5,
         checkpoint_folder=str(folder),
         checkpoint_steps=10,
-        **training,
+        **{"planned_runs": 1, **training},  # for one run there are no trials
     )
 
 
@@ -70,15 +86,37 @@ def test_nan_on_one_worker_ends_all_and_is_said(trainer, tmp_path):
 
 
 def test_where_one_worker_runs_out_of_memory_all_go_on_in_slices(trainer, tmp_path):
-    run(trainer, SHORT, folder=tmp_path / "checkpoints", precision="auto")
+    run(trainer, SHORT, folder=tmp_path / "checkpoints")
     record = trainer.record
-    (said,) = record.idle_settings
-    assert said.startswith("training.precision=auto has no effect: several workers try no other")
     assert record.resumed_step in (10, 20)
     assert (record.oom_count, record.micro_batches) == (1, 2)
     told = " ".join(record.notes)
     assert f"all went on from step {record.resumed_step} with {record.plan}" in told
     assert "the workers were started again after worker 1: ShortOfMemoryError: " in told
+
+
+@pytest.mark.parametrize(
+    ("fault", "cause", "note"),
+    [
+        ("worker_faults.limit_memory()", "on worker 1", "worker 1: FailedAloneError: "),
+        ("os.kill(os.getpid(), 9)", "a worker ended in it", "worker 1: was ended by SIGKILL"),
+        ("raise ValueError('here alone')", "a worker ended in it", "worker "),
+    ],
+    ids=["memory", "killed", "alone"],
+)
+def test_a_plan_that_one_worker_fails_in_is_left_out(trainer, tmp_path, fault, cause, note):
+    module = IN_TRIAL.format(flag=str(tmp_path / "flag"), fault=fault)
+    budgeted = {"planned_runs": 10**6, "trial_budget_seconds": 300}
+    run(trainer, module, folder=tmp_path / "checkpoints", **budgeted)
+    record = trainer.record
+    failed = [each for each in record.trials if each.status == "failed"]
+    assert failed  # one, or several that differ in their steps a call
+    assert all(cause in each.reason and each.plan.steps_per_call for each in failed)
+    assert record.plan.is_plain_fit  # what it would have trained with, untried, is that plan
+    assert record.plan_reason == "trials of it have ended the workers"
+    assert record.is_settled == ("memory" in fault)
+    assert (record.train_step_count, record.oom_count) == (120, 0)
+    assert f"the workers were started again after {note}" in " ".join(record.notes)
 
 
 def test_a_full_folder_of_checkpoints_costs_these_only(trainer, tmp_path):

@@ -82,7 +82,9 @@ def main(package, place, options):
     saves = {"signal", "kills", "saves"} & options.keys()
     folder = str(checkpoints) if saves else None
     settings = {
-        "training": {"checkpoint_folder": folder, "checkpoint_steps": 4},
+        "training": {
+            "checkpoint_folder": folder, "checkpoint_steps": 4, "precision": "auto",
+        },
         "distribution": {"top_k_ratio": options.get("sent")},
     }
     with (
@@ -104,6 +106,7 @@ def main(package, place, options):
     found = {"outcome": outcome, "resumed_step": run.record.resumed_step}
     found |= {"plan": str(run.record.plan), "notes": run.record.notes, "saved_steps": saved_steps}
     found["checkpoint_seconds"] = run.record.checkpoint_time_seconds
+    found["idle_settings"] = run.record.idle_settings
     found |= {"oom_count": run.record.oom_count, "slices": run.record.micro_batches}
     found["plan_of_next_run"] = str(run.record.choice_for_another_run("").plan)
     (place / f"{worker}.json").write_text(json.dumps(found))

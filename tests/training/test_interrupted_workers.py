@@ -82,6 +82,8 @@ def test_all_go_on_from_where_they_were(tmp_path, package, options):
         assert own["plan"].startswith("plain fit" if "step" in kind else "10 steps per call")
         assert own["resumed_step"] >= (10 if "epoch" in options else 4)
         assert len(own["outcome"]["history"]["loss"]) == 3
+    (said,) = found[0]["idle_settings"]  # the first one's record is the training's
+    assert said.startswith("training.precision=auto has no effect: these workers try no other")
     assert len({json.dumps(own["outcome"]["weights"]) for own in found}) == 1  # averages, too
     assert ("Worker 1 stops the training after epoch 3." in done.stdout) == ("stops" in options)
     told = [line for line in done.stdout.splitlines() if "Trained with" in line]

@@ -4,6 +4,9 @@ Methods of the user's own are found by `overriding`.
 """
 
 import functools
+import json
+import subprocess
+import sys
 
 import keras as keras3
 import model_cases
@@ -169,6 +172,39 @@ def test_an_own_compute_metrics_sees_the_weights_that_plain_fit_shows_it(keras):
     assert slicing_obstacle(model, either_keras.api_of(model)) == (
         "the model has its own compute_metrics"
     )
+
+
+# Devices must be made before TensorFlow starts.
+_SYNCHRONIZED = """
+import json
+import keras, tf_keras
+import tensorflow as tf
+from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
+
+(cpu,) = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+strategies = tf.distribute.get_strategy(), tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+found = []
+for package in (keras, tf_keras):
+    for strategy in strategies:
+        for synchronized in (False, True):
+            with strategy.scope():
+                normalization = package.layers.BatchNormalization(synchronized=synchronized)
+                model = package.Sequential([package.layers.Input((4,)), normalization])
+                model.compile("sgd", "mse")
+            found.append(slicing_obstacle(model, either_keras.api_of(model)))
+print(json.dumps(found))
+"""
+
+
+def test_a_layer_that_asks_other_replicas_is_not_sliced_where_there_are_some():
+    done = subprocess.run(
+        [sys.executable, "-c", _SYNCHRONIZED],
+        capture_output=True, text=True, check=True, timeout=200,
+    )  # fmt: skip
+    reason = "a layer asks the other replicas, which may have fewer slices"
+    assert json.loads(done.stdout.splitlines()[-1]) == [None, None, None, reason] * 2
 
 
 def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():

@@ -10,7 +10,7 @@ from tfx_perf.training.recovery import decisions
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.saver import Saver
-from tfx_perf.training.team import LostWorkerError, Team, TeamError, may_pass
+from tfx_perf.training.team import FailedAloneError, LostWorkerError, Team, TeamError, may_pass
 
 
 class TeamOfTwo(Team):
@@ -47,6 +47,19 @@ def test_where_one_worker_fails_none_goes_on():
     other = TeamOfTwo(index=1, other=(1,))
     assert other.folder == "worker-1"
     assert other.do(fail, only_chief=True) is None  # it only waits
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError("none left"), tf.errors.ResourceExhaustedError(None, None, "none left")]
+)
+def test_a_worker_that_runs_out_of_memory_alone_does_not_wait_for_the_others(error):
+    with pytest.raises(FailedAloneError, match="none left on worker 1") as raised:
+        TeamOfTwo(index=1).end_if_alone(error)
+    assert may_pass(raised.value)
+    Team().end_if_alone(error)  # there is nobody who waits
+    TeamOfTwo().end_if_alone(ValueError("as on all of them, perhaps"))
+    with pytest.raises(LostWorkerError):
+        TeamOfTwo().end_if_alone(LostWorkerError("gone"))
 
 
 def test_a_checkpoint_is_there_only_if_all_parts_are(tmp_path):

@@ -5,7 +5,7 @@ import pytest
 from tfx_perf import statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import trials_together
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
 
 TEN = TrainingPlan(steps_per_call=10, fused_update=True)
 OTHER = TrainingPlan(steps_per_call=10, xla=True)
@@ -41,6 +41,20 @@ def test_what_needs_no_trial_trains_unless_one_speaks_against_it(tried, expected
     choice = plain("nothing beat it").model_copy(update={"trials": tuple(tried)})
     found = trials_together._or_untried(choice, untried)
     assert found.plan == expected
+
+
+@pytest.mark.parametrize(("culprit", "expected"), [(TEN, PLAIN_FIT), (OTHER, TEN)])
+@pytest.mark.parametrize("cause", [None, "no memory was left on worker 1"])
+def test_a_plan_that_has_ended_a_worker_is_not_trained_with(culprit, expected, cause):
+    untried = PlanChoice(plan=TEN, plan_reason="without trials", is_settled=True)
+    before = trial("different", plan=TrainingPlan(precision="mixed_bfloat16"))
+    progress = TrialProgress(began=0.0, running=(culprit,), finished=(before,))
+    found = trials_together._cut_off(untried, progress, cause=cause)
+    assert found.plan == expected
+    assert found.trials[0] == before
+    assert (found.trials[1].plan, found.trials[1].status) == (culprit, "failed")
+    assert found.trials[1].reason == (cause or "a worker ended in it, or did not go on")
+    assert found.is_settled == (cause is not None)  # it may have been a preempted machine
 
 
 def test_what_has_won_trains():

@@ -48,7 +48,7 @@ def of_training(
     if settings.precision != "auto" or not has_others:
         return ()
     return (
-        "training.precision=auto has no effect: several workers try no other precision; set the "
+        "training.precision=auto has no effect: these workers try no other precision; set the "
         "one that you want, e.g. mixed_bfloat16",
     )
 

@@ -4,18 +4,26 @@ What one worker does without the others never ends: every step has them wait for
 a worker knows alone (the time, a signal, a full disk) is asked of all of them first.
 """
 
+import contextlib
+import logging
+import os
 import weakref
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf import errors, time_limit
 from tfx_perf.training.measuring import strategies
 
 _T = TypeVar("_T")
 
+_LOGGER = logging.getLogger(__name__)
+
+# In which workers that fail alike, in tracing say, are all there.
+_PATIENCE_SECONDS = 60.0
 
 _GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
     weakref.WeakKeyDictionary()  # of a strategy, so that it is traced once
@@ -32,6 +40,10 @@ class LostWorkerError(TeamError):
 
 class ShortOfMemoryError(TeamError):
     """A step did not fit; where all workers are started again, they run it in slices."""
+
+
+class FailedAloneError(TeamError):
+    """A worker failed in a trial in which the others wait; started again, all leave it out."""
 
 
 _OF_CONNECTIONS = (
@@ -141,6 +153,42 @@ class Team:
         """Returns whether all say the same."""
         said = self.gathered([zlib.crc32(what.encode())])
         return bool(np.all(said == said[0]))
+
+    def end_if_alone(self, error: BaseException) -> None:
+        """Has this worker end where it alone has failed, in what the others wait in.
+
+        Memory runs out on one of them; whatever else a step raises, it mostly raises on all.
+
+        Args:
+            error: what it has failed with.
+
+        Raises:
+            FailedAloneError: it has, so that all have to be started again.
+            TeamError: the error, which is that of the whole team.
+        """
+        if isinstance(error, TeamError):
+            raise error
+        is_short = isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError))
+        if self.count > 1 and is_short:
+            raise FailedAloneError(
+                f"{errors.in_one_line(error)} on worker {self.index}"
+            ) from error
+
+    @contextlib.contextmanager
+    def soon(self, error: str) -> Iterator[None]:
+        """Ends this process if the others do not come to what is asked of them here.
+
+        They come soon where they have failed, too; else they wait in a step for this one.
+
+        Args:
+            error: what this one has failed with.
+        """
+        if self.count == 1:
+            yield
+            return
+        _LOGGER.warning("Worker %d has failed in a trial: %s", self.index, error)
+        with time_limit.ended_after(_PATIENCE_SECONDS, log_path=os.devnull):
+            yield
 
     def do(self, action: Callable[[], _T], *, only_chief: bool = False) -> _T | None:
         """Has everyone do something; returns what came of it here when all have done it.

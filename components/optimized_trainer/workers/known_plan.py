@@ -3,8 +3,10 @@
 from typing import ClassVar
 
 from tfx_perf import records
+from tfx_perf.training.optimizations.precision import Precision
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
 
 FILE_NAME = "known_plan.json"
 
@@ -17,6 +19,7 @@ class KnownPlan(records.Record):
         choice: of a run before; None if trials may find another one.
         previous_plan: see `Trials`.
         is_too_short: whether the training is known to be too short for trials.
+        precision: what teams of workers in several precisions came to; None if none were tried.
         spent_seconds: of the trials' budget, before there were workers.
     """
 
@@ -26,4 +29,22 @@ class KnownPlan(records.Record):
     choice: PlanChoice | None = None
     previous_plan: TrainingPlan | None = None
     is_too_short: bool = False
+    precision: PlainFitTurns | None = None
     spent_seconds: float = 0.0
+
+    def within(self, turns: PlainFitTurns) -> "KnownPlan":
+        """Returns what is known in the precision that turns came to."""
+        previous = self.previous_plan
+        if previous is not None:  # trials have no other precision to try
+            previous = previous.only(lambda each: each.name != Precision.name)
+        return self.model_copy(
+            update={
+                "previous_plan": previous,
+                "precision": turns,
+                "spent_seconds": self.spent_seconds + turns.seconds,
+            }
+        )
+
+    def held_against(self, choice: PlanChoice) -> PlanChoice:
+        """Returns what workers found, with what is known of the precision that they compute in."""
+        return choice if self.precision is None else self.precision.held_against(choice)

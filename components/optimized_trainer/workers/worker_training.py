@@ -56,6 +56,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
         folder=checkpoint_folder if has_trials else None,
         key=known.key,
         previous_plan=known.previous_plan,
+        held_against=known.held_against,
     )
     with strategy_check.refusing_mirrored(distribution):
         record = training.run(

@@ -144,6 +144,21 @@ class PlanChoice(records.Record):
         return self.is_settled and not is_open
 
 
+def lost(plan: TrainingPlan, cause: str) -> TrialRecord:
+    """Returns the record of a plan that ended its process.
+
+    Args:
+        plan: what was tried.
+        cause: how, in one sentence.
+    """
+    return TrialRecord(
+        plan=plan,
+        status="failed",
+        reason=cause,
+        compiled_shapes=() if plan.uses_xla else None,
+    )
+
+
 def plain(reason: str, *, is_settled: bool = False) -> PlanChoice:
     """Returns the choice of plain `fit` where nothing was tried.
 

@@ -13,7 +13,7 @@ from tfx_perf.training.eligibility import obstacle
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.team import Team
+from tfx_perf.training.team import Team, TeamError
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.budget import Budget
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed, plain
@@ -50,6 +50,9 @@ def by_trials(
         known: see `Trials`.
         previous_plan: see `Trials`.
         stop_when: see `Trials`.
+
+    Raises:
+        TeamError: the trials go on no more, where several workers make them.
     """
     began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
     if not budget_seconds:
@@ -74,7 +77,7 @@ def by_trials(
             stop_when=stop_when,
         ).run()
     except errors.GIVEN_UP as error:  # the user's training must not depend on ours
-        if autograph.asks_for_conversion(error):
+        if autograph.asks_for_conversion(error) or isinstance(error, TeamError):
             raise
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
         return failed(errors.in_one_line(error))

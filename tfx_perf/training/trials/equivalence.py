@@ -114,12 +114,19 @@ class EquivalenceCheck:
         return reference
 
     def check(self, plan: TrainingPlan) -> Contender | TrialRecord:
-        """Returns the plan if it is worth timing, else the record of why it is not."""
-        found: Contender | TrialRecord
+        """Returns the plan if it is worth timing, else the record of why it is not.
+
+        Raises:
+            TeamError: the others do not come to the end of it, where several workers train.
+        """
         try:
             found = self._check(plan)
         except errors.GIVEN_UP as error:  # whatever a plan raises, fit goes on
-            found = TrialRecord(plan=plan, status="failed", reason=errors.in_one_line(error))
+            self._team.end_if_alone(error)
+            reason = errors.in_one_line(error)
+            with self._team.soon(reason):
+                self._team.all(False)
+            return TrialRecord(plan=plan, status="failed", reason=reason)
         if not self._team.all(isinstance(found, Contender)) and isinstance(found, Contender):
             found = TrialRecord(plan=plan, status="failed", reason="another worker objects")
         return found

@@ -8,13 +8,14 @@ from typing import TypeVar
 
 from tfx_perf import errors
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
+from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
 
 _LOGGER = logging.getLogger(__name__)
 
-_PLAN_FILE, _STRATEGY_FILE = "choice.json", "strategy.json"
-FILE_NAMES = _PLAN_FILE, _STRATEGY_FILE
+_PLAN_FILE, _STRATEGY_FILE, _PRECISION_FILE = "choice.json", "strategy.json", "precision.json"
+FILE_NAMES = _PLAN_FILE, _STRATEGY_FILE, _PRECISION_FILE
 
-_Choice = TypeVar("_Choice", PlanChoice, StrategyChoice)
+_Choice = TypeVar("_Choice", PlanChoice, StrategyChoice, PlainFitTurns)
 
 
 def keep(folder: str | None, choice: PlanChoice) -> None:
@@ -37,6 +38,16 @@ def keep_strategy(folder: str | None, choice: StrategyChoice) -> None:
     _keep(folder, _STRATEGY_FILE, choice)
 
 
+def keep_precision(folder: str | None, turns: PlainFitTurns) -> None:
+    """Leaves what the turns of workers in several precisions came to.
+
+    Args:
+        folder: see `keep`.
+        turns: with their key.
+    """
+    _keep(folder, _PRECISION_FILE, turns)
+
+
 def kept(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
     """Returns the choice that `keep` left, None if there is none with this key."""
     choice = _kept(folder, _PLAN_FILE, PlanChoice, key=key)
@@ -51,6 +62,11 @@ def kept_strategy(folder: str | None, key: Mapping[str, str]) -> StrategyChoice 
     return _kept(folder, _STRATEGY_FILE, StrategyChoice, key=key)
 
 
+def kept_precision(folder: str | None, key: Mapping[str, str]) -> PlainFitTurns | None:
+    """Returns the turns that `keep_precision` left, None if there are none with this key."""
+    return _kept(folder, _PRECISION_FILE, PlainFitTurns, key=key)
+
+
 def forget(folder: str | None) -> None:
     """Removes the choices, once what was trained with them is safe."""
     if folder is not None:
@@ -60,7 +76,7 @@ def forget(folder: str | None) -> None:
             pathlib.Path(folder).rmdir()  # unless there is something else in it
 
 
-def _keep(folder: str | None, name: str, choice: PlanChoice | StrategyChoice) -> None:
+def _keep(folder: str | None, name: str, choice: _Choice) -> None:
     if folder is None:
         return
     try:

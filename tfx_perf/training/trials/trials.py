@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import activity, statistics
+from tfx_perf import activity, errors, statistics
 from tfx_perf.config import PerfConfig
 from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
@@ -112,27 +112,44 @@ class Trials:
         self._input_wait: float | None = None
 
     def run(self) -> PlanChoice:
-        """Runs the trials within the budget and restores the model."""
+        """Runs the trials within the budget and restores the model.
+
+        Raises:
+            TeamError: the others do not come to the end of it, where several workers train; nothing
+                is restored then, for which they would have to.
+        """
         self._began, began = time.time(), time.perf_counter()
         self._leftovers = Leftovers()
         start = StartingPoint(self._variants)
         self._budget.keep_back(time.perf_counter() - began)  # to put all back, and look again
         try:
-            contenders, one_batch = self._checked(start)
-            if len(contenders) > 1 and self._team.decides(self._takes_turns(contenders)):
-                self._decides_by_turns = True
-                seconds = self._turns_seconds(contenders, rounds=_FEW_ROUNDS)
-                if self._budget.has(seconds, what="timing plans in turns"):
-                    self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
-                else:  # its compiler took what there was
-                    self._ran_out_of_time = True
-        finally:
-            start.restore()
-            self._model.reset_metrics()
+            contenders = self._tried(start)
+        except BaseException as error:
+            self._team.end_if_alone(error)
+            with self._team.soon(errors.in_one_line(error)):
+                self._put_back(start)
+            raise
+        self._put_back(start)
         choice = self._judge(contenders)
         return choice.model_copy(
             update={"trial_leftover_bytes": self._leftovers.beside(choice.plan)}
         )
+
+    def _tried(self, start: StartingPoint) -> list[Contender]:
+        """Returns the reference and the plans that were worth timing, with their blocks."""
+        contenders, one_batch = self._checked(start)
+        if len(contenders) > 1 and self._team.decides(self._takes_turns(contenders)):
+            self._decides_by_turns = True
+            seconds = self._turns_seconds(contenders, rounds=_FEW_ROUNDS)
+            if self._budget.has(seconds, what="timing plans in turns"):
+                self._loop.take_turns(self._schedule(contenders, one_batch), self._data)
+            else:  # its compiler took what there was
+                self._ran_out_of_time = True
+        return contenders
+
+    def _put_back(self, start: StartingPoint) -> None:
+        start.restore()
+        self._model.reset_metrics()
 
     def _checked(self, start: StartingPoint) -> tuple[list[Contender], tf.data.Dataset]:
         """Returns the reference and the plans that are worth timing, and data of one batch."""

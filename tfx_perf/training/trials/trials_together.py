@@ -1,15 +1,16 @@
 """Trials that the workers make together, each at the same time as the others."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping, Sequence
 
 from tfx_perf import time_limit
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.team import Team
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.team import FailedAloneError, Team
 from tfx_perf.training.trials import budget, choosing, families, kept_choice, trials_here
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
+from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
 
 _OWN_LOG = "/dev/stderr"  # the worker's
 
@@ -29,6 +30,7 @@ class TrialsTogether:
         folder: str | None = None,
         key: Mapping[str, str] | None = None,
         previous_plan: TrainingPlan | None = None,
+        held_against: Callable[[PlanChoice], PlanChoice] = lambda choice: choice,
     ) -> None:
         """Tries nothing yet.
 
@@ -38,10 +40,12 @@ class TrialsTogether:
                 trials.
             key: of the choice; see `plan_key`.
             previous_plan: see `Trials`.
+            held_against: makes of a choice what it is beside what was found before.
         """
         self._settings = settings
         self._folder, self._key = folder, dict(key or {})
         self._previous_plan = previous_plan
+        self._held_against = held_against
 
     def choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan for a `fit`; each worker comes to the same.
@@ -53,38 +57,80 @@ class TrialsTogether:
         """
         team = Team(call.model.distribute_strategy)
         if team.count == 1:
-            return trials_here.choose_and_restore(
+            choice = trials_here.choose_and_restore(
                 call, loop, settings=self._settings, previous_plan=self._previous_plan
             )
+            return self._held_against(choice)
         untried = choosing.for_workers(call, loop, settings=self._settings)
         if self._folder is None:
-            return untried
-        untried = untried.model_copy(update={"key": self._key})
+            return self._held_against(untried)
         if untried.plan.is_plain_fit:
-            return untried
+            return self._whole(untried)
         with trials_here.on_own_data(call, loop) as own:
             if not team.all(own is not None and own is not call):
-                return untried
-            if team.is_chief:
-                reason = "trials of it have ended the workers"
-                refused = untried.model_copy(
-                    update={"plan_reason": reason, "is_settled": False}
-                )
-                kept_choice.keep(self._folder, refused)
-            choice = self._tried(own or call, loop)
-        choice = _or_untried(choice, untried).model_copy(update={"key": self._key})
-        if not team.agrees(str(choice.plan)):
-            choice = untried
+                return self._whole(untried)
+            seconds = budget.limit_seconds(self._settings.training.trial_budget_seconds)
+            with time_limit.ended_after(seconds, log_path=_OWN_LOG):
+                choice = self._tried(own or call, loop, untried=untried, team=team)
+                choice = self._whole(choice if team.agrees(str(choice.plan)) else untried)
         if team.is_chief:
             kept_choice.keep(self._folder, choice)
         return choice
 
-    def _tried(self, call: FitCall, loop: Loop) -> PlanChoice:
-        seconds = budget.limit_seconds(self._settings.training.trial_budget_seconds)
-        with time_limit.ended_after(seconds, log_path=_OWN_LOG):
-            return choosing.by_trials(
-                call, loop, settings=self._settings, previous_plan=self._previous_plan
+    def _tried(
+        self, call: FitCall, loop: Loop, *, untried: PlanChoice, team: Team
+    ) -> PlanChoice:
+        """Returns what trials find; should they end a worker, all begin again without them."""
+        running = TrialProgress(began=time.time(), running=(), finished=())
+
+        def note(progress: TrialProgress) -> None:
+            nonlocal running
+            running = progress
+            if team.is_chief:
+                kept_choice.keep(self._folder, self._whole(_cut_off(untried, progress)))
+
+        note(running)
+        try:
+            choice = choosing.by_trials(
+                call,
+                loop,
+                settings=self._settings,
+                watch=note,
+                previous_plan=self._previous_plan,
             )
+        except FailedAloneError as error:
+            found = _cut_off(untried, running, cause=str(error))
+            kept_choice.keep(self._folder, self._whole(found))
+            raise
+        return _or_untried(choice, untried)
+
+    def _whole(self, choice: PlanChoice) -> PlanChoice:
+        """Returns a choice with what was found before, and its key."""
+        return self._held_against(choice).model_copy(update={"key": self._key})
+
+
+def _cut_off(
+    untried: PlanChoice, progress: TrialProgress, *, cause: str | None = None
+) -> PlanChoice:
+    """Returns what trains after trials that have ended a worker.
+
+    Args:
+        untried: the choice of the plan that needs no trial.
+        progress: what was being tried, and what was tried before.
+        cause: of the end, if it would come again; None: perhaps no plan's fault.
+    """
+    culprits = [plan for plan in progress.running if not plan.is_plain_fit]
+    reason = cause or "a worker ended in it, or did not go on"
+    trials = (*progress.finished, *(lost(plan, reason) for plan in culprits))
+    plan = untried.plan if _may_train(untried.plan, trials) else PLAIN_FIT
+    return untried.model_copy(
+        update={
+            "plan": plan,
+            "plan_reason": "trials of it have ended the workers",
+            "trials": trials,
+            "is_settled": cause is not None,
+        }
+    )
 
 
 def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
@@ -93,12 +139,16 @@ def _or_untried(choice: PlanChoice, untried: PlanChoice) -> PlanChoice:
     Not if it lost, or failed; that there was no time for it, or too little to be sure, says
     nothing.
     """
-    against = (each.plan for each in choice.trials if _speaks_against(each))
-    is_known = any(families.same_function(plan, untried.plan) for plan in against)
-    if is_known or not choice.plan.is_plain_fit:
+    if not choice.plan.is_plain_fit or not _may_train(untried.plan, choice.trials):
         return choice
     reason = f"it computes the same as plain fit, no slower, and {choice.plan_reason}"
     return choice.model_copy(update={"plan": untried.plan, "plan_reason": reason})
+
+
+def _may_train(plan: TrainingPlan, trials: Sequence[TrialRecord]) -> bool:
+    """Whether no trial speaks against a plan that needs none."""
+    against = (each.plan for each in trials if _speaks_against(each))
+    return not any(families.same_function(other, plan) for other in against)
 
 
 def _speaks_against(trial: TrialRecord) -> bool:
