@@ -29,8 +29,8 @@ _CASES = {
 _OF_KERAS_3 = {
     "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average",
 }  # fmt: skip
-_NOT_IN_XLA = {"own_train_step", "calls_keras_step"}
-_NOT_SLICED = {*_NOT_IN_XLA, "uneven_weights"}
+_NOT_IN_XLA = {"own_train_step", "calls_keras_step", "noise_of_one"}
+_NOT_SLICED = {"own_train_step", "calls_keras_step", "uneven_weights"}
 _NARROW = {"sgd", "clipnorm", "sparse", "uneven_batch", "weighted"}
 # Each of 20 steps rounds other sums, of fewer rows.
 _BOUNDS = {"bfloat16": 20 * 2**-8, "float16": 20 * 2**-11}
