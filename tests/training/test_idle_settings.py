@@ -44,7 +44,6 @@ def idle(**settings):
         ({"restarts": 1}, "restarts=1"),
         ({"cpu_binding": "exclusive"}, "cpu_binding=exclusive"),
         ({"start_timeout_seconds": 60}, "start_timeout_seconds=60.0"),
-        ({"sharding_invariant_random": True}, "sharding_invariant_random=True"),
         ({"strategy": "mirrored"}, "strategy=mirrored"),
         ({"strategy": "model_parallel", "device_memory_bytes": 9}, "strategy=model_parallel"),
         ({"workers": 2}, "workers=2"),

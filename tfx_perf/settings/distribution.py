@@ -149,7 +149,7 @@ class DistributionSettings(Section):
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
         top_k_ratio: the share of each gradient's entries that is sent, the largest; None: all.
         sharding_invariant_random: whether dropout and other noise follow from a row's place in the
-            batch, so that any number of replicas has the same; Keras 3 only.
+            batch, so that any number of replicas has the same.
         collective: how gradients are summed.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
             beside parameter servers; `auto`: as many as its processor suggests, with cores of their

@@ -8,6 +8,7 @@ from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import collectives
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.reduction import Reduction
+from tfx_perf.training.measuring import strategies
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.placement.placing import over_devices
 from tfx_perf.training.step import evaluation, row_shares
@@ -28,12 +29,15 @@ def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Place
         UserError: the model, or this machine, cannot do what the settings say.
     """
     keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
+    is_alone = strategies.servers_of(strategy) is not None  # beside parameter servers
+    draws_by_rows = distribution.sharding_invariant_random and not is_alone
     with (
         collectives.options(strategy, distribution.collective),
+        keras_api.drawing_by_rows(call.model) if draws_by_rows else contextlib.nullcontext(),
         keras_api.over_replicas(
             call.model,
             reduction=Reduction(distribution.reduction_dtype, distribution.top_k_ratio),
-            draws_by_rows=distribution.sharding_invariant_random,
+            draws_by_rows=draws_by_rows,
         ),
         row_shares.counting_rows(call.model, keras_api),
         evaluation.as_one_device(),

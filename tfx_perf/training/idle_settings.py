@@ -17,7 +17,7 @@ _UNDER = {
     "parameter_server": tf.distribute.ParameterServerStrategy,
     "tpu": tf.distribute.TPUStrategy,
 }
-_OF_REPLICAS = {"reduction_dtype", "top_k_ratio", "sharding_invariant_random"}
+_OF_REPLICAS = {"reduction_dtype", "top_k_ratio"}
 _OF_WORKERS = {"cpu_binding", "restarts", "start_timeout_seconds"}
 
 
@@ -67,11 +67,13 @@ def _found(
         yield "distribution.strategy=mirrored", f"the machine has one device; {several}"
     if settings.workers == "auto":
         yield "distribution.workers=auto", "only OptimizedTrainer starts workers"
-    of_replicas = _changed(settings, DistributionSettings(), among=_OF_REPLICAS)
+    servers = strategies.servers_of(strategy)
+    among = _OF_REPLICAS | ({"sharding_invariant_random"} if servers else set())
+    of_replicas = _changed(settings, DistributionSettings(), among=among)
     collective = _changed(settings.collective, CollectiveSettings(), within="collective.")
     if strategy.num_replicas_in_sync == 1:
-        alone = "one replica trains, so that there are no others to sum or draw with"
-        if strategies.servers_of(strategy):
+        alone = "one replica trains, so that there are no others to sum with"
+        if servers:
             alone = "beside parameter servers each worker sums and draws by itself"
         yield from ((setting, alone) for setting in (*of_replicas, *collective))
     elif not communication_options.count(strategy):

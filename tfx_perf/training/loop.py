@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
-from tfx_perf.training.fit import agreed_stop
+from tfx_perf.training.fit import agreed_stop, one_average
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import (
@@ -365,6 +365,8 @@ class Loop:
     def _proceed(self, arguments: dict[str, Any], callback: Any, *, history: Any = None) -> Any:
         callbacks = [*callback_list(arguments["callbacks"]), callback]
         team = Team(self._model.distribute_strategy)
+        if self._replica_count > 1:
+            callbacks.insert(0, one_average.callback(self._model, self.keras_api, team))
         if team.count > 1:
             callbacks.append(agreed_stop.callback(self._model, self.keras_api, team))
         given = self._call.arguments["callbacks"]

@@ -14,7 +14,7 @@ from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
-from tfx_perf.training.fit import one_average, same_start
+from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
@@ -224,9 +224,6 @@ class TrainingSession:
         communication = self._communicated(call, result)
         taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
         taken = taken or energy.Energy(reason="not all of the workers have told")
-        _asked(
-            lambda: one_average.of_all_replicas(call.model, team=team), what="their averages"
-        )
         left = loop.speed_watch and loop.speed_watch.note
         if left:  # the next run had better try again
             result = dataclasses.replace(result, notes=(*result.notes, left))

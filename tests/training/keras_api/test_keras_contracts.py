@@ -274,6 +274,29 @@ def test_keras_3_draws_by_functions_that_it_looks_up_each_time():
     assert [*inspect.signature(module.dropout).parameters][:3] == ["inputs", "rate", "noise_shape"]
 
 
+@contract("Random numbers of tf_keras depend on the replica, whatever the setting says.")
+def test_random_layers_of_tf_keras_draw_by_a_generator_that_may_have_seeds():
+    kinds = importlib.import_module("tf_keras.src.backend").RandomGenerator
+    layers, seen = tf_keras.layers, []
+
+    def seed():
+        seen.append(generator)
+        return [1, len(seen)]
+
+    for layer in (layers.Dropout(0.5), layers.GaussianNoise(0.5), layers.AlphaDropout(0.5)):
+        generator = layer._random_generator
+        assert generator._create_seed(7) == 7
+        vars(generator).update(
+            _rng_type=kinds.RNG_STATELESS, _built=True, make_seed_for_stateless_op=seed
+        )
+        layer(X, training=True)
+        assert seen[-1] is generator
+    for name in ("random_normal", "random_uniform", "truncated_normal"):
+        assert [*inspect.signature(getattr(kinds, name)).parameters][:2] == ["self", "shape"]
+    names = ["self", "inputs", "rate", "noise_shape"]
+    assert [*inspect.signature(kinds.dropout).parameters] == names
+
+
 @contract("What a user's optimizer does to gradients is passed over where a step is taken apart.")
 def test_what_the_optimizers_of_tf_keras_compute_gradients_with_is_known():
     new, legacy = tf_keras.optimizers.SGD, tf_keras.optimizers.legacy.SGD

@@ -28,19 +28,18 @@ _CASES = {
     "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
     "around_another", "own_train_step", "uneven_batch", "single_row", "normalized",
     "calls_keras_step", "indivisible", "own_mean", "overwritten", "no_rows_convolved",
-    "no_rows_added_loss", "uneven_outputs", "uneven_weights",
+    "no_rows_added_loss", "uneven_outputs", "uneven_weights", "noise", "noise_of_one",
 }  # fmt: skip
-_NOISY = {"noise", "noise_of_one"}
 _OF_KERAS_3 = {
-    "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average", *_NOISY,
+    "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average",
 }  # fmt: skip
-_NOT_IN_XLA = {"own_train_step", "calls_keras_step", *_NOISY}
-_NOT_SLICED = {*_NOT_IN_XLA, "uneven_weights"}
+_NOT_IN_XLA = {"own_train_step", "calls_keras_step", "noise_of_one"}
+_NOT_SLICED = {"own_train_step", "calls_keras_step", "uneven_weights"}
 _NARROW = {"sgd", "clipnorm", "sparse", "uneven_batch", "weighted"}
 # Each of 20 steps rounds other sums, of fewer rows.
 _BOUNDS = {"bfloat16": 20 * 2**-8, "float16": 20 * 2**-11}
 _FUSED = {
-    *_NOISY,
+    "noise", "noise_of_one",
     "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs",
     "uneven_batch", "single_row", "normalized", "accumulated", "overwritten", "no_rows_convolved",
     "no_rows_added_loss", "uneven_outputs", "uneven_weights",

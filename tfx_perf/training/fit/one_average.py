@@ -1,4 +1,8 @@
-"""Averages that each replica has kept for itself, those of BatchNorm say, become one model's."""
+"""Averages that each replica keeps for itself, those of BatchNorm say, are one model's.
+
+They move in proportion: replicas that begin an epoch with their mean end it with the same mean as
+replicas that go on with their own.
+"""
 
 import zlib
 from typing import Any
@@ -7,29 +11,63 @@ import numpy as np
 import tensorflow as tf
 
 from tfx_perf.training.keras_api import variables
+from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.team import Team
 
 
-def of_all_replicas(model: Any, *, team: Team) -> None:
-    """Gives each replica the mean over all of what they have kept apart; all workers call it.
+def callback(model: Any, keras_api: KerasApi, team: Team) -> Any:
+    """Returns the callback that gives each replica the mean over all, at the end of an epoch.
 
-    A model that is saved has it, and all evaluate with it. What is the same on all replicas stays
-    as it is, to the last bit.
+    All validate with it, and what other callbacks save then has it. What is the same on all
+    replicas stays as it is, to the last bit.
 
     Args:
-        model: has been trained.
-        team: that has trained it.
-
-    Raises:
-        LostWorkerError: there are not all workers any more.
+        model: that is trained.
+        keras_api: the model's.
+        team: who trains it; all workers have the callback. It stands before the user's.
     """
-    strategy = model.distribute_strategy
-    if strategy.num_replicas_in_sync == 1:
-        return
-    kept = [variables.inner(each) for each in model.non_trainable_weights]
-    differing = _differing([each for each in kept if each.dtype.is_floating], team)
-    if not differing:
-        return
+    averages = _Averages(model, team)
+
+    def at_end_of_epoch(*_: Any) -> None:  # which a validation comes before
+        averages.become_one()
+
+    return keras_api.callback(on_test_begin=at_end_of_epoch, on_epoch_end=at_end_of_epoch)
+
+
+class _Averages:
+    """What the replicas have kept apart."""
+
+    def __init__(self, model: Any, team: Team) -> None:
+        self._model, self._team = model, team
+        self._averaged: list[tf.Variable] = []  # by what was traced last
+        self._average: Any = None
+
+    def become_one(self) -> None:
+        """Gives each replica the mean over all; all workers call it.
+
+        Raises:
+            LostWorkerError: there are not all workers any more.
+        """
+        kept = [variables.inner(each) for each in self._model.non_trainable_weights]
+        differing = self._differing([each for each in kept if each.dtype.is_floating])
+        if not differing:
+            return
+        if [id(each) for each in differing] != [id(each) for each in self._averaged]:
+            self._averaged = differing
+            self._average = _averaging(differing, self._model.distribute_strategy)
+        self._average()
+
+    def _differing(self, kept: list[tf.Variable]) -> list[tf.Variable]:
+        """Returns those that are not the same on all replicas."""
+        if not kept:
+            return []
+        said = self._team.gathered([_digest(each) for each in kept])
+        is_same = np.all((said == said[0]) & (said >= 0), axis=0)
+        return [variable for variable, same in zip(kept, is_same, strict=True) if not same]
+
+
+def _averaging(differing: list[tf.Variable], strategy: tf.distribute.Strategy) -> Any:
+    """Returns what gives each replica the means of variables."""
 
     def average() -> None:
         # What is read of a variable has no device of its own, by which replicas would be found.
@@ -39,16 +77,7 @@ def of_all_replicas(model: Any, *, team: Team) -> None:
         for variable, mean in zip(differing, means, strict=True):
             variable.assign(mean)
 
-    tf.function(lambda: strategy.run(average), autograph=False)()
-
-
-def _differing(kept: list[tf.Variable], team: Team) -> list[tf.Variable]:
-    """Returns those that are not the same on all replicas."""
-    if not kept:
-        return []
-    said = team.gathered([_digest(each) for each in kept])
-    is_same = np.all((said == said[0]) & (said >= 0), axis=0)
-    return [variable for variable, same in zip(kept, is_same, strict=True) if not same]
+    return tf.function(lambda: strategy.run(average), autograph=False)
 
 
 def _digest(variable: tf.Variable) -> int:

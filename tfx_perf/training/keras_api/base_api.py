@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf import interception
-from tfx_perf.training.keras_api import top_k, variables
+from tfx_perf import errors, interception
+from tfx_perf.training.keras_api import row_draws, top_k, variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
@@ -40,6 +40,16 @@ def learning_rate(optimizer: Any) -> Any:
     return getattr(optimizer, "_learning_rate", None)
 
 
+@contextlib.contextmanager
+def traced_apart(model: Any) -> Iterator[None]:
+    """Has what Keras has traced outside of the context not used inside, nor the other way round."""
+    before, model.train_function = model.train_function, None
+    try:
+        yield
+    finally:
+        model.train_function = before
+
+
 class StepCounters(NamedTuple):
     """The variables in which Keras counts the steps of training and evaluation, if it does."""
 
@@ -63,18 +73,15 @@ class PartOfBatch(NamedTuple):
             is no mean.
         rows: that its loss stands for in a metric that counts rows.
         counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
-        place: of a replica's rows in the batch; None for a slice.
+        place: of its rows in the batch.
+        is_slice: whether it is a slice, which runs in turn with others.
     """
 
     share: tf.Tensor | None
     rows: tf.Tensor
     counts_as: tf.Tensor | None
-    place: Rows | None = None
-
-    @property
-    def is_slice(self) -> bool:
-        """Whether it is a slice, which runs in turn with others."""
-        return self.place is None
+    place: Rows
+    is_slice: bool = False
 
 
 class KerasApi(abc.ABC):
@@ -310,6 +317,38 @@ class KerasApi(abc.ABC):
             value: the new one's, of any shape.
         """
 
+    @contextlib.contextmanager
+    def drawing_by_rows(self, model: Any) -> Iterator[None]:
+        """Has random layers draw by rows while the context lasts; see `row_draws`.
+
+        Args:
+            model: compiled.
+
+        Raises:
+            UserError: nobody knows which rows the model's `train_step` computes.
+        """
+        if self.overrides_train_step(model):
+            raise errors.UserError(
+                "Expected Keras' own train_step, to draw random numbers by the row. Received: "
+                "distribution.sharding_invariant_random=True and a model with a train_step of its "
+                "own. Override compute_loss instead, or leave the setting out."
+            )
+        with traced_apart(model), row_draws.lasting(), self._drawing_by_rows(model):
+            yield
+
+    @abc.abstractmethod
+    def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Returns what `drawing_by_rows` puts in the place of Keras' own."""
+
+    @abc.abstractmethod
+    def is_seed(self, name: str, variable: tf.Variable) -> bool:
+        """Whether a variable of `named_state`, of this name, is what layers draw seeds from."""
+
+    def seeds(self, model: Any) -> list[tf.Variable]:
+        """Returns what the layers of a model draw seeds from."""
+        named = self.named_state(model)
+        return [each for name, each in named.items() if self.is_seed(name, each)]
+
     @abc.abstractmethod
     def over_replicas(
         self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
@@ -319,11 +358,11 @@ class KerasApi(abc.ABC):
         Args:
             model: compiled.
             reduction: what is sent of gradients.
-            draws_by_rows: whether random numbers do not depend on the replica; see `row_draws`.
+            draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other
+                numbers.
 
         Raises:
-            UserError: the optimizer's gradients can be summed in their own way only, or the model
-                cannot draw by rows.
+            UserError: the optimizer's gradients can be summed in their own way only.
         """
 
     def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:

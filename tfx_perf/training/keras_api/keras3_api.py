@@ -21,6 +21,8 @@ from tfx_perf.training.keras_api.base_api import (
 )
 from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
 
+_SEED = "seed_generator_state"  # what Keras names the variable of every seed generator
+
 
 class Keras3(KerasApi):
     """Keras 3 on its TensorFlow backend."""
@@ -49,13 +51,15 @@ class Keras3(KerasApi):
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return replicas.one_replica()
-        if draws_by_rows and self.overrides_train_step(model):
-            raise errors.UserError(
-                "Expected Keras' own train_step, to draw random numbers by the row. Received: "
-                "distribution.sharding_invariant_random=True and a model with a train_step of its "
-                "own. Override compute_loss instead, or leave the setting out."
-            )
         return replicas.as_one_device(model, reduction=reduction, draws_by_rows=draws_by_rows)
+
+    @override
+    def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        return replicas.drawing_by_rows()
+
+    @override
+    def is_seed(self, name: str, variable: tf.Variable) -> bool:
+        return _SEED in variable.name
 
     @override
     def replica_sums(self, model: Any) -> list[tf.Variable]:

@@ -74,9 +74,11 @@ class Summing:
     def _whole(
         self, gradients: Sequence[Gradient], weights: Sequence[Any], sum_up: SumUp
     ) -> list[Gradient]:
-        return gradient_sum.summed(
-            gradients, lambda given: sum_up(given, weights), dtype=self._dtype
-        )
+        # Applying gradients waits for those of all replicas (`Journal.applying`); a sum does not.
+        with tf.control_dependencies(None):
+            return gradient_sum.summed(
+                gradients, lambda given: sum_up(given, weights), dtype=self._dtype
+            )
 
 
 def _are_finite(sums: list[Gradient]) -> tf.Tensor:

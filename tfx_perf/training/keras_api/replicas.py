@@ -17,9 +17,11 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.training.keras_api import optimizers_over_replicas, row_draws
+from tfx_perf.training.keras_api.base_api import traced_apart
 from tfx_perf.training.keras_api.reduction import Reduction
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
+_DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
 
 
 @contextlib.contextmanager
@@ -51,12 +53,10 @@ def one_replica() -> Iterator[None]:
 def as_one_device(model: Any, *, reduction: Reduction, draws_by_rows: bool) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device, while the context lasts, in `evaluating`.
 
-    What Keras has traced outside of the context is not used inside, nor the other way round.
-
     Args:
         model: built under a `tf.distribute` strategy.
         reduction: what is sent of gradients.
-        draws_by_rows: see `row_draws`; else each replica draws other numbers.
+        draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other numbers.
     """
     keras = importlib.import_module("keras")
     with contextlib.ExitStack() as undo:
@@ -68,15 +68,21 @@ def as_one_device(model: Any, *, reduction: Reduction, draws_by_rows: bool) -> I
             replace(*replacement)
         replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
         replace(keras.random.SeedGenerator, "next", row_draws.noted)
-        if draws_by_rows:
-            undo.enter_context(row_draws.by_rows())
-        else:
+        if not draws_by_rows:
             replace(keras.random.SeedGenerator, "next", _own_seeds)
-        before, model.train_function = model.train_function, None
-        try:
-            yield
-        finally:
-            model.train_function = before
+        undo.enter_context(traced_apart(model))
+        yield
+
+
+@contextlib.contextmanager
+def drawing_by_rows() -> Iterator[None]:
+    """Has Keras 3 draw by rows while the context lasts; see `row_draws`."""
+    module = importlib.import_module("keras.src.backend.tensorflow.random")
+    with contextlib.ExitStack() as undo:
+        for name in _DRAWS_OF_SHAPES:
+            undo.enter_context(interception.replacing(module, name, row_draws.drawing))
+        undo.enter_context(interception.replacing(module, "dropout", row_draws.dropping))
+        yield
 
 
 def _moments_of_rows(own: Callable[..., Any]) -> Callable[..., Any]:

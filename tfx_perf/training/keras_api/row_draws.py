@@ -1,4 +1,4 @@
-"""Random numbers of Keras 3 that depend on a row's place in the batch, not on its replica.
+"""Random numbers that depend on a row's place in the batch, not on its replica or its slice.
 
 Each replica draws from the same seed what one device draws for the whole batch, and takes the rows
 that are its own: so any number of replicas drops the same units. JAX calls such numbers
@@ -6,16 +6,11 @@ sharding-invariant.
 """
 
 import contextlib
-import importlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-
-from tfx_perf import interception
-
-_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
 
 
 class _Here(threading.local):
@@ -23,7 +18,7 @@ class _Here(threading.local):
 
     Attributes:
         find: see `of_rows`.
-        drawn: the seed generators that were asked; None if nobody wants to know.
+        drawn: the generators that were asked for a seed; None if nobody wants to know.
     """
 
     find: Callable[[], "Rows | None"] | None = None
@@ -31,6 +26,7 @@ class _Here(threading.local):
 
 
 _HERE = _Here()
+_LASTING: list[bool] = []  # contexts
 
 
 class Rows(NamedTuple):
@@ -62,14 +58,18 @@ def of_rows(find: Callable[[], Rows | None]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def by_rows() -> Iterator[None]:
-    """Has Keras 3 draw by rows, where `of_rows` says which, while the context lasts."""
-    module = importlib.import_module("keras.src.backend.tensorflow.random")
-    with contextlib.ExitStack() as undo:
-        for name in _OF_SHAPES:
-            undo.enter_context(interception.replacing(module, name, _drawing))
-        undo.enter_context(interception.replacing(module, "dropout", _dropping))
+def lasting() -> Iterator[None]:
+    """Is the context in which one of the Keras packages draws by rows."""
+    _LASTING.append(True)
+    try:
         yield
+    finally:
+        _LASTING.pop()
+
+
+def are_lasting() -> bool:
+    """Whether random numbers are drawn by rows where `of_rows` says which."""
+    return bool(_LASTING)
 
 
 @contextlib.contextmanager
@@ -103,33 +103,49 @@ def noted(own: Callable[..., Any]) -> Callable[..., Any]:
     return next_seed
 
 
-def _drawing(own: Callable[..., Any]) -> Callable[..., Any]:
+def drawing(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what draws by rows, where `of_rows` says which, what a function draws of a shape."""
+
     def draw(shape: Any, *arguments: Any, **named: Any) -> Any:
-        rows = _rows_of(shape)
+        lengths = _lengths_of(shape)
+        rows = _rows_of(lengths)
         if rows is None:
             return own(shape, *arguments, **named)
-        whole = own((rows.of_all, *shape[1:]), *arguments, **named)
+        whole = own((rows.of_all, *lengths[1:]), *arguments, **named)
         return whole[rows.first : rows.first + rows.count]
 
     return draw
 
 
-def _dropping(own: Callable[..., Any]) -> Callable[..., Any]:
-    def dropout(inputs: Any, rate: Any, noise_shape: Any = None, seed: Any = None) -> Any:
+def dropping(own: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what drops by rows, likewise, as a function does that drops units of an input."""
+
+    def dropout(inputs: Any, rate: Any, noise_shape: Any = None, **named: Any) -> Any:
         lengths = tf.shape(inputs)
-        known = list(inputs.shape) if noise_shape is None else noise_shape
+        known = list(inputs.shape) if noise_shape is None else _lengths_of(noise_shape)
         shape = [lengths[axis] if each is None else each for axis, each in enumerate(known)]
         rows = _rows_of(shape)
         if rows is None:
-            return own(inputs, rate, noise_shape=noise_shape, seed=seed)
+            return own(inputs, rate, noise_shape=noise_shape, **named)
         ones = tf.ones((rows.of_all, *shape[1:]), inputs.dtype)
-        factors = own(ones, rate, seed=seed)
+        factors = own(ones, rate, **named)
         return inputs * factors[rows.first : rows.first + rows.count]
 
     return dropout
 
 
-def _rows_of(shape: Sequence[Any]) -> Rows | None:
+def _lengths_of(shape: Any) -> list[Any]:
+    """Returns the lengths in a shape, as numbers where they are known while tracing."""
+    if not tf.is_tensor(shape):
+        return list(shape)
+    known = tf.get_static_value(shape, partial=True)
+    return [
+        shape[axis] if known is None or known[axis] is None else int(known[axis])
+        for axis in range(shape.shape[0])
+    ]
+
+
+def _rows_of(shape: list[Any]) -> Rows | None:
     """Returns the rows of something that has one or more entries for each row of the batch.
 
     None for what is the same for all rows, and where nothing is known.
@@ -137,12 +153,12 @@ def _rows_of(shape: Sequence[Any]) -> Rows | None:
     Args:
         shape: its lengths.
     """
-    rows = _HERE.find() if _HERE.find is not None and len(shape) else None
+    rows = _HERE.find() if _HERE.find is not None and shape else None
     if rows is None:
         return None
     length = shape[0]
     is_known = isinstance(length, int)
     if is_known and not (isinstance(rows.count, int) and length % rows.count == 0):
         return None
-    entries = length // rows.count
+    entries = length // (rows.count if is_known else tf.maximum(rows.count, 1))
     return Rows(rows.first * entries, length, rows.of_all * entries)

@@ -10,6 +10,7 @@ from typing_extensions import override
 
 from tfx_perf import errors, interception
 from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api import seeded_layers
 from tfx_perf.training.keras_api.base_api import (
     KerasApi,
     NodeParts,
@@ -59,16 +60,8 @@ class TfKeras(KerasApi):
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
-        if draws_by_rows:
-            raise errors.UserError(
-                "Expected a model of Keras 3, to draw random numbers by the row: those of tf_keras "
-                "have a hidden state. Received: distribution.sharding_invariant_random=True and a "
-                "model of tf_keras. Leave the setting out."
-            )
-        if reduction == WHOLE:
-            return contextlib.nullcontext()
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
-        for optimizer in optimizers(model):
+        for optimizer in optimizers(model) if reduction != WHOLE else ():
             if isinstance(optimizer, legacy):
                 raise errors.UserError(
                     "Expected an optimizer that has its gradients summed by tf_keras, to send less "
@@ -78,7 +71,7 @@ class TfKeras(KerasApi):
                 )
         summing = Summing(reduction, model.optimizer)
 
-        def sending_less(own: Callable[..., Any]) -> Callable[..., Any]:
+        def summed_by_us(own: Callable[..., Any]) -> Callable[..., Any]:
             def sum_gradients(grads_and_vars: Any) -> Any:
                 pairs = list(grads_and_vars)
                 gradients, variables = [each for each, _ in pairs], [each for _, each in pairs]
@@ -86,12 +79,20 @@ class TfKeras(KerasApi):
                 def sum_up(given: Any, weights: Any) -> Any:
                     return [total for total, _ in own(zip(given, weights, strict=True))]
 
-                summed = summing(gradients, variables, sum_up=sum_up)
-                return list(zip(summed, variables, strict=True))
+                sums = summing(gradients, variables, sum_up=sum_up)
+                return list(zip(sums, variables, strict=True))
 
             return sum_gradients
 
-        return interception.replacing(*_own_sum(), sending_less)
+        return interception.replacing(*_own_sum(), summed_by_us)
+
+    @override
+    def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        return seeded_layers.drawing_by_rows(model)
+
+    @override
+    def is_seed(self, name: str, variable: tf.Variable) -> bool:
+        return self.is_random(name)
 
     @property
     @override

@@ -57,17 +57,17 @@ def _counted(batch: Tensors, *, model: Any, keras_api: KerasApi) -> tf.Tensor | 
 
 
 def place_of(batch: Tensors, part: PartOfBatch | None) -> Rows | None:
-    """Returns the place of this replica's rows in the batch; None of rows that are all there are.
+    """Returns the place of rows in the batch; None of rows that are all there are.
 
     Args:
-        batch: the rows.
-        part: what `part_of` has found of them.
+        batch: the rows of this replica, or of a slice of them.
+        part: what they are of the batch, as far as that is known.
     """
+    if part is not None:
+        return part.place
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return None
-    if part is not None:
-        return part.place
     count = datasets.static_row_count(batch)
     if count is None:
         return None

@@ -11,6 +11,7 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api import masks, row_draws
 from tfx_perf.training.keras_api.base_api import KerasApi, PartOfBatch, Tensors
+from tfx_perf.training.keras_api.row_draws import Rows
 from tfx_perf.training.step import fused_update as fused_update_lib
 from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import replica_part, slices
@@ -196,13 +197,23 @@ class SplitStep:
         rows = tf.cast(datasets.row_count(batch), tf.int32)
         pieces = tf.maximum(1, tf.minimum(pieces, rows))
         of_all, weight = _counts(batch, whole)
+        place = replica_part.place_of(batch, whole) or Rows(0, rows, rows)
+        # By rows, each slice draws from the seeds of the whole batch.
+        seeds = self._keras_api.seeds(self._model) if row_draws.are_lasting() else []
+        first_seeds = [tf.identity(tf.convert_to_tensor(seed)) for seed in seeds]
 
         def piece(index: tf.Tensor) -> Gradients:
             begin, size = slices.bounds(rows, pieces=pieces, index=index)
             # In float64, whatever the loss is in; of a replica without rows it is 0.
             share = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(rows, tf.float64))
             counts_as = tf.cast(share * tf.cast(weight, tf.float64), tf.float32)
-            part = PartOfBatch(share * of_all, rows=size, counts_as=counts_as)
+            part = PartOfBatch(
+                share * of_all,
+                rows=size,
+                counts_as=counts_as,
+                place=Rows(place.first + begin, size, place.of_all),
+                is_slice=True,
+            )
             return self._slice(slices.rows(batch, begin, size), part)
 
         # The first stands before the loop, because the loop needs to know the structures.
@@ -210,6 +221,8 @@ class SplitStep:
         total = GradientSum(first, terms=pieces)
 
         def body(index: tf.Tensor, state: Any) -> tuple[tf.Tensor, Any]:
+            for seed, value in zip(seeds, first_seeds, strict=True):
+                seed.assign(value)
             return index + 1, total.add(state, piece(index), index=index)
 
         _, state = tf.while_loop(
