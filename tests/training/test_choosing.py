@@ -360,6 +360,37 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     assert trials._may_pay([plain, faster], spent_seconds) is goes_on
 
 
+TEN = TrainingPlan(steps_per_call=10, fused_update=True)
+XLA = TEN.model_copy(update={"xla": True})
+EVEN = [1.0] * 5
+
+
+@pytest.mark.each_choice
+@pytest.mark.parametrize(
+    ("plain", "ten", "xla", "chosen"),
+    [
+        ([], [], [], TEN),  # by the check: there was no time for turns
+        (EVEN[:2], [0.9, 0.5], [0.1, 0.1], TEN),  # nor for enough of them
+        (EVEN[:2], [1.1, 1.2], [0.1, 0.1], PLAIN_FIT),
+        (EVEN, [0.5] * 5, [0.1, 0.1, 0.1, 2.0, 0.1], TEN),  # the fastest is not sure to be
+        (EVEN, [0.5] * 5, [0.4, 0.6, 0.4, 0.6, 0.4], TEN),
+        (EVEN, [0.5] * 5, [0.4] * 5, XLA),
+        (EVEN, [0.9, 1.1, 0.9, 1.1, 0.9], [0.8] * 5, XLA),
+        (EVEN, [0.9, 1.1, 0.9, 1.1, 0.9], [0.9, 1.1, 0.9, 1.1, 0.9], PLAIN_FIT),
+    ],
+)
+def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
+    call = small(keras)
+    budget = Budget(60.0, team=Team())
+    trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(), budget=budget)
+    trials._decides_by_turns = True
+    contenders = [
+        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=step, blocks=blocks)
+        for plan, step, blocks in ((PLAIN_FIT, 1.0, plain), (TEN, 0.9, ten), (XLA, 0.5, xla))
+    ]
+    assert trials._judge(contenders).plan == chosen
+
+
 @pytest.mark.usefixtures("known_times")
 def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     call = small(keras)
