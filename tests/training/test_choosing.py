@@ -103,6 +103,30 @@ def test_another_fit_than_that_of_a_given_plan_is_chosen_for_anew(keras):
     assert session.record.plan == FIVE
 
 
+def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
+    tried = []
+
+    def choose(call, loop):
+        batch_size = batches.declared_batch_size(call)
+        tried.append(batch_size)
+        plan, is_settled = TrainingPlan(steps_per_call=batch_size), batch_size < 16
+        return choice_for(call).model_copy(update={"plan": plan, "is_settled": is_settled})
+
+    def known_after(session):
+        model = model_cases.dense(keras)
+        for batch_size, steps in ((4, 20), (8, 40), (16, 20)):
+            session.fit(small(keras, model=model, batch_size=batch_size, steps=steps))
+        return session.record.choice_for_another_run("before", planned_runs=1)
+
+    known = known_after(TrainingSession(settings_with(), choose=choose))
+    found = [(each.plan.steps_per_call, each.reused_from) for each in known.of_all_fits]
+    assert found == [(8, "before"), (4, "before")]  # the longest first
+    assert tried == [4, 8, 16]
+    again = known_after(TrainingSession(settings_with(), choice=known, choose=choose))
+    assert again.of_all_fits == known.of_all_fits
+    assert tried == [4, 8, 16, 16]  # whose trials were not settled
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "is_used", "is_settled"),

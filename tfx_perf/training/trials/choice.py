@@ -110,6 +110,7 @@ class PlanChoice(records.Record):
         is_settled: whether trials with the same key would find the same: they came to an end.
         enough_runs: for so many planned runs and more, trials would try more; None: for none.
         reused_from: the artifact of the run that had the trials, if it was another run.
+        other_choices: those of other `fit`s of the same training, which have none.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
@@ -131,6 +132,12 @@ class PlanChoice(records.Record):
     is_settled: bool = False
     enough_runs: int | None = None
     reused_from: str | None = None
+    other_choices: "tuple[PlanChoice, ...]" = ()
+
+    @property
+    def of_all_fits(self) -> "tuple[PlanChoice, ...]":
+        """The choices of all `fit`s, each alone; this one comes first."""
+        return self.model_copy(update={"other_choices": ()}), *self.other_choices
 
     def is_final(self, *, planned_runs: int) -> bool:
         """Returns whether trials would find the same.
