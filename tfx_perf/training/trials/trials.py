@@ -214,6 +214,9 @@ class Trials:
             plan,
             best=best.plan,
             step_seconds=best.step_seconds,
+            operation_count=self._variants[best.plan.precision].loop.functions.operation_count(
+                best.plan
+            ),
             compile_seconds=contenders[0].compile_seconds,
             beside_seconds=self._turns_seconds(contenders) if needs_turns else 0.0,
         )
