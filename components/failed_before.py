@@ -1,4 +1,4 @@
-"""Has TFX run a node again that succeeded though a process of its own had failed."""
+"""Has TFX run a node again that succeeded though it had not found what it is for."""
 
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
@@ -12,16 +12,17 @@ from tfx.proto.orchestration import driver_output_pb2
 from tfx_perf.components import artifacts
 
 _NODE = constants.NODE_CONTEXT_TYPE_NAME
-_PROPERTY = "failed_before"
+PROPERTY = "failed_before"
+"""Of an execution: how many on the same inputs have found nothing, if any have."""
 
 
 class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
     """Adds to the properties of a node how often it has failed on the same inputs.
 
     TFX takes an execution from its cache if one with the same inputs and properties has succeeded.
-    Our nodes succeed, too, where a process of theirs was killed or hung: the pipeline goes on
-    without what they were to find. With another number that execution is not found in the cache,
-    and the next one that succeeds is.
+    Our nodes succeed, too, where a process of theirs was killed or hung, or its time ended too
+    early: the pipeline goes on without what they were to find. With another number that execution
+    is not found in the cache, and the next one that succeeds is.
     """
 
     def __init__(self, connection: metadata.Metadata) -> None:
@@ -38,7 +39,7 @@ class Driver(base_driver.BaseDriver, portable_driver.BaseDriver):
             count = _failures(connection.store, execution_info)
         output = driver_output_pb2.DriverOutput()
         if count:
-            output.exec_properties[_PROPERTY].int_value = count
+            output.exec_properties[PROPERTY].int_value = count
         return output
 
 

@@ -6,7 +6,7 @@ import pydantic
 
 from tfx_perf.kubeflow.node_settings import NodeSettings
 from tfx_perf.settings.section import Settings
-from tfx_perf.settings.values import NotEmpty
+from tfx_perf.settings.values import NotEmpty, PathText
 
 
 class KubeflowSettings(Settings):
@@ -35,7 +35,7 @@ class KubeflowSettings(Settings):
 
     image: NotEmpty
     target: Literal["kubeflow", "vertex"] = "kubeflow"
-    pipeline_root: str | None = None
+    pipeline_root: PathText | None = None
     defaults: NodeSettings = NodeSettings()
     nodes: dict[str, NodeSettings] = pydantic.Field(default_factory=dict)
 

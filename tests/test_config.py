@@ -10,6 +10,8 @@ import pytest
 
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
+from tfx_perf.kubeflow import KubeflowSettings
+from tfx_perf.pipelines.airflow import AirflowSettings
 
 
 def test_every_key_is_optional():
@@ -84,9 +86,38 @@ def test_a_whole_number_may_be_written_as_people_write_it(tmp_path):
             PerfConfig.from_dict({"schedule": {"planned_runs": other}})
 
 
-def test_the_home_folder_may_be_abbreviated():
-    found = PerfConfig.from_dict({"training": {"checkpoint_folder": "~/checkpoints"}})
-    assert found.training.checkpoint_folder == str(pathlib.Path.home() / "checkpoints")
+def test_a_section_without_keys_has_its_defaults(tmp_path):
+    path = tmp_path / "perf.yaml"
+    for section in PerfConfig.model_fields:
+        path.write_text(f"{section}:\n")
+        assert PerfConfig.from_yaml(path) == PerfConfig()
+    path.write_text("distribution:\n  collective:\ngate:\n  policy:\n  rules:\n")
+    assert PerfConfig.from_yaml(path) == PerfConfig()
+    nodes = KubeflowSettings.from_dict({"image": "i", "nodes": {"Trainer": None}}).nodes
+    assert nodes["Trainer"].is_plain
+
+
+def test_a_path_may_be_one_of_pathlib():
+    place = pathlib.Path("/mounted")
+    found = PerfConfig.from_dict(
+        {"training": {"checkpoint_folder": place}, "gate": {"baseline_uri": place}}
+    )
+    assert found.training.checkpoint_folder == found.gate.baseline_uri == "/mounted"
+    assert PerfConfig.from_json(found.to_json()) == found
+    job = {"worker_count": 2, "image": "i", "shared_folder": place, "volumes": {place: "claim"}}
+    assert PerfConfig.from_dict({"distribution": {"job": job}}).distribution.job.volumes == {
+        "/mounted": "claim"
+    }
+    assert AirflowSettings(python=place, python_path=[place]).python_path == ("/mounted",)
+
+
+@pytest.mark.parametrize("path", ["~/perf", pathlib.Path("~/perf")])
+def test_the_home_folder_may_be_abbreviated(path):
+    found = PerfConfig.from_dict(
+        {"training": {"checkpoint_folder": path}, "gate": {"baseline_uri": path}}
+    )
+    home = str(pathlib.Path.home() / "perf")
+    assert found.training.checkpoint_folder == found.gate.baseline_uri == home
 
 
 @pytest.mark.parametrize("seed", [-1, 2**32])

@@ -81,6 +81,13 @@ def test_a_training_is_measured_and_comes_to_what_plain_fit_comes_to(keras, tmp_
     assert training.decision is None
 
 
+def test_all_runs_before_in_the_same_folder_count(keras, tmp_path):
+    for count in range(3):
+        with tfx_perf.optimized(_NO_TRIALS, folder=tmp_path / "perf") as training:
+            _fit(keras)
+        assert training.record.runs_before == count
+
+
 def test_an_error_of_the_users_code_passes_and_leaves_keras_as_it_was(keras, tmp_path):
     before = keras.Model.fit
     with pytest.raises(ZeroDivisionError), tfx_perf.optimized(folder=tmp_path / "perf"):

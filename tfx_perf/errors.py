@@ -78,11 +78,12 @@ class RefusalError(RuntimeError):
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Returns the question whether the nearest known name was meant; empty if none is near."""
-    known = list(known)
-    longer = [each for each in known if name in each and len(name) > 2]
+    spelled = {each.casefold(): each for each in known}
+    name = name.casefold()
+    longer = [each for each in spelled if name in each and len(name) > 2]
     cutoff = 0.0 if longer else 0.6  # what was cut short is near at any length
-    near = difflib.get_close_matches(name, longer or known, n=1, cutoff=cutoff)
-    return f"Did you mean {near[0]}?" if near else ""
+    near = difflib.get_close_matches(name, longer or spelled, n=1, cutoff=cutoff)
+    return f"Did you mean {spelled[near[0]]}?" if near else ""
 
 
 def in_one_line(error: BaseException) -> str:

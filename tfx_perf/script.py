@@ -94,7 +94,8 @@ def optimized(
         # Every worker reads it, the first one alone writes it.
         file = None if folder is None else pathlib.Path(folder, training_record.FILE_NAME)
         before = _record_before(file)
-        planned_runs = settings.schedule.run_count(runs_before=0 if before is None else 1)
+        runs_before = 0 if before is None else 1 + before.runs_before
+        planned_runs = settings.schedule.run_count(runs_before=runs_before)
         schedule = ScheduleSettings(planned_runs=planned_runs)
         restart_folder = workers.restart_folder()
         choice = kept_choice.kept(restart_folder, key or {})
@@ -117,7 +118,7 @@ def optimized(
         if session.record is None:
             _say(f"Nothing was measured: {session.gap}.")
             return
-        found = session.record.model_copy(update={"key": key or {}})
+        found = session.record.model_copy(update={"key": key or {}, "runs_before": runs_before})
         known = [] if before is None else [("a run before", before)]
         training.record = one_replica.held_against(found, known)
         training.decision = _published(training.record, settings.gate, name=name, place=place)
@@ -316,10 +317,10 @@ def _record_before(file: pathlib.Path | None) -> TrainingRecord | None:
 def _choice_of(
     before: TrainingRecord, key: dict[str, str], *, planned_runs: int, source: str
 ) -> PlanChoice | None:
-    """Returns the choice of the run before, if trials would find the same; else None."""
-    if fingerprint.differences(before.key, key) or not before.is_final(planned_runs=planned_runs):
+    """Returns the choices of the run before, if trials would find the same; else None."""
+    if fingerprint.differences(before.key, key):
         return None
-    return before.choice_for_another_run(source)
+    return before.choice_for_another_run(source, planned_runs=planned_runs)
 
 
 def _judge(

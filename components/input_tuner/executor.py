@@ -97,7 +97,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 page=input_report.report_on(plan),
                 origin=artifacts.origin_of(self._context, input_dict),
                 remark=plan.remark and f"{plan.remark}{where}",
-                may_pass=has_failed,
+                may_pass=has_failed or plan.is_searched_again,
             )
             storage.copy(log_path, target.uri)
 

@@ -16,7 +16,7 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import activity, errors, unmeasured
-from tfx_perf.components import code_digest
+from tfx_perf.components import code_digest, failed_before
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import plan_additions, previous, training
 from tfx_perf.components.training_job import trainer_args
@@ -82,6 +82,7 @@ class _Planning:
         settings = PerfConfig.from_json(properties["config"])
         self._settings = settings.input
         self._schedule = settings.schedule
+        self._failures = properties.get(failed_before.PROPERTY, 0)
         self._precision = precision.fixed(settings.training.precision)
 
     def plan(
@@ -104,7 +105,7 @@ class _Planning:
             tuner.tune,
             settings=self._settings,
             example_count=example_count,
-            planned_runs=self._schedule.run_count(runs_before=len(plans)),
+            planned_runs=self._schedule.run_count(runs_before=len(plans) + self._failures),
         )
         captured, note = self._training(folder)
         try:
@@ -114,12 +115,19 @@ class _Planning:
             note = str(error)
             source = self._as_trained_on(default, None)
             plan = tune(source, train=None)
-        if plan.chosen == record.DEFAULT and not previous.came_to_an_end(plan):
+        plan = previous.keyed(plan, key, plans=plans, failures=self._failures)
+        if plan.chosen == record.DEFAULT and not plan.came_to_an_end:
             kept = previous.kept(
                 plans, source=source, settings=self._settings, example_count=example_count
             )
             if kept:
-                return kept.model_copy(update={"training_note": note})
+                return kept.model_copy(
+                    update={
+                        "key": plan.key,
+                        "undecided_count": plan.undecided_count,
+                        "training_note": note,
+                    }
+                )
         plan = plan.model_copy(
             update={
                 "training_note": note,
@@ -141,7 +149,7 @@ class _Planning:
                 folder=plan_folder,
                 beam_pipeline_args=beam_pipeline_args,
             )
-        return previous.keyed(plan, key)
+        return plan
 
     def _as_trained_on(
         self, source: source_lib.RecordSource, captured: training.CapturedTraining | None

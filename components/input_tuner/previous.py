@@ -12,7 +12,6 @@ from tfx_perf.input import candidate, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
-from tfx_perf.input.timing import measure
 from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
@@ -21,20 +20,48 @@ _DATA = "data"
 _OF_ITS_TIME = {"projection", "copy", "service"}
 
 
-def keyed(plan: record.TuningRecord, key: Mapping[str, str]) -> record.TuningRecord:
-    """Returns the plan with its key, without which it is not used again.
+def keyed(
+    plan: record.TuningRecord,
+    key: Mapping[str, str],
+    *,
+    plans: Sequence[artifact.Artifact] = (),
+    failures: int = 0,
+) -> record.TuningRecord:
+    """Returns a plan that was searched for with its key, without which it is not used again.
 
-    A search that ran out of time gets none: it would come out otherwise on a quieter machine.
+    A search that was not worth its time gets none. One that ended too early would come out
+    otherwise on a quieter machine: it has a second try.
+
+    Args:
+        plan: what the search has come to.
+        key: what that depends on.
+        plans: see `find`.
+        failures: executions on the same inputs that found nothing; their plans are not in `plans`.
     """
-    return plan.model_copy(update={"key": dict(key)}) if came_to_an_end(plan) else plan
+    if not plan.undecided_count:
+        return plan.model_copy(update={"key": dict(key)}) if plan.came_to_an_end else plan
+    plan = plan.model_copy(
+        update={
+            "key": dict(key),
+            "undecided_count": plan.undecided_count + failures + _undecided_before(plans, key),
+        }
+    )
+    then = (
+        "The next run searches again."
+        if plan.is_searched_again
+        else "Searches have ended so before: there is none again for these code and settings."
+    )
+    return plan.model_copy(update={"reason": f"{plan.reason} {then}"})
 
 
-def came_to_an_end(plan: record.TuningRecord) -> bool:
-    """Returns whether a search has told what is faster; some are not worth their time."""
-    if plan.diagnosis and plan.diagnosis.is_fed:
-        return True
-    rounds = plan.final.rounds if plan.final else plan.rounds
-    return rounds >= measure.MIN_ROUNDS
+def _undecided_before(plans: Sequence[artifact.Artifact], key: Mapping[str, str]) -> int:
+    """Returns how many searches for the same, on whichever data, have ended too early of late."""
+    found = _newest(plans)
+    if found is None:
+        return 0
+    _, plan = found
+    is_same = not fingerprint.differences(plan.key, key).keys() - {_DATA}
+    return plan.undecided_count if is_same else 0
 
 
 def find(
@@ -113,9 +140,7 @@ def kept(
         UserError: the data cannot be read.
     """
     began = time.monotonic()
-    newest = next(
-        artifacts.newest_first(plans, record.TuningRecord, file_name=record.FILE_NAME), None
-    )
+    newest = _newest(plans)
     if newest is None:
         return None
     uri, plan = newest
@@ -139,6 +164,12 @@ def kept(
     )
 
 
+def _newest(plans: Sequence[artifact.Artifact]) -> tuple[str, record.TuningRecord] | None:
+    return next(
+        artifacts.newest_first(plans, record.TuningRecord, file_name=record.FILE_NAME), None
+    )
+
+
 def _data_differ(
     plan: record.TuningRecord, key: Mapping[str, str], source: source_lib.RecordSource
 ) -> bool:
@@ -147,7 +178,7 @@ def _data_differ(
     Raises:
         NotApplicable: it does not hold here, whatever the data.
     """
-    if not plan.key:
+    if not plan.key or plan.is_searched_again:
         raise candidate.NotApplicable("its search did not come to an end")
     changes = fingerprint.differences(plan.key, key)
     if changes.keys() - {_DATA}:

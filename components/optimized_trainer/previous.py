@@ -88,11 +88,10 @@ def find(
             _LOGGER.info(
                 "The plan in %s is not used again: %s.", uri, fingerprint.describe(changes)
             )
-        elif not found.is_final(planned_runs=planned_runs):
-            # Older ones with this key would not do: that run would have used them.
-            _LOGGER.info("The plan in %s is not used again: trials may find a better.", uri)
-            return None
-        else:
-            _LOGGER.info("The plan in %s is used again.", uri)
-            return found.choice_for_another_run(uri)
+            continue
+        choice = found.choice_for_another_run(uri, planned_runs=planned_runs)
+        # Where it is not used, older ones with this key would not do: it would have used them.
+        is_used = "used again" if choice else "not used again: trials may find a better"
+        _LOGGER.info("The plan in %s is %s.", uri, is_used)
+        return choice
     return None

@@ -9,7 +9,7 @@ import pydantic
 from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
 from tfx_perf.pipelines.airflow.task_settings import TaskSettings
 from tfx_perf.settings.section import Settings
-from tfx_perf.settings.values import Duration, PositiveInt, Several, Time
+from tfx_perf.settings.values import Duration, PathText, PositiveInt, Several, Time
 
 _CRON_FIELDS = (5, 6)
 _PRESETS = ("@once", "@continuous", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly",
@@ -57,8 +57,8 @@ class AirflowSettings(Settings):
     parameters: Mapping[str, int | float | str] = pydantic.Field(default_factory=dict)
     default_args: TaskSettings = TaskSettings()
     nodes: Mapping[str, TaskSettings] = pydantic.Field(default_factory=dict)
-    python: str | None = None
-    python_path: Several[str] = ()
+    python: PathText | None = None
+    python_path: Several[PathText] = ()
     container: ContainerSettings | None = None
 
     @pydantic.field_validator("schedule")

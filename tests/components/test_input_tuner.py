@@ -204,7 +204,8 @@ def test_takes_the_count_of_large_data_from_statistics(inputs, tmp_path, plan_sp
     record = plan_split(inputs, batch_size=16, time_budget_seconds=1e-6)
     assert record.example_count == 12345
     assert record.chosen == "default"
-    assert record.key == {}  # it would come out otherwise with more time
+    assert record.is_searched_again  # it would come out otherwise with more time
+    assert record.reason.endswith("1e-06: raise it. The next run searches again.")
 
 
 @pytest.mark.one_case
@@ -314,6 +315,21 @@ class TestReuse:
             record = tuning_cases.tuning_record(rounds=rounds)
             assert previous.keyed(record, self.KEY).key == key
 
+    def test_a_search_that_ended_too_early_is_made_once_more(self, made, source):
+        undecided = tuning_cases.tuning_record(rounds=0, undecided_count=1)
+        first = previous.keyed(undecided, self.KEY)
+        assert (first.key, first.undecided_count) == (self.KEY, 1)
+        plans = [made("first", key={**self.KEY, "data": "0"}, undecided_count=1)]
+        assert self.find(plans, source) is None
+        second = previous.keyed(undecided, self.KEY, plans=plans)
+        assert second == previous.keyed(undecided, self.KEY, failures=1)
+        assert (second.undecided_count, second.is_searched_again) == (2, False)
+        assert "there is none again" in second.reason
+        plans.append(made("second", undecided_count=2))
+        assert self.find(plans, source).undecided_count == 2
+        other = previous.keyed(undecided, {**self.KEY, "settings": "more time"}, plans=plans)
+        assert other.is_searched_again
+
     def test_a_plan_with_a_copy_needs_it(self, made, source, tmp_path):
         (tmp_path / "copy").mkdir()
         for path in copy.shard_paths(str(tmp_path / "copy"), 2):
@@ -380,7 +396,10 @@ class TestReuse:
         assert (found.reused_from, found.training_digest) == (plan.uri, "")
         assert found.checked_example_count == tuning_cases.COUNT
         html = input_report.report_on(found).render()
-        assert "the settings or the versions have changed since" in html
+        assert "changed since, but a search would cost more than it can save" in html
+        found = found.model_copy(update={"key": self.KEY, "undecided_count": 1})
+        html = input_report.report_on(found).render()
+        assert "changed since, but the time of a search ended before it could tell" in html
 
     @pytest.mark.parametrize("name", ["default", "columns+projection", "copy", None])
     def test_what_may_not_hold_any_more_is_not_kept(self, name, made, source):

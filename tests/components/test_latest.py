@@ -133,7 +133,7 @@ def run(tmp_path, monkeypatch):
         str(root / "metadata.sqlite")
     )
 
-    def once(*, new_examples: bool = False):
+    def once(*, new_examples: bool = False, time_budget_seconds: float = 40.0):
         examples = tfx.dsl.Importer(
             source_uri=str(root / "examples"),
             artifact_type=standard_artifacts.Examples,
@@ -150,7 +150,11 @@ def run(tmp_path, monkeypatch):
             run_fn="module_without_fit.run_fn",
             previous_plans=plans.outputs["previous_plans"],
             # Every candidate refuses: what is chosen is not asked here, and takes its time.
-            config={"input": {"time_budget_seconds": 40, "memory_budget_bytes": 1}},
+            config={
+                "input": {
+                    "time_budget_seconds": time_budget_seconds, "memory_budget_bytes": 1
+                }
+            },
         )
         tfx.orchestration.LocalDagRunner().run(
             tfx.dsl.Pipeline(
@@ -189,6 +193,18 @@ def test_a_search_that_was_killed_is_not_taken_from_the_cache(run, tmp_path):
     assert "SIGKILL" not in plan.custom_properties["remark"].string_value
     state, cached = run()
     assert (state, cached.id) == ("CACHED", plan.id)
+
+
+@pytest.mark.slow
+def test_a_search_that_ended_too_early_is_made_once_more_instead_of_taken_from_the_cache(run):
+    runs = [run(time_budget_seconds=1e-6) for _ in range(3)]
+    assert [state for state, _ in runs] == ["COMPLETE", "COMPLETE", "CACHED"]
+    (_, first), (_, second), (_, cached) = runs
+    assert cached.id == second.id != first.id
+    assert "The next run searches again." in first.custom_properties["remark"].string_value
+    assert "there is none again" in second.custom_properties["remark"].string_value
+    state, _ = run(time_budget_seconds=2e-6)
+    assert state == "COMPLETE"
 
 
 @pytest.mark.slow

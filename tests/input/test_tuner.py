@@ -209,6 +209,8 @@ def test_without_time_the_default_stays(make_source):
     assert record.chosen == "default"
     assert "No candidate could be measured" in record.reason
     assert "time budget" in record.outcome("columns").reason
+    assert record.reason.endswith("input.time_budget_seconds, 0.01: raise it.")
+    assert (record.undecided_count, record.remark) == (1, record.reason)
     assert record.outcome("default").examples_per_second.value > 0
 
 
@@ -285,6 +287,7 @@ def test_no_search_that_costs_more_than_it_can_bring(make_source):
     assert record.diagnosis.stages == ()
     assert "too little for a search of about" in record.reason
     assert "schedule.planned_runs" in record.remark
+    assert record.undecided_count == 0  # the next run would be told the same
 
 
 @pytest.mark.slow

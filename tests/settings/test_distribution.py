@@ -110,11 +110,15 @@ def test_the_strategy_that_is_made(settings, made):
         ({"distribution": {"cpu_binding": "core"}}, ["'none' or 'exclusive'", "binding='core'"]),
         (
             {"distribution": {"cpu_binding": "exclusive", **_job()["distribution"]}},
-            ["cpu_binding with workers on this machine, not with a job"],
+            ["Expected a job, or cpu_binding on this machine, not both"],
         ),
         (
             {"distribution": {"workers": 2, **_job(image=None)["distribution"]}},
-            ["Expected workers on this machine or a job, not both", "workers or distribution.job"],
+            ["Expected a job, or workers on this machine, not both", "job or distribution.workers"],
+        ),
+        (
+            {"distribution": {"parameter_servers": 1, "workers": "Auto", "job": {}}},
+            ["Expected a job, or workers and parameter_servers on this machine, not both"],
         ),
         ({"distribution": {"strategy": "all"}}, ["one_device", "distribution.strategy='all'"]),
         ({"distribution": {"strategy": "multi_worker"}}, ["workers or a job"]),
@@ -148,7 +152,7 @@ def test_the_strategy_that_is_made(settings, made):
         (_job(memory="8 GB"), ['"8Gi"', "job.memory='8 GB'"]),
         (_job(cpu="0m"), ["above 0", "job.cpu='0m'"]),
         (_job(image=None), ["an image for a TFJob"]),
-        (_job(runtime="x"), ["no runtime, which is for a TrainJob"]),
+        (_job(runtime="x", image=None), ["no runtime, which is for a TrainJob"]),
         (_job(kind="TrainJob"), ["the name of a TrainingRuntime"]),
         (_job(kind="TrainJob", runtime="x"), ["Expected no volumes, which the TrainingRuntime"]),
         (_job(accelerator="nvidia.com/gpu"), ["accelerator and accelerator_count together"]),

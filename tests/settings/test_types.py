@@ -58,7 +58,7 @@ def _accepted(annotation: Any) -> set[type]:
     if origin is tuple:
         return {list}
     if origin in (dict, collections.abc.Mapping) or _is_section(annotation):
-        return {dict}
+        return {dict, types.NoneType}  # which is what YAML makes of a key alone
     return _OF_SCALARS[annotation]
 
 

@@ -103,6 +103,30 @@ def test_another_fit_than_that_of_a_given_plan_is_chosen_for_anew(keras):
     assert session.record.plan == FIVE
 
 
+def test_each_of_several_fits_finds_its_plan_again_in_the_next_run(keras):
+    tried = []
+
+    def choose(call, loop):
+        batch_size = batches.declared_batch_size(call)
+        tried.append(batch_size)
+        plan, is_settled = TrainingPlan(steps_per_call=batch_size), batch_size < 16
+        return choice_for(call).model_copy(update={"plan": plan, "is_settled": is_settled})
+
+    def known_after(session):
+        model = model_cases.dense(keras)
+        for batch_size, steps in ((4, 20), (8, 40), (16, 20)):
+            session.fit(small(keras, model=model, batch_size=batch_size, steps=steps))
+        return session.record.choice_for_another_run("before", planned_runs=1)
+
+    known = known_after(TrainingSession(settings_with(), choose=choose))
+    found = [(each.plan.steps_per_call, each.reused_from) for each in known.of_all_fits]
+    assert found == [(8, "before"), (4, "before")]  # the longest first
+    assert tried == [4, 8, 16]
+    again = known_after(TrainingSession(settings_with(), choice=known, choose=choose))
+    assert again.of_all_fits == known.of_all_fits
+    assert tried == [4, 8, 16, 16]  # whose trials were not settled
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("share", "is_used", "is_settled"),
@@ -358,6 +382,37 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
     )
     assert trials._may_pay([plain, faster], spent_seconds) is goes_on
+
+
+TEN = TrainingPlan(steps_per_call=10, fused_update=True)
+XLA = TEN.model_copy(update={"xla": True})
+EVEN = [1.0] * 5
+
+
+@pytest.mark.each_choice
+@pytest.mark.parametrize(
+    ("plain", "ten", "xla", "chosen"),
+    [
+        ([], [], [], TEN),  # by the check: there was no time for turns
+        (EVEN[:2], [0.9, 0.5], [0.1, 0.1], TEN),  # nor for enough of them
+        (EVEN[:2], [1.1, 1.2], [0.1, 0.1], PLAIN_FIT),
+        (EVEN, [0.5] * 5, [0.1, 0.1, 0.1, 2.0, 0.1], TEN),  # the fastest is not sure to be
+        (EVEN, [0.5] * 5, [0.4, 0.6, 0.4, 0.6, 0.4], TEN),
+        (EVEN, [0.5] * 5, [0.4] * 5, XLA),
+        (EVEN, [0.9, 1.1, 0.9, 1.1, 0.9], [0.8] * 5, XLA),
+        (EVEN, [0.9, 1.1, 0.9, 1.1, 0.9], [0.9, 1.1, 0.9, 1.1, 0.9], PLAIN_FIT),
+    ],
+)
+def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla, chosen):
+    call = small(keras)
+    budget = Budget(60.0, team=Team())
+    trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(), budget=budget)
+    trials._decides_by_turns = True
+    contenders = [
+        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=step, blocks=blocks)
+        for plan, step, blocks in ((PLAIN_FIT, 1.0, plain), (TEN, 0.9, ten), (XLA, 0.5, xla))
+    ]
+    assert trials._judge(contenders).plan == chosen
 
 
 @pytest.mark.usefixtures("known_times")

@@ -1,7 +1,10 @@
 """Whether one more plan is worth trying."""
 
+import model_cases
 import pytest
+from model_cases import captured
 
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials.worth import Worth
 
@@ -38,6 +41,38 @@ def test_what_the_best_has_already_saves_nothing_more():
     assert after_calls.cost_seconds == pytest.approx(after_plain.cost_seconds)
     # Neither XLA nor turns.
     assert prospect(CALLS, step_count=1000).cost_seconds < after_plain.cost_seconds - 1.0
+
+
+@pytest.mark.parametrize(
+    ("step_seconds", "operation_count", "hoped_seconds"),
+    [
+        (0.27e-3, 0, 0.081e-3),
+        (0.27e-3, 700, 0.21e-3),  # most of it is their start
+        (0.27e-3, 2000, 0.27e-3),  # no more than there is
+        (27e-3, 700, 8.1e-3),
+    ],
+)
+def test_one_computation_saves_the_start_of_its_operations(
+    step_seconds, operation_count, hoped_seconds
+):
+    worth = Worth(step_count=1, planned_runs=1)
+    found = worth.prospect(
+        IN_ONE, best=CALLS, step_seconds=step_seconds, operation_count=operation_count
+    )
+    assert found.saving_seconds == pytest.approx(hoped_seconds)
+
+
+def test_operations_are_those_of_the_traced_step(keras):
+    def count_with(optimizer):
+        model = model_cases.dense(keras)
+        model.compile(optimizer, "mse")
+        loop = Loop(captured(model, model_cases.regression()))
+        assert loop.functions.operation_count(CALLS) == 0
+        loop.prepare(CALLS)
+        assert loop.functions.operation_count(PLAIN_FIT) == 0
+        return loop.functions.operation_count(CALLS)
+
+    assert 100 < count_with("sgd") < count_with("nadam")
 
 
 def test_what_it_takes_besides_is_a_cost():

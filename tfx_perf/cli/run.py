@@ -10,7 +10,7 @@ import traceback
 
 import click
 
-from tfx_perf import errors, quiet
+from tfx_perf import closing, errors, quiet
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings import yaml_file
@@ -48,6 +48,7 @@ def command(
     # As `python SCRIPT` has it.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     _check_settings(path.with_name(_SETTINGS))
+    closing.hurry()
     end = _End()
     with quiet.libraries(log) as shown:
         print("Loading TFX", file=shown, flush=True)

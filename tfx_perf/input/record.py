@@ -13,8 +13,12 @@ from tfx_perf.input.proof import shuffle_quality as quality_lib
 from tfx_perf.input.proof import statistics_comparison
 from tfx_perf.input.search import copy_trial as copy_trial_lib
 from tfx_perf.input.search import final as final_lib
+from tfx_perf.input.timing import measure
 
 FILE_NAME = "plan.json"
+
+# Of searches in a row whose time ended too early: each may cost half of what a faster input saves.
+_MOST_SEARCHES = 2
 
 
 class CandidateOutcome(records.Record):
@@ -107,6 +111,8 @@ class TuningRecord(records.Record):
         reused_from: the plan that was used again instead of measuring; None if measured.
         measured_on: the data that it was measured on, if those are not the ones that it is for: it
             was only checked on these, and all rates are of those. None if they are the same.
+        undecided_count: how many searches in a row, this one the last, ended before they could tell
+            what is faster, so that what was used stays; 0 if this one could.
         training_note: why the training code could not be used; empty if it was, or if there
             was none.
     """
@@ -140,11 +146,25 @@ class TuningRecord(records.Record):
     key: dict[str, str] = pydantic.Field(default_factory=dict)
     reused_from: str | None = None
     measured_on: MeasuredData | None = None
+    undecided_count: int = 0
     training_note: str = ""
 
     def outcome(self, name: str) -> CandidateOutcome:
         """Returns the outcome of a candidate by name."""
         return next(outcome for outcome in self.outcomes if outcome.name == name)
+
+    @property
+    def came_to_an_end(self) -> bool:
+        """Whether the search has told what is faster; some are not worth their time."""
+        if self.diagnosis and self.diagnosis.is_fed:
+            return True
+        rounds = self.final.rounds if self.final else self.rounds
+        return rounds >= measure.MIN_ROUNDS
+
+    @property
+    def is_searched_again(self) -> bool:
+        """Whether the next run searches again because this search could not tell."""
+        return 0 < self.undecided_count < _MOST_SEARCHES
 
     @property
     def training_remark(self) -> str:
@@ -158,13 +178,14 @@ class TuningRecord(records.Record):
         """What kept the search from what it is for, in sentences; empty if nothing did.
 
         That is: no training code to measure with, nothing that the default was compared with, or
-        a default that stays while there was no memory for others.
+        a default that stays while there was no memory for others, or too little time.
         """
         is_fed = self.diagnosis is not None and self.diagnosis.is_fed
         others = [outcome for outcome in self.outcomes if outcome.name != DEFAULT]
         was_compared = is_fed or any(outcome.examples_per_second for outcome in others)
         lacked_memory = any(outcome.needed_bytes is not None for outcome in others)
-        stays = self.chosen == DEFAULT and (lacked_memory or not was_compared)
+        lacked = lacked_memory or not was_compared or self.undecided_count
+        stays = self.chosen == DEFAULT and lacked
         said = (self.reason if stays else "", self.training_remark)
         return " ".join(filter(None, said))
 

@@ -94,7 +94,8 @@ def tune(
     )
     possible_seconds = gain.possible_seconds(diagnosis)
     least_seconds = search.least_seconds(diagnosis, example_count=count)
-    if diagnosis.is_fed or not is_worth_it(diagnosis):
+    has_searched = not diagnosis.is_fed and is_worth_it(diagnosis)
+    if not has_searched:
         reason = (
             diagnosis.verdict
             if diagnosis.is_fed
@@ -120,7 +121,7 @@ def tune(
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
         seconds = min(figure_seconds, budget.left(_COLD) / 2)
         _measure_cold(search, name, endless, seconds=seconds, example_count=count)
-    return record_lib.TuningRecord(
+    record = record_lib.TuningRecord(
         chosen=found.name,
         reason=found.reason,
         parameters=search.parameters,
@@ -144,6 +145,21 @@ def tune(
         tuning_time_seconds=budget.elapsed_seconds,
         planned_runs=planned_runs,
     )
+    if not has_searched or found.name != record_lib.DEFAULT or record.came_to_an_end:
+        return record
+    reason = f"{found.reason} {_more_time(budget, settings)}"
+    return record.model_copy(update={"reason": reason, "undecided_count": 1})
+
+
+def _more_time(budget: time_budget_lib.TimeBudget, settings: InputSettings) -> str:
+    """Returns which setting gives a search more time."""
+    if budget.is_limited:
+        return (
+            "The time ended with what a faster input may save: a larger schedule.planned_runs "
+            "gives more."
+        )
+    seconds = settings.time_budget_seconds
+    return f"The time ended with input.time_budget_seconds, {seconds:g}: raise it."
 
 
 def _all_candidates(search: search_lib.Search) -> list[candidate_lib.Candidate]:

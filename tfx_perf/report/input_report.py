@@ -63,10 +63,15 @@ def _used_again(record: record_lib.TuningRecord) -> str:
         )
     files = formatting.counted(was.file_count, "file")
     amount = f"{files}, {formatting.format_bytes(was.file_bytes)}"
-    if not record.key:
+    if not record.key or record.undecided_count:
+        why = (
+            "the time of a search ended before it could tell what is faster"
+            if record.undecided_count
+            else "a search would cost more than it can save"
+        )
         return (
-            "The code, the data, the settings or the versions have changed since, but a search "
-            f"would cost more than it can save. So an earlier plan, {record.reused_from}, stays "
+            "The code, the data, the settings or the versions have changed since, but "
+            f"{why}. So an earlier plan, {record.reused_from}, stays "
             f"in use. {check} The rates that follow were measured then ({amount})."
         )
     return (

@@ -15,7 +15,15 @@ from tfx_perf.settings.kubernetes_values import (
 )
 from tfx_perf.settings.section import Section
 from tfx_perf.settings.validation import SettingError
-from tfx_perf.settings.values import Count, NotEmpty, Positive, PositiveInt, Several, Share
+from tfx_perf.settings.values import (
+    Count,
+    NotEmpty,
+    PathText,
+    Positive,
+    PositiveInt,
+    Several,
+    Share,
+)
 from tfx_perf.workers import ParameterServers
 
 _FEWEST_ALIKE = 2  # workers that train together
@@ -23,6 +31,9 @@ _FEWEST_ALIKE = 2  # workers that train together
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
 _OF_THE_RUNTIME = ("volumes", "service_account", "node_selector", "tolerations")
+
+# What a job has settings of its own for, or none.
+_ON_THIS_MACHINE = ("workers", "parameter_servers", "cpu_binding")
 
 ReductionDtype = Literal["bfloat16", "float16"]
 CpuBinding = Literal["none", "exclusive"]
@@ -59,7 +70,7 @@ class ClusterJob(Section):
     kind: Literal["TFJob", "TrainJob"] = "TFJob"
     worker_count: PositiveInt
     parameter_server_count: PositiveInt | None = None
-    shared_folder: str
+    shared_folder: PathText
     image: NotEmpty | None = None
     namespace: str | None = None
     runtime: str | None = None
@@ -100,10 +111,10 @@ class ClusterJob(Section):
         return self
 
     def _check_tf_job(self) -> None:
-        if self.image is None:
-            raise ValueError("an image for a TFJob")
         if self.runtime is not None:
             raise ValueError("no runtime, which is for a TrainJob")
+        if self.image is None:
+            raise ValueError("an image for a TFJob")
         shared = pathlib.PurePosixPath(self.shared_folder)
         if not any(shared.is_relative_to(folder) for folder in self.volumes):
             raise ValueError("shared_folder in one of the volumes that the workers mount")
@@ -191,19 +202,18 @@ class DistributionSettings(Section):
     @pydantic.model_validator(mode="before")
     @classmethod
     def _one_place(cls, values: Any) -> Any:
-        # Before the job itself is looked at, what is wrong with it is of no account.
-        is_given = isinstance(values, Mapping)
-        if is_given and all(values.get(place) is not None for place in ("workers", "job")):
-            raise SettingError(
-                "workers on this machine or a job, not both",
-                remedy="Leave distribution.workers or distribution.job out.",
-            )
+        # Before each is looked at: what is wrong with what has to go is of no account.
+        if isinstance(values, Mapping) and values.get("job") is not None:
+            here = [name for name in _ON_THIS_MACHINE if values.get(name) not in (None, "none")]
+            if here:
+                raise SettingError(
+                    f"a job, or {' and '.join(here)} on this machine, not both",
+                    remedy=f"Leave distribution.job or distribution.{here[0]} out.",
+                )
         return values
 
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "DistributionSettings":
-        if self.cpu_binding != "none" and self.job is not None:
-            raise ValueError("cpu_binding with workers on this machine, not with a job")
         if self.parameter_servers is not None and not isinstance(self.workers, int):
             raise ValueError("parameter_servers beside a number of workers on this machine")
         if isinstance(self.workers, int):

@@ -11,7 +11,7 @@ from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
 from tfx_perf.settings.section import Section
 from tfx_perf.settings.validation import SettingError
-from tfx_perf.settings.values import Count, NotNegative, Positive, PositiveInt
+from tfx_perf.settings.values import Count, LocalPath, NotNegative, Positive, PositiveInt
 
 _COST = "cost_per_million_examples"
 
@@ -51,7 +51,7 @@ class GateSettings(Section):
     policy: Policy = Policy()
     baseline_runs: PositiveInt = 8
     kept_runs: PositiveInt = 100
-    baseline_uri: str | None = None
+    baseline_uri: LocalPath | None = None
     fail_pipeline: bool = False
     false_alarm_rate: Annotated[float, pydantic.Field(gt=0, lt=0.5)] = 0.02
     minimum_steps: Count = 50

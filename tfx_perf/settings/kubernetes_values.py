@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 import pydantic
 
 from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import NotEmpty
+from tfx_perf.settings.values import NotEmpty, PathText
 
 # https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity
 _QUANTITY = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(?:[numkMGTPE]|[KMGTPE]i|[eE][+-]?\d+)?")
@@ -43,7 +43,7 @@ Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 # Variable to `secret/key`.
 SecretVariables = Annotated[dict[str, str], pydantic.AfterValidator(_checked_sources)]
 # Absolute folder to the name of what is mounted there.
-Mounts = Annotated[dict[str, str], pydantic.AfterValidator(_checked_mounts)]
+Mounts = Annotated[dict[PathText, str], pydantic.AfterValidator(_checked_mounts)]
 
 
 class Toleration(Section):

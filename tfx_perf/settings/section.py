@@ -15,12 +15,24 @@ SettingsT = TypeVar("SettingsT", bound="Settings")
 class Section(pydantic.BaseModel):
     """An immutable group of settings that refuses unknown keys, other types, NaN and infinities.
 
-    No value is made one of another type: true is no number, `"yes"` is neither true nor false.
+    No value is made one of another type: true is no number, `"yes"` is neither true nor false. A
+    key without a value that stands for keys with values has none of them.
     """
 
     model_config = pydantic.ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False
     )
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _empty(cls, values: Any) -> Any:
+        return {} if values is None else values  # `training:` alone in YAML
+
+    @pydantic.field_validator("*", mode="before")
+    @classmethod
+    def _without_keys(cls, value: Any, info: pydantic.ValidationInfo) -> Any:
+        default = cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+        return {} if value is None and isinstance(default, Mapping) else value
 
 
 class Settings(Section):
@@ -73,16 +85,15 @@ class Settings(Section):
     @classmethod
     def _validated(cls: type[SettingsT], values: Any, place_of: validation.PlaceOf) -> SettingsT:
         if not (cls.ROOT_KEY and isinstance(values, Mapping) and cls.ROOT_KEY in values):
-            return validation.validated(cls, {} if values is None else values, place_of=place_of)
+            return validation.validated(cls, values, place_of=place_of)
         beside = [key for key in values if key != cls.ROOT_KEY]
         if beside:  # which would hold for nothing
             raise errors.UserError(
                 f"Expected every key below {cls.ROOT_KEY} in {place_of((beside[0],))}. "
                 f"Received: {beside[0]}, which stands beside it. Move it there."
             )
-        below = values[cls.ROOT_KEY]
         return validation.validated(
             cls,
-            {} if below is None else below,
+            values[cls.ROOT_KEY],
             place_of=lambda location: place_of((cls.ROOT_KEY, *location)),
         )

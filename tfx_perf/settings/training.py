@@ -1,13 +1,20 @@
 """Settings of OptimizedTrainer."""
 
-import pathlib
-from typing import Any, Literal
+from typing import Annotated, Literal
 
 import pydantic
 
 from tfx_perf import storage
 from tfx_perf.settings.section import Section
-from tfx_perf.settings.values import Count, NotNegative, Positive, PositiveInts, Seed
+from tfx_perf.settings.values import (
+    Count,
+    LocalPath,
+    NotNegative,
+    Positive,
+    PositiveInts,
+    Seed,
+    Whole,
+)
 
 
 class TrainingSettings(Section):
@@ -42,8 +49,8 @@ class TrainingSettings(Section):
     margin: NotNegative = 0.02
     seed: Seed | None = None
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16", "auto"] | None = None
-    recompute: int | Literal["auto"] | None = None
-    checkpoint_folder: str | None = None
+    recompute: Annotated[Whole, pydantic.Field(ge=2)] | Literal["auto"] | None = None
+    checkpoint_folder: LocalPath | None = None
     checkpoint_steps: Count | None = 1000
     checkpoint_seconds: NotNegative | None = 300.0
     loss_upper_bound: float | None = None
@@ -52,15 +59,6 @@ class TrainingSettings(Section):
     @pydantic.field_validator("checkpoint_folder")
     @classmethod
     def _is_local(cls, folder: str | None) -> str | None:
-        if folder is None:
-            return None
-        if storage.is_remote(folder):
+        if folder is not None and storage.is_remote(folder):
             raise ValueError("a local folder for checkpoints, or a mounted one")
-        return str(pathlib.Path(folder).expanduser())
-
-    @pydantic.field_validator("recompute", mode="before")
-    @classmethod
-    def _segments(cls, value: Any) -> Any:
-        if value in (None, "auto") or (type(value) is int and value > 1):
-            return value
-        raise ValueError("auto or a number of segments, at least 2")
+        return folder

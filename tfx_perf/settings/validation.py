@@ -1,5 +1,6 @@
 """What is wrong with settings that a user gives, in one line."""
 
+import functools
 import json
 import re
 import textwrap
@@ -45,6 +46,11 @@ _EXPECTATIONS = {
     "less_than_equal": "a number of at most {le}",
     "literal_error": "{expected}",
 }
+
+_OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")
+_NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d")  # as people may write it
+_UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # as text, and as a number, say
+_OF_A_KEY = "[key]"  # pydantic's location of a mapping's key
 
 
 class SettingError(ValueError):
@@ -120,6 +126,7 @@ class _Complaint:
         self._model, self._values = model, values
         self._all = error.errors()
         self._first = self._all[0]
+        self._is_of_key = self._first["loc"][-1:] == (_OF_A_KEY,)
         self._kind = self._first["type"]
         cause = self._first.get("ctx", {}).get("error")
         self._cause = cause if isinstance(cause, SettingError) else SettingError("")
@@ -127,6 +134,8 @@ class _Complaint:
         for part in self._cause.location:
             self._given = _below(self._given, part)
         self._location = (*self._location_of(self._first), *self._cause.location)
+        if self._is_of_key or self._kind == "invalid_key":  # what pydantic shows is the key
+            self._given = functools.reduce(_below, self._location, values)
         self._fields = _fields_at(model, self._key()[:-1])
 
     def line(self, place_of: PlaceOf) -> str:
@@ -137,11 +146,21 @@ class _Complaint:
             f"Received: {_name(location)}={_brief(self._given)}. {self._remedy()}"
         ).rstrip()
 
+    def _here(self) -> Iterator[Mapping[str, Any]]:
+        """Yields the complaints about the value: one of several kinds has one for each."""
+        here = self._location_of(self._first)
+        return (each for each in self._all if self._location_of(each) == here)
+
     def _location_of(self, complaint: Mapping[str, Any]) -> Location:
         """Returns pydantic's location without the names that it gives to kinds of a value."""
         location: list[int | str] = []
-        value = self._values
-        for part in complaint["loc"]:
+        value, parts = self._values, complaint["loc"]
+        # Pydantic shows a key that is no text as another one.
+        if complaint["type"] == "invalid_key":
+            parts = (*parts[:-1], complaint["input"])
+        elif parts[-1:] == (_OF_A_KEY,):
+            parts = (*parts[:-2], complaint["input"])
+        for part in parts:
             is_key = isinstance(value, Mapping) and part in value
             if isinstance(part, str) and not is_key and complaint["type"] != "missing":
                 break
@@ -152,6 +171,8 @@ class _Complaint:
     def _key(self) -> Location:
         """Returns the location of the key whose value is wrong, which may be an item of a list."""
         location = self._location
+        if self._kind in _UNKNOWN_KEY:
+            return location
         while location and isinstance(location[-1], int):
             location = location[:-1]
         return location
@@ -159,24 +180,32 @@ class _Complaint:
     def _expectation(self) -> str:
         if self._kind == "missing":
             return f"the key {self._location[-1]}"
-        if self._kind == "extra_forbidden":
+        if self._kind in _UNKNOWN_KEY:
             return f"one of the keys {', '.join(sorted(self._fields))}"
-        # A value of several kinds has a complaint for each.
-        here = self._location_of(self._first)
-        kinds = (each for each in self._all if self._location_of(each) == here)
-        return " or ".join(dict.fromkeys(map(expected, kinds)))
+        if self._is_of_key:
+            return "text as a key"
+        return " or ".join(dict.fromkeys(map(expected, self._here())))
 
     def _remedy(self) -> str:
         if self._kind == "missing":
             return f"Set {_name(self._location)}."
-        if self._kind == "extra_forbidden":
+        if self._kind in _UNKNOWN_KEY:
             return self._meant_key()
-        if self._kind == "literal_error":
-            meant = errors.did_you_mean(
-                str(self._given), re.findall("'(.+?)'", self._first["ctx"]["expected"])
-            )
-            return meant or self._default()
-        return self._cause.remedy or self._default()
+        if self._is_of_key:
+            return "Write the key in quotes."
+        return self._cause.remedy or self._meant_value() or self._default()
+
+    def _meant_value(self) -> str:
+        """Returns the nearest choice, or how a number is written; empty if none was meant."""
+        if not isinstance(self._given, str):
+            return ""
+        complaints = {each["type"]: each for each in self._here()}
+        if "literal_error" in complaints:
+            choices = re.findall("'(.+?)'", complaints["literal_error"]["ctx"]["expected"])
+            return errors.did_you_mean(self._given, choices)
+        if complaints.keys() & set(_OF_NUMBERS) and _NUMBER.fullmatch(self._given):
+            return "Write it without quotes, with a point for decimals, as in 1000 or 0.5."
+        return ""
 
     def _meant_key(self) -> str:
         """Returns the nearest key here, or where the key is one."""

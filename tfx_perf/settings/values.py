@@ -2,6 +2,7 @@
 
 import datetime
 import numbers
+import os
 import re
 from typing import Annotated, Any, TypeVar
 
@@ -28,6 +29,15 @@ PositiveInt = Annotated[Whole, pydantic.Field(gt=0)]
 Count = Annotated[Whole, pydantic.Field(ge=0)]
 Share = Annotated[float, pydantic.Field(gt=0, le=1)]
 NotEmpty = Annotated[str, pydantic.Field(min_length=1)]
+
+
+def _as_text(value: Any) -> Any:
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
+
+
+# A path or URI, perhaps of another machine; and one that this machine uses, `~` being its home.
+PathText = Annotated[str, pydantic.BeforeValidator(_as_text)]
+LocalPath = Annotated[PathText, pydantic.AfterValidator(os.path.expanduser)]
 # What neither JSON nor YAML has a type for is made of another one (`strict=False`).
 Several = Annotated[tuple[ItemT, ...], pydantic.Field(strict=False)]
 

@@ -79,6 +79,7 @@ class TrainingRecord(PlanChoice):
         placement: which layers were on which device; None if they were not placed.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
+        runs_before: with the same folder, of a script; in a pipeline ML Metadata knows them.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
         idle_settings: what the settings ask for that has no effect here, and why.
@@ -133,6 +134,7 @@ class TrainingRecord(PlanChoice):
     misalignments: tuple[Misalignment, ...] = ()
     losses: dict[str, tuple[float, ...]]
     advice: tuple[Advice, ...] = ()
+    runs_before: int = 0
     is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
     idle_settings: tuple[str, ...] = ()
@@ -290,22 +292,32 @@ class TrainingRecord(PlanChoice):
         saved_seconds = times["reference"].value - times["chosen"].value
         return saved_seconds * self.train_step_count
 
-    def choice_for_another_run(self, source: str) -> PlanChoice:
-        """Returns the choice for a run that has no trials of its own.
+    def choice_for_another_run(self, source: str, *, planned_runs: int) -> PlanChoice | None:
+        """Returns the choices for a run that has no trials of its own; None if it needs some.
+
+        Those of other `fit`s that need some are left out.
 
         Args:
             source: where this record lies.
+            planned_runs: trainings that they are for.
         """
+        if not self.is_final(planned_runs=planned_runs):
+            return None
         own = PlanChoice(**{name: getattr(self, name) for name in PlanChoice.model_fields})
-        return own.model_copy(
-            update={
-                "plan": self.plan.model_copy(update={"micro_batches": 1}),  # there may be memory
-                "trial_time_seconds": 0.0,
-                "trial_import_seconds": None,
-                "trial_setup_seconds": None,
-                "reused_from": self.reused_from or source,
-            }
+        first, *others = (
+            choice.model_copy(
+                update={
+                    "plan": choice.plan.model_copy(update={"micro_batches": 1}),  # memory may do
+                    "trial_time_seconds": 0.0,
+                    "trial_import_seconds": None,
+                    "trial_setup_seconds": None,
+                    "reused_from": choice.reused_from or source,
+                }
+            )
+            for choice in own.of_all_fits
+            if choice.is_final(planned_runs=planned_runs)
         )
+        return first.model_copy(update={"other_choices": tuple(others)})
 
     def step_time_quantiles(self) -> tuple[float, ...]:
         """Returns seconds per step after warm-up, evenly spaced from the smallest to the largest.

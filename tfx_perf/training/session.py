@@ -80,8 +80,8 @@ class TrainingSession:
 
         Args:
             settings: the sections `training`, `compilation`, `distribution` and `monitoring`.
-            choice: made in another process, or in a run before, for the `fit` that it names; for
-                every one if it names none.
+            choice: made in another process, or in a run before, for the `fit` that it names, with
+                those of others; for every `fit` that has no other one, if it names none.
             choose: chooses for any other, in this process, by trials that leave all as it was;
                 all workers call it. None: as `TrialsTogether` does, where a crash is the
                 training's end; workers then have no trials.
@@ -90,8 +90,9 @@ class TrainingSession:
         What the process holds by now is none of the training's memory.
         """
         self._settings = settings
-        self._given = choice
-        self._found = [] if choice is None else [choice]
+        self._given = () if choice is None else choice.of_all_fits
+        self._found = sorted(self._given, key=lambda each: not each.fit)
+        self._ended: dict[str, PlanChoice] = {}  # by their `fit`
         self._try = choose or TrialsTogether(settings).choose
         self._on_anew = on_anew
         self._longest: recording.EndedTraining | None = None
@@ -120,7 +121,10 @@ class TrainingSession:
             return None
         try:
             with generators.kept():
-                return self._longest.record().model_copy(update={"fit_errors": self._fit_errors})
+                found = self._longest.record()
+            others = tuple(each for each in self._ended.values() if each.fit != found.fit)
+            update = {"fit_errors": self._fit_errors, "other_choices": others}
+            return found.model_copy(update=update)
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
             return None
@@ -294,6 +298,8 @@ class TrainingSession:
     ) -> None:
         """Keeps a training for the record if it is the longest so far."""
         self.__dict__.pop("record", None)
+        if choice.fit:
+            self._ended[str(choice.fit)] = choice
         if self._longest and self._longest.step_count > result.timer.step_count:
             return
         try:
@@ -302,7 +308,7 @@ class TrainingSession:
                 choice,
                 result,
                 held=self._held,
-                is_traced=self._given is None or choice.fit != self._given.fit,
+                is_traced=all(choice.fit != each.fit for each in self._given),
                 **measured,
             )
         except Exception:  # as above

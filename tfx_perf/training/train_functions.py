@@ -166,6 +166,14 @@ class TrainFunctions:
         found = self._found(plan)
         return None if found is None else found.trace_count
 
+    def operation_count(self, plan: TrainingPlan) -> int:
+        """Returns how many operations TensorFlow has to start for a plan's step, about.
+
+        0 where nobody knows: they were not traced, or are Keras' own.
+        """
+        found = None if plan.is_plain_fit else self._made.get(_key(plan))
+        return 0 if found is None else found.operation_count
+
     def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
         """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
         found = self._found(plan)

@@ -141,8 +141,7 @@ def too_few_rounds(rounds: int) -> str:
     """Returns the reason for the default where the time ended before a comparison was proof."""
     return (
         f"There was time for {rounds} of the {measure.MIN_ROUNDS} rounds that a comparison needs, "
-        "so the default stays. The time ends with input.time_budget_seconds, or with what a faster "
-        "input may save."
+        "so the default stays."
     )
 
 

@@ -10,11 +10,12 @@ class TimeBudget:
 
     Attributes:
         seconds: of the whole, as the shares count them.
+        is_limited: whether it ends earlier than it was to when it began.
     """
 
     def __init__(self, seconds: float) -> None:
         """Starts a budget of `seconds`."""
-        self.seconds = seconds
+        self.seconds, self.is_limited = seconds, False
         self._began = self._started = time.monotonic()
 
     def limit(self, seconds: float, *, reached: float) -> None:
@@ -26,7 +27,7 @@ class TimeBudget:
         """
         now = time.monotonic()
         if now + seconds < self.until(1.0):
-            self.seconds = seconds / (1 - reached)
+            self.seconds, self.is_limited = seconds / (1 - reached), True
             self._started = now - reached * self.seconds
 
     @property

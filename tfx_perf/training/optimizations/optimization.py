@@ -68,6 +68,8 @@ class Optimization:
             optimizations alone may be used where turns with plain `fit` would cost too much.
         is_suspect: whether it is the first to be left out, alone, after a blow-up.
         hoped_share: of a step's time, what it usually saves.
+        hoped_operation_seconds: what it usually saves for each operation of a step, if that is
+            more.
     """
 
     name: ClassVar[str]
@@ -81,6 +83,7 @@ class Optimization:
     is_never_slower: ClassVar[bool] = False
     is_suspect: ClassVar[bool] = False
     hoped_share: ClassVar[float] = 0.0
+    hoped_operation_seconds: ClassVar[float] = 0.0
 
     def words(self, value: Any) -> str:
         """Returns how the description of a plan goes on, comma included.

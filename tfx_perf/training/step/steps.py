@@ -148,6 +148,7 @@ class MultiStep:
         self.shapes = shapes
         self.trace_seconds = 0.0
         self._used: Sequence[tf.Variable] = ()
+        self._graph: tf.Graph | None = None
         self._spec: Any = None  # of what a replica takes from the data
         self._model = model
         self._keras_api = keras_api
@@ -180,6 +181,17 @@ class MultiStep:
         if self.journal is not None and not self.journal.is_complete:  # the trace made variables
             self.retrace(self._step)
             self._used = self._function.variables(*arguments)
+        self._graph = self._function.get_concrete_function(*arguments).graph
+
+    @property
+    def operation_count(self) -> int:
+        """How many operations the graph of a step has, about; 0 before `trace`."""
+        if self._graph is None:
+            return 0
+        definition = self._graph.as_graph_def()
+        return len(definition.node) + sum(
+            len(function.node_def) for function in definition.library.function
+        )
 
     def used_variables(self) -> Sequence[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""

@@ -111,6 +111,7 @@ class PlanChoice(records.Record):
         planned_runs: trainings that the trials were for; None if there were none.
         enough_runs: for so many planned runs and more, trials would try more; None: for none.
         reused_from: the artifact of the run that had the trials, if it was another run.
+        other_choices: those of other `fit`s of the same training, which have none.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
@@ -133,6 +134,12 @@ class PlanChoice(records.Record):
     planned_runs: int | None = None
     enough_runs: int | None = None
     reused_from: str | None = None
+    other_choices: "tuple[PlanChoice, ...]" = ()
+
+    @property
+    def of_all_fits(self) -> "tuple[PlanChoice, ...]":
+        """The choices of all `fit`s, each alone; this one comes first."""
+        return self.model_copy(update={"other_choices": ()}), *self.other_choices
 
     def is_final(self, *, planned_runs: int) -> bool:
         """Returns whether trials would find the same.

@@ -3,6 +3,8 @@
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from tfx_perf import statistics
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
@@ -28,6 +30,11 @@ class Contender:
     step_seconds: float
     blocks: list[float] = dataclasses.field(default_factory=list)
     note: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Median time of a step in the blocks; in the check as long as there are none."""
+        return float(np.median(self.blocks or [self.step_seconds]))
 
     def speedup_over(self, reference: "Contender") -> statistics.Interval:
         """Returns the reference's step time over this one's."""

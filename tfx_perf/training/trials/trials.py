@@ -3,8 +3,9 @@
 Each plan first trains a few steps from the same weights on the same batches: it must
 reach plain `fit`'s weights, slots, metrics and logs. Then all that did are timed in
 interleaved blocks (A B C A B C), and the fastest wins if the whole interval of its speed-up
-lies above 1 + margin. Where that takes longer than it can save, and no plan is left that could be
-slower by its nature, the check decides. The variables are put back afterwards.
+lies above 1 + margin: over plain `fit`, and what could be slower by its nature also over what
+could not. Where that takes longer than it can save, or than there is time, the check decides
+among those that could not. The variables are put back afterwards.
 
 Workers that train together try the same plan at the same time: what the chief measures, and what
 it decides by its clock and by what it knows of runs before, holds for all of them.
@@ -230,6 +231,9 @@ class Trials:
             plan,
             best=best.plan,
             step_seconds=best.step_seconds,
+            operation_count=self._variants[best.plan.precision].loop.functions.operation_count(
+                best.plan
+            ),
             compile_seconds=contenders[0].compile_seconds,
             beside_seconds=self._turns_seconds(contenders) if needs_turns else 0.0,
         )
@@ -326,7 +330,12 @@ class Trials:
                 self._try([contender.plan])
                 contender.blocks.append((yield turn))
             round_seconds = time.perf_counter() - round_began
-            if self._team.decides(self._is_decided(contenders, round_seconds=round_seconds)):
+            is_decided = self._is_decided(
+                contenders,
+                round_seconds=round_seconds,
+                spent_seconds=time.perf_counter() - began,
+            )
+            if self._team.decides(is_decided):
                 break
             seconds = round_seconds + self._look_seconds(contenders)
             if not self._budget.has(seconds, what="a round of turns more"):
@@ -360,50 +369,80 @@ class Trials:
         contenders[:] = [reference, *by_plan.values()]
 
     def _may_pay(self, contenders: list[Contender], spent_seconds: float) -> bool:
-        """Whether the best plan, if it is what it seems, saves more than telling has cost."""
-        reference, *others = (float(np.median(contender.blocks)) for contender in contenders)
-        saved_seconds = reference - min(others)
-        is_enough = saved_seconds > self._settings.training.margin * reference
+        """Whether what seems fastest, if it is, saves more than telling has cost.
+
+        Over the plan that has surely won so far, or else over the reference.
+        """
+        to_beat = (self._fastest(contenders) or contenders[0]).seconds
+        saved_seconds = to_beat - min(contender.seconds for contender in contenders)
+        is_enough = saved_seconds > self._settings.training.margin * to_beat
         return is_enough and saved_seconds * (self._loop.total_length or 0) > spent_seconds
 
-    def _is_decided(self, contenders: list[Contender], *, round_seconds: float) -> bool:
+    def _is_decided(
+        self, contenders: list[Contender], *, round_seconds: float, spent_seconds: float
+    ) -> bool:
         """Whether one is surely the fastest, after as many rounds as the training is worth."""
         best = self._fastest(contenders)
-        if best is None or len(best.blocks) >= _MIN_ROUNDS:
-            return best is not None
+        if best is None:
+            return False
+        if len(best.blocks) >= _MIN_ROUNDS:
+            return not self._may_pay(contenders, spent_seconds)
         training_seconds = self._worth.training_seconds(float(np.median(best.blocks)))
         return round_seconds > _ROUND_SHARE * training_seconds
 
     def _fastest(self, contenders: list[Contender]) -> Contender | None:
-        """Returns the plan with the largest speed-up, None unless it surely wins."""
+        """Returns the fastest of the plans that surely win, None if none does.
+
+        What may be slower by its nature must also beat the best of what may not.
+        """
         reference, *others = contenders
         round_count = len(reference.blocks)
         if round_count < _FEW_ROUNDS:
             return None
-        best = max(others, key=lambda contender: contender.speedup_over(reference).value)
-        least = 1.0 + self._settings.training.margin
-        if round_count < _MIN_ROUNDS:
-            least = max(least, _CLEARLY)
-        return best if best.speedup_over(reference).surely_above(least) else None
+        more = 1.0 + self._settings.training.margin
+        least = more if round_count >= _MIN_ROUNDS else max(more, _CLEARLY)
+        winner: Contender | None = None
+        for is_never_slower in (True, False):
+            surely = [
+                each
+                for each in others
+                if self._is_never_slower(each.plan) is is_never_slower
+                and each.speedup_over(reference).surely_above(least)
+                and (winner is None or each.speedup_over(winner).surely_above(more))
+            ]
+            winner = min(surely, key=lambda each: each.seconds, default=winner)
+        return winner
+
+    def _needing_no_turns(self, contenders: list[Contender]) -> Contender | None:
+        """Returns the plan that does the same with less work; None if it seems slower so far."""
+        reference, *others = contenders
+        never_slower = (each for each in others if self._is_never_slower(each.plan))
+        longest = max(never_slower, key=lambda each: each.plan.steps_per_call or 1, default=None)
+        return longest if longest and longest.seconds < reference.seconds else None
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:
             return plain(f"the budget is too small to try anything: {self._budget.lack}")
         reference, *others = contenders
+        winner, ended = self._fastest(contenders), ""
+        if winner is None:
+            has_taken_turns = len(reference.blocks) >= _MIN_ROUNDS
+            if self._ran_out_of_time or (self._decides_by_turns and not has_taken_turns):
+                why = self._budget.lack or (
+                    "a check takes more than the quarter of it that it may take"
+                )
+                ended = f"the budget ended before a plan had surely beaten it: {why}"
+            if not has_taken_turns:
+                winner = self._needing_no_turns(contenders)
         decides_by_checks = others and not self._decides_by_turns
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_call or 1)]
-            is_faster = others[0].step_seconds < reference.step_seconds
-            winner = others[0] if is_faster else None
-        else:
-            winner = self._fastest(contenders) if others else None
         if winner:
             reason = "what plans must beat"
         elif decides_by_checks:
             reason = "nothing beat it in the checks"
-        elif self._ran_out_of_time or (others and len(reference.blocks) < _MIN_ROUNDS):
-            why = self._budget.lack or "a check takes more than the quarter of it that it may take"
-            reason = f"the budget ended before a plan had surely beaten it: {why}"
+        elif ended:
+            reason = ended
         elif self._left_out and not (others or self._has_tried()):
             reason = "the training is too short for trials of what may be faster"
         else:
@@ -411,9 +450,10 @@ class Trials:
         first = reference.reference_record(reason)
         records = [other.record(reference, chosen=other is winner) for other in others]
         chosen = next((record for record in records if record.status == "chosen"), first)
+        said = [chosen.reason, ended] if winner and ended else [chosen.reason]
         return PlanChoice(
             plan=chosen.plan,
-            plan_reason=chosen.reason,
+            plan_reason="; ".join(said),
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,

@@ -78,6 +78,7 @@ class Worth:
         *,
         best: TrainingPlan,
         step_seconds: float,
+        operation_count: int = 0,
         compile_seconds: float = 0.0,
         beside_seconds: float = 0.0,
     ) -> Prospect:
@@ -87,11 +88,18 @@ class Worth:
             plan: what may be tried.
             best: the fastest so far.
             step_seconds: of the fastest.
+            operation_count: likewise; 0 if not known.
             compile_seconds: what plain `fit` takes to trace and compile.
             beside_seconds: what it costs besides.
         """
         added = set(plan.optimizations) - set(best.optimizations)
-        hoped_seconds = sum(each.hoped_saving_seconds(step_seconds) for each in added)
+        hoped_seconds = sum(
+            max(
+                each.hoped_saving_seconds(step_seconds),
+                operation_count * each.hoped_operation_seconds,
+            )
+            for each in added
+        )
         if not all(each.is_never_slower for each in added):
             beside_seconds += _TIMING_SECONDS
         ratio = _XLA_RATIO if plan.uses_xla else _TRACE_RATIO
