@@ -5,17 +5,19 @@ import dataclasses
 import functools
 import math
 import os
+import pathlib
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
-from tfx_perf import workers
+from tfx_perf import heartbeat, workers
 from tfx_perf.components.processes import child_guard
 from tfx_perf.hardware import core_shares
 from tfx_perf.settings.distribution import CpuBinding
@@ -45,6 +47,7 @@ class Task:
         label: what its lines of output begin with.
         arguments: of its command.
         environment: variables that it has beside those of this process.
+        only_serves: whether it waits for what others ask of it, and gives heartbeats.
         may_be_lost: whether the others go on without it.
         cpus: that it is bound to; None: those of this process.
     """
@@ -53,6 +56,7 @@ class Task:
     label: str
     arguments: Sequence[str]
     environment: Mapping[str, str]
+    only_serves: bool = False
     may_be_lost: bool = False
     cpus: core_shares.Cpus | None = None
 
@@ -102,6 +106,7 @@ def tasks(
             name,
             serving if workers.only_serves(config) else arguments,
             {**environment, workers.VARIABLE: config},
+            only_serves=workers.only_serves(config),
             may_be_lost=name.startswith("worker"),
             cpus=cpus.get(name),
         )
@@ -115,23 +120,41 @@ class Launched:
     Attributes:
         tasks: what they do.
         processes: of each task the last one.
+        logs: of each task the file to whose end its standard error is added.
     """
 
-    def __init__(self, tasks: Sequence[Task], *, show: Show) -> None:
+    def __init__(
+        self,
+        tasks: Sequence[Task],
+        *,
+        log_folder: pathlib.Path,
+        folder: pathlib.Path,
+        show: Show | None,
+    ) -> None:
         """Starts one process for each task.
 
         Args:
             tasks: see the class.
+            log_folder: that is there, for a log of each.
+            folder: for their heartbeats.
             show: is called, in a thread for each process, with a task's index and a line of its
-                output.
+                standard output; None: that goes into the log, too.
         """
         self.tasks = tasks
         self.processes: list[subprocess.Popen[str]] = []
+        self.logs = [log_folder / workers.log_file(task.name) for task in tasks]
         self._readers: list[threading.Thread] = []
         self._show = show
+        self._listeners = {
+            index: heartbeat.Listener(folder / str(index))
+            for index, task in enumerate(tasks)
+            if task.only_serves
+        }
+        self._folder = folder
+        self._killed: dict[int, str] = {}
         try:
-            for task in tasks:
-                self.processes.append(_process(task))
+            for index in range(len(tasks)):
+                self.processes.append(self._process(index))
         except BaseException:
             self.end(lambda text: None)
             raise
@@ -143,9 +166,32 @@ class Launched:
         """How each has ended, as `subprocess` has it; None of one that runs."""
         return [process.poll() for process in self.processes]
 
+    @property
+    def endings(self) -> dict[int, str]:
+        """How those have ended that have failed, in words."""
+        return {index: self.ending(index) for index, code in enumerate(self.codes) if code}
+
+    def ending(self, index: int) -> str:
+        """Returns how one has ended, in words."""
+        return self._killed.get(index) or ending(self.codes[index] or 0)
+
+    def kill_silent(self, timeout_seconds: float) -> None:
+        """Kills those that give heartbeats, and have given none for some time."""
+        for index, listener in self._listeners.items():
+            process = self.processes[index]
+            if process.poll() is None and listener.silent_seconds() > timeout_seconds:
+                _kill(process)
+                self._killed[index] = (
+                    f"gave no heartbeat for {timeout_seconds:g} s, since it was stopped or hangs, "
+                    "so that it was killed"
+                )
+
     def restart(self, index: int) -> None:
         """Starts a task again, whose process has ended."""
-        self.processes[index] = _process(self.tasks[index])
+        self._killed.pop(index, None)
+        if index in self._listeners:
+            self._listeners[index] = heartbeat.Listener(self._folder / str(index))
+        self.processes[index] = self._process(index)
         self._read(index)
 
     def end(self, say: Say) -> None:
@@ -157,20 +203,38 @@ class Launched:
         running = {index: each for index, each in enumerate(self.processes) if each.poll() is None}
         for process in running.values():
             process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGCONT)  # one that is stopped would not notice
         deadline = time.monotonic() + _PATIENCE_SECONDS
         for index, process in running.items():
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+                _kill(process)
                 name = self.tasks[index].name.capitalize()
                 say(f"{name} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")
         for reader in self._readers:
             reader.join(_OUTPUT_SECONDS)
 
+    def _process(self, index: int) -> "subprocess.Popen[str]":
+        task = self.tasks[index]
+        own = {heartbeat.VARIABLE: str(self._folder / str(index))} if task.only_serves else {}
+        with self.logs[index].open("ab") as log, core_shares.bound_to(task.cpus):
+            return subprocess.Popen(
+                task.arguments,
+                env={**_QUIET, **os.environ, "PYTHONUNBUFFERED": "1", **own, **task.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log if self._show is None else subprocess.PIPE,
+                stderr=log,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+                # It does nothing that needs a lock of another thread.
+                preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
+            )
+
     def _read(self, index: int) -> None:
+        if self._show is None:
+            return
         reader = threading.Thread(
             target=_read,
             args=(self.processes[index].stdout, index, self._show),
@@ -182,31 +246,44 @@ class Launched:
 
 
 @contextlib.contextmanager
-def started(tasks: Sequence[Task], *, show: Show, say: Say) -> Iterator[Launched]:
+def started(
+    tasks: Sequence[Task], *, log_folder: pathlib.Path, show: Show | None = None, say: Say
+) -> Iterator[Launched]:
     """Starts a process for each task, and ends them with the context.
 
     They end with this process, too, however that ends.
 
     Args:
         tasks: what they do.
-        show: see `Launched`.
+        log_folder: see `Launched`.
+        show: see `Launched`; None: nobody.
         say: is called with what there is to say of them, a sentence.
     """
-    launched = Launched(tasks, show=show)
-    try:
-        yield launched
-    finally:
-        launched.end(say)
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-heartbeats-") as folder:
+        launched = Launched(
+            tasks, log_folder=log_folder, folder=pathlib.Path(folder), show=show
+        )
+        try:
+            yield launched
+        finally:
+            launched.end(say)
 
 
 def first_failure(
-    launched: Launched, *, restarts: int, is_over: Callable[[], bool], say: Say
+    launched: Launched,
+    *,
+    restarts: int,
+    heartbeat_timeout_seconds: float,
+    is_over: Callable[[], bool],
+    say: Say,
 ) -> int | None:
     """Waits for processes; returns the first one without which the others cannot go on.
 
     Args:
         launched: the processes.
         restarts: how often those that may be lost are started again, all together.
+        heartbeat_timeout_seconds: after which those that only serve, and give no heartbeat, are
+            killed.
         is_over: asked now and then; once it says so, None is returned.
         say: as for `started`.
 
@@ -216,6 +293,7 @@ def first_failure(
     serving = {index for index, task in enumerate(launched.tasks) if task.may_be_lost}
     watch = _Served(serving, restarts=restarts, say=say) if serving else _Alike(say)
     while not is_over():
+        launched.kill_silent(heartbeat_timeout_seconds)
         is_done, failed = watch.look(launched)
         if is_done:
             return failed
@@ -266,7 +344,7 @@ class _Served:
         if needed := ended - self._may_be_lost:
             return True, max(needed)  # the coordinator's end may follow from a server's
         for index in sorted(ended - self._given_up):
-            how = f"{launched.tasks[index].name.capitalize()} {ending(codes[index] or 0)}"
+            how = f"{launched.tasks[index].name.capitalize()} {launched.ending(index)}"
             if self._restarts:
                 self._restarts -= 1
                 self._say(f"{how}, and is started again.")
@@ -293,25 +371,10 @@ def ending(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-def _process(task: Task) -> "subprocess.Popen[str]":
-    with core_shares.bound_to(task.cpus):
-        return subprocess.Popen(
-            task.arguments,
-            env={
-                **_QUIET,
-                **os.environ,
-                "PYTHONUNBUFFERED": "1",
-                **task.environment,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            # It does nothing that needs a lock of another thread.
-            preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
-        )
+def _kill(process: "subprocess.Popen[str]") -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _free_hosts(count: int) -> list[str]:

@@ -2,19 +2,19 @@
 
 import contextlib
 import functools
-import sys
+import pathlib
 import tempfile
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
-from tfx_perf import workers
+from tfx_perf import errors, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
-from tfx_perf.components.processes import launching
-from tfx_perf.hardware import core_shares, host
-from tfx_perf.settings.distribution import CpuBinding
+from tfx_perf.components.processes import launching, restarting, script_side, worker_failure
+from tfx_perf.hardware import core_shares, crowding
+from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
 _SIGNALLED = 128  # what shells add to a signal's number
@@ -37,6 +37,14 @@ _SIGNALLED = 128  # what shells add to a signal's number
     help="How often all are started again after one has failed.",
 )
 @click.option(
+    "--heartbeat-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    default=DistributionSettings().heartbeat_timeout_seconds, show_default=True,
+    help="After which parameter servers and their workers that are stopped or hang are killed.",
+)
+@click.option(
+    "--log", "log_folder", metavar="FOLDER", help="By default SCRIPT's name with .logs."
+)
+@click.option(
     "--json", "as_json", is_flag=True, help="Exit codes as JSON; what workers say to stderr."
 )
 @user_script.arguments
@@ -48,84 +56,171 @@ def command(
     server_count: int,
     cpu_binding: CpuBinding,
     restarts: int,
+    heartbeat_timeout: float,
+    log_folder: str | None,
     script: str,
     arguments: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Runs SCRIPT in several workers, which train together under MultiWorkerMirroredStrategy.
 
-    Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; the
-    first one's model and figures are the training's. If one fails, the others are ended, and the
-    exit code is its own; with --restarts all begin again, from the last checkpoint where the
-    settings name a training.checkpoint_folder. With --restarts the workers try plans, too; where
-    that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+    Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; what
+    TensorFlow and others log, and tracebacks, go into a file for each. The first one's model and
+    figures are the training's. If one fails, the others are ended, the last line says why, and
+    the exit code is its own. With --restarts all begin again after a worker was killed or lost the
+    others, from the last checkpoint where the settings name a training.checkpoint_folder; an error
+    of the script ends all at once. With --restarts the workers try plans, too; where that ends one
+    of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
 
     With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: NUMA nodes
     where these can be divided evenly, else cores next to each other.
 
     With --ps the script runs once, as the coordinator of a ParameterServerStrategy; workers and
     servers are processes that serve it. A worker that is lost does not end the others; with
-    --restarts it is started again alone. An error of the script ends all at once.
+    --restarts it is started again alone.
     """
-    user_script.checked(script)
-    cores = host.cpu_count()
-    if count > cores:
-        terminal.show_progress(f"{count} workers share {cores} cores, and wait for one another.")
-    with _environment(restarts) as environment:
-        for attempt in range(restarts + 1):
-            tasks = launching.tasks(
-                [sys.executable, script, *arguments],
+    path = user_script.checked(script)
+    servers = workers.ParameterServers(count, server_count) if server_count else None
+    names = workers.names_of(count, servers)
+    crowding.check(len(names), given=f"--workers={count}")
+    shared = crowding.remark(count) if cpu_binding == "none" else ""
+    if shared:
+        _say(f"{shared}.")
+    logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
+    _empty_logs(logs, names=names)
+    failure: restarting.WorkersFailedError | None = None
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
+        kept = {workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {}
+        launch = _Launch(
+            failure_folder=pathlib.Path(folder),
+            log_folder=logs,
+            restarts=restarts,
+            heartbeat_timeout_seconds=heartbeat_timeout,
+            show=functools.partial(_show, err=as_json),
+            make_tasks=lambda: launching.tasks(
+                script_side.command(folder, script, arguments),
                 worker_count=count,
                 server_count=server_count,
-                environment=environment,
+                environment=kept,
                 cpu_binding=cpu_binding,
+            ),
+        )
+        try:
+            restarting.until_done(
+                launch.train,
+                restarts=restarts,
+                begin_again=lambda: worker_failure.forget(launch.failure_folder),
+                say=_say,
             )
-            labels = [task.label for task in tasks]
-            for task in tasks:
-                if task.cpus is not None:
-                    cpus = core_shares.in_words(task.cpus)
-                    terminal.show_progress(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
-            with (
-                Termination() as termination,
-                launching.started(
-                    tasks,
-                    show=functools.partial(_show, labels=labels, err=as_json),
-                    say=terminal.show_progress,
-                ) as launched,
-            ):
-                # SIGTERM takes effect when all have been ended.
-                failed = launching.first_failure(
-                    launched,
-                    restarts=restarts,
-                    is_over=lambda: termination.requested,
-                    say=terminal.show_progress,
-                )
-            if failed is None:
-                break
-            code = launched.codes[failed] or 0
-            is_users = bool(server_count) and failed == 0 and code > 0  # it would come again
-            is_last = is_users or attempt == restarts
-            again = "" if is_last else f"; restart {attempt + 1} of {restarts}"
-            how = f"{tasks[failed].name.capitalize()} {launching.ending(code)}"
-            terminal.show_progress(f"{how}, so that all were ended{again}.")
-            if is_last:
-                break
+        except restarting.WorkersFailedError as error:
+            failure = error
     if as_json:
-        terminal.show_json({"exit_codes": launched.codes})
-    if failed is not None:
-        ctx.exit(code if code > 0 else _SIGNALLED - code)
-
-
-@contextlib.contextmanager
-def _environment(restarts: int) -> Iterator[dict[str, str]]:
-    """Yields what workers are told: with restarts, where the next ones find what these leave."""
-    if not restarts:
-        yield {}
+        terminal.show_json({"exit_codes": launch.exit_codes, "logs": str(logs)})
+    if failure is None:
+        _say(f"Logs: {logs}")
         return
-    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
-        yield {workers.RESTART_FOLDER_VARIABLE: folder}
+    _say(str(failure))
+    code = launch.exit_codes[failure.cause.worker] or 0
+    ctx.exit(code if code > 0 else _SIGNALLED - code)
 
 
-def _show(index: int, line: str, *, labels: Sequence[str], err: bool) -> None:
+class _Launch:
+    """Has workers run a script.
+
+    Attributes:
+        failure_folder: where they leave why they have failed.
+        exit_codes: of all, once they have ended.
+    """
+
+    def __init__(
+        self,
+        *,
+        failure_folder: pathlib.Path,
+        log_folder: pathlib.Path,
+        restarts: int,
+        heartbeat_timeout_seconds: float,
+        show: Callable[[str, str], None],
+        make_tasks: Callable[[], list[launching.Task]],
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            failure_folder: see the class.
+            log_folder: see `launching.Launched`.
+            restarts: see `launching.first_failure`.
+            heartbeat_timeout_seconds: likewise.
+            show: is called with a task's label and a line of its output.
+            make_tasks: returns what the processes do, each time with other ports.
+        """
+        self.failure_folder, self.exit_codes = failure_folder, list[int | None]()
+        self._log_folder = log_folder
+        self._restarts, self._timeout = restarts, heartbeat_timeout_seconds
+        self._show, self._make_tasks = show, make_tasks
+
+    def train(self) -> None:
+        """Runs it once.
+
+        Raises:
+            WorkersFailedError: a worker failed.
+        """
+        tasks = self._make_tasks()
+        for task in tasks:
+            if task.cpus is not None:
+                cpus = core_shares.in_words(task.cpus)
+                _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
+        with (
+            Termination() as termination,
+            launching.started(
+                tasks,
+                log_folder=self._log_folder,
+                show=lambda index, line: self._show(tasks[index].label, line),
+                say=_say,
+            ) as launched,
+        ):
+            # SIGTERM takes effect when all have been ended.
+            failed = launching.first_failure(
+                launched,
+                restarts=self._restarts,
+                heartbeat_timeout_seconds=self._timeout,
+                is_over=lambda: termination.requested,
+                say=_say,
+            )
+            endings = launched.endings
+        self.exit_codes = launched.codes
+        if failed is None:
+            return
+        cause = restarting.cause_of(
+            worker_failure.left_in(self.failure_folder),
+            endings,
+            names={index: task.name for index, task in enumerate(tasks)},
+        )
+        said, log = str(cause), launched.logs[cause.worker]
+        raise restarting.WorkersFailedError(
+            f"{said[:1].upper()}{said[1:]}. All were ended. Log: {log}", cause=cause
+        )
+
+
+def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
+    """Has the log of each process be there, without what another launch has left.
+
+    Raises:
+        UserError: the folder cannot be made, or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / workers.log_file(name)).write_bytes(b"")
+    except OSError as error:
+        raise errors.UserError(
+            "Expected a folder that can be written to, for what libraries log. "
+            f"Received: log={folder} ({error.strerror})."
+        ) from error
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _show(label: str, line: str, *, err: bool) -> None:
     with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
-        click.echo(f"{labels[index]}: {line}", nl=False, err=err)
+        click.echo(f"{label}: {line}", nl=False, err=err)
