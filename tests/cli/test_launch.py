@@ -16,7 +16,7 @@ import time
 import psutil
 import pytest
 
-from tfx_perf.components.processes import launching
+from tfx_perf.components.processes import launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
 
@@ -284,7 +284,7 @@ class Launched:
     def __init__(self, *codes, lost=()):
         self.codes = list(codes)
         self.tasks = [
-            launching.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
+            worker_tasks.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
             for i in range(len(codes))
         ]
 
@@ -296,13 +296,13 @@ class Launched:
 
 
 def first_failure(launched, *, is_over, say, restarts=0):
-    return launching.first_failure(
+    return watching.first_failure(
         launched, restarts=restarts, heartbeat_timeout_seconds=2, is_over=is_over, say=say
     )
 
 
 def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
-    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", -1.0)
+    monkeypatch.setattr(watching, "_TOGETHER_SECONDS", -1.0)
     launched, said = Launched(None, 0, 0), []
 
     def say(text):
@@ -347,7 +347,7 @@ while pathlib.Path(sys.argv[1], "again").exists() is False:
 def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path):
     def task(name, code, **how):
         command = [sys.executable, "-c", code, str(tmp_path)]
-        return launching.Task(name, name, command, {}, **how)
+        return worker_tasks.Task(name, name, command, {}, **how)
 
     tasks = [
         task("coordinator", _COORDINATING),
@@ -375,7 +375,7 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path)
 def test_a_stopped_process_ends_when_it_is_told_to(tmp_path):
     said = []
     command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    tasks = launching.tasks(command, worker_count=1)
+    tasks = worker_tasks.tasks(command, worker_count=1)
     with launching.started(tasks, log_folder=tmp_path, say=said.append) as launched:
         launched.processes[0].send_signal(signal.SIGSTOP)
     assert launched.codes == [-signal.SIGTERM]
@@ -391,7 +391,7 @@ def test_a_worker_that_has_to_be_killed_is_told(tmp_path, monkeypatch):
     def show(index, line):
         shown.append((index, line))
 
-    tasks = launching.tasks(command, worker_count=1)
+    tasks = worker_tasks.tasks(command, worker_count=1)
     with launching.started(tasks, log_folder=tmp_path, show=show, say=said.append):
         while not shown:
             time.sleep(0.05)

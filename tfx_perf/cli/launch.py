@@ -12,7 +12,14 @@ import click
 from tfx_perf import errors, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
-from tfx_perf.components.processes import launching, restarting, script_side, worker_failure
+from tfx_perf.components.processes import (
+    launching,
+    restarting,
+    script_side,
+    watching,
+    worker_failure,
+    worker_tasks,
+)
 from tfx_perf.hardware import core_shares, crowding
 from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
@@ -97,7 +104,7 @@ def command(
             restarts=restarts,
             heartbeat_timeout_seconds=heartbeat_timeout,
             show=functools.partial(_show, err=as_json),
-            make_tasks=lambda: launching.tasks(
+            make_tasks=lambda: worker_tasks.tasks(
                 script_side.command(folder, script, arguments),
                 worker_count=count,
                 server_count=server_count,
@@ -140,14 +147,14 @@ class _Launch:
         restarts: int,
         heartbeat_timeout_seconds: float,
         show: Callable[[str, str], None],
-        make_tasks: Callable[[], list[launching.Task]],
+        make_tasks: Callable[[], list[worker_tasks.Task]],
     ) -> None:
         """Starts nothing.
 
         Args:
             failure_folder: see the class.
             log_folder: see `launching.Launched`.
-            restarts: see `launching.first_failure`.
+            restarts: see `watching.first_failure`.
             heartbeat_timeout_seconds: likewise.
             show: is called with a task's label and a line of its output.
             make_tasks: returns what the processes do, each time with other ports.
@@ -178,7 +185,7 @@ class _Launch:
             ) as launched,
         ):
             # SIGTERM takes effect when all have been ended.
-            failed = launching.first_failure(
+            failed = watching.first_failure(
                 launched,
                 restarts=self._restarts,
                 heartbeat_timeout_seconds=self._timeout,

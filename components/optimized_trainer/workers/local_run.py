@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tfx_perf import activity
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import launching, restarting
+from tfx_perf.components.processes import launching, restarting, watching, worker_tasks
 from tfx_perf.hardware import crowding
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
@@ -68,7 +68,7 @@ class LocalRun:
 
     def _train(self) -> None:
         servers = self._settings.servers
-        tasks = launching.tasks(
+        tasks = worker_tasks.tasks(
             self._command,
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
@@ -83,7 +83,7 @@ class LocalRun:
         with launching.started(
             tasks, log_folder=self._log_folder, say=_LOGGER.warning
         ) as launched:
-            first = launching.first_failure(
+            first = watching.first_failure(
                 launched,
                 restarts=self._settings.restarts,
                 heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
