@@ -52,6 +52,7 @@ def _run(script: str, failure_folder: pathlib.Path) -> int:
 
 if __name__ == "__main__":
     folder, *sys.argv = sys.argv[1:]
-    sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
-    code = _run(sys.argv[0], pathlib.Path(folder))
+    script = os.path.abspath(sys.argv[0])
+    sys.path[0] = os.path.dirname(script)
+    code = _run(script, pathlib.Path(folder))
     forking.end(code, within_seconds=_END_SECONDS if code else None)

@@ -57,10 +57,11 @@ with tfx_perf.optimized(folder=f"perf-{index}"):
 # The second worker ends in the trials, for which the first one would wait.
 _ENDING = """
 import os, signal
+from tfx_perf import workers
 from tfx_perf.training.trials import trials
 
 def ending(*_):
-    if "\"index\": 1" in os.environ["TF_CONFIG"]:
+    if workers.this().index == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     own(*_)
 

@@ -52,7 +52,7 @@ _SIGNALLED = 128  # what shells add to a signal's number
     "--log", "log_folder", metavar="FOLDER", help="By default SCRIPT's name with .logs."
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Exit codes as JSON; what workers say to stderr."
+    "--json", "as_json", is_flag=True, help="Exit codes and logs as JSON; the rest to stderr."
 )
 @user_script.arguments
 @click.pass_context
@@ -127,8 +127,7 @@ def command(
         _say(f"Logs: {logs}")
         return
     _say(str(failure))
-    code = launch.exit_codes[failure.cause.worker] or 0
-    ctx.exit(code if code > 0 else _SIGNALLED - code)
+    ctx.exit(launch.exit_code if launch.exit_code > 0 else _SIGNALLED - launch.exit_code)
 
 
 class _Launch:
@@ -137,6 +136,7 @@ class _Launch:
     Attributes:
         failure_folder: where they leave why they have failed.
         exit_codes: of all, once they have ended.
+        exit_code: of the one that has failed, as `subprocess` has it.
     """
 
     def __init__(
@@ -159,7 +159,8 @@ class _Launch:
             show: is called with a task's label and a line of its output.
             make_tasks: returns what the processes do, each time with other ports.
         """
-        self.failure_folder, self.exit_codes = failure_folder, list[int | None]()
+        self.failure_folder, self.exit_code = failure_folder, 0
+        self.exit_codes: list[int | None] = []
         self._log_folder = log_folder
         self._restarts, self._timeout = restarts, heartbeat_timeout_seconds
         self._show, self._make_tasks = show, make_tasks
@@ -192,7 +193,7 @@ class _Launch:
                 is_over=lambda: termination.requested,
                 say=_say,
             )
-            endings = launched.endings
+            endings, codes = launched.endings, launched.codes  # before the others are ended
         self.exit_codes = launched.codes
         if failed is None:
             return
@@ -201,6 +202,7 @@ class _Launch:
             endings,
             names={index: task.name for index, task in enumerate(tasks)},
         )
+        self.exit_code = codes[cause.worker] or codes[failed] or 0
         said, log = str(cause), launched.logs[cause.worker]
         raise restarting.WorkersFailedError(
             f"{said[:1].upper()}{said[1:]}. All were ended. Log: {log}", cause=cause

@@ -38,6 +38,5 @@ def remark(worker_count: int) -> str:
     cpus = host.cpu_count()
     if worker_count <= cpus:
         return ""
-    return (
-        f"{worker_count} workers share {cpus} cores, so that each is slower than it would be alone"
-    )
+    shared = "one core" if cpus == 1 else f"{cpus} cores"
+    return f"{worker_count} workers share {shared}, so that each is slower than it would be alone"
