@@ -13,10 +13,9 @@ from tfx_perf import errors, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import (
-    launching,
     restarting,
     script_side,
-    watching,
+    together,
     worker_failure,
     worker_tasks,
 )
@@ -95,77 +94,68 @@ def command(
         _say(f"{shared}.")
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
     _empty_logs(logs, names=names)
-    failure: restarting.WorkersFailedError | None = None
     with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
         kept = {workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {}
         launch = _Launch(
-            failure_folder=pathlib.Path(folder),
-            log_folder=logs,
-            restarts=restarts,
-            heartbeat_timeout_seconds=heartbeat_timeout,
-            show=functools.partial(_show, err=as_json),
-            make_tasks=lambda: worker_tasks.tasks(
+            lambda: worker_tasks.tasks(
                 script_side.command(folder, script, arguments),
                 worker_count=count,
                 server_count=server_count,
                 environment=kept,
                 cpu_binding=cpu_binding,
             ),
+            train=functools.partial(
+                together.train,
+                log_folder=logs,
+                failures=lambda: worker_failure.left_in(pathlib.Path(folder)),
+                restarts=restarts,
+                heartbeat_timeout_seconds=heartbeat_timeout,
+                say=_say,
+            ),
+            show=functools.partial(_show, err=as_json),
         )
+        said = f"Logs: {logs}"
         try:
             restarting.until_done(
-                launch.train,
+                launch.attempt,
                 restarts=restarts,
-                begin_again=lambda: worker_failure.forget(launch.failure_folder),
+                begin_again=lambda: worker_failure.forget(pathlib.Path(folder)),
                 say=_say,
             )
         except restarting.WorkersFailedError as error:
-            failure = error
+            said = str(error)
+    last = launch.last
     if as_json:
-        terminal.show_json({"exit_codes": launch.exit_codes, "logs": str(logs)})
-    if failure is None:
-        _say(f"Logs: {logs}")
-        return
-    _say(str(failure))
-    ctx.exit(launch.exit_code if launch.exit_code > 0 else _SIGNALLED - launch.exit_code)
+        terminal.show_json({"exit_codes": last.exit_codes, "logs": str(logs)})
+    _say(said)
+    ctx.exit(last.exit_code if last.exit_code >= 0 else _SIGNALLED - last.exit_code)
 
 
 class _Launch:
     """Has workers run a script.
 
     Attributes:
-        failure_folder: where they leave why they have failed.
-        exit_codes: of all, once they have ended.
-        exit_code: of the one that has failed, as `subprocess` has it.
+        last: what became of the last attempt.
     """
 
     def __init__(
         self,
-        *,
-        failure_folder: pathlib.Path,
-        log_folder: pathlib.Path,
-        restarts: int,
-        heartbeat_timeout_seconds: float,
-        show: Callable[[str, str], None],
         make_tasks: Callable[[], list[worker_tasks.Task]],
+        *,
+        train: Callable[..., together.Attempt],
+        show: Callable[[str, str], None],
     ) -> None:
         """Starts nothing.
 
         Args:
-            failure_folder: see the class.
-            log_folder: see `launching.Launched`.
-            restarts: see `watching.first_failure`.
-            heartbeat_timeout_seconds: likewise.
-            show: is called with a task's label and a line of its output.
             make_tasks: returns what the processes do, each time with other ports.
+            train: `together.train`, which lacks what only an attempt knows.
+            show: is called with a task's label and a line of its output.
         """
-        self.failure_folder, self.exit_code = failure_folder, 0
-        self.exit_codes: list[int | None] = []
-        self._log_folder = log_folder
-        self._restarts, self._timeout = restarts, heartbeat_timeout_seconds
-        self._show, self._make_tasks = show, make_tasks
+        self._make_tasks, self._train, self._show = make_tasks, train, show
+        self.last = together.Attempt(())
 
-    def train(self) -> None:
+    def attempt(self) -> None:
         """Runs it once.
 
         Raises:
@@ -176,37 +166,18 @@ class _Launch:
             if task.cpus is not None:
                 cpus = core_shares.in_words(task.cpus)
                 _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
-        with (
-            Termination() as termination,
-            launching.started(
+        with Termination() as termination:  # it takes effect when all have been ended
+            self.last = self._train(
                 tasks,
-                log_folder=self._log_folder,
-                show=lambda index, line: self._show(tasks[index].label, line),
-                say=_say,
-            ) as launched,
-        ):
-            # SIGTERM takes effect when all have been ended.
-            failed = watching.first_failure(
-                launched,
-                restarts=self._restarts,
-                heartbeat_timeout_seconds=self._timeout,
                 is_over=lambda: termination.requested,
-                say=_say,
+                show=lambda index, line: self._show(tasks[index].label, line),
             )
-            endings, codes = launched.endings, launched.codes  # before the others are ended
-        self.exit_codes = launched.codes
-        if failed is None:
-            return
-        cause = restarting.cause_of(
-            worker_failure.left_in(self.failure_folder),
-            endings,
-            names={index: task.name for index, task in enumerate(tasks)},
-        )
-        self.exit_code = codes[cause.worker] or codes[failed] or 0
-        said, log = str(cause), launched.logs[cause.worker]
-        raise restarting.WorkersFailedError(
-            f"{said[:1].upper()}{said[1:]}. All were ended. Log: {log}", cause=cause
-        )
+        cause = self.last.cause
+        if cause is not None:
+            text = str(cause)
+            raise restarting.WorkersFailedError(
+                f"{text[:1].upper()}{text[1:]}. All were ended. Log: {self.last.log}", cause=cause
+            )
 
 
 def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tfx_perf import activity
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import launching, restarting, watching, worker_tasks
+from tfx_perf.components.processes import restarting, together, worker_tasks
 from tfx_perf.hardware import crowding
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
@@ -80,20 +80,15 @@ class LocalRun:
         if shared:
             _LOGGER.warning("%s.", shared)
         activity.say(f"starting {', '.join(names)}{shared and f'; {shared}'}")
-        with launching.started(
-            tasks, log_folder=self._log_folder, say=_LOGGER.warning
-        ) as launched:
-            first = watching.first_failure(
-                launched,
-                restarts=self._settings.restarts,
-                heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
-                is_over=lambda: self._termination.requested,
-                say=_LOGGER.warning,
-            )
-            endings = launched.endings
-        if first is not None:
-            cause = restarting.cause_of(
-                self._exchange.failures, endings, names=dict(enumerate(names))
-            )
-            log = launched.logs[cause.worker].read_text(encoding="utf-8", errors="replace")
-            raise restarting.failed(_TITLE, cause, logs={cause.worker: log})
+        attempt = together.train(
+            tasks,
+            log_folder=self._log_folder,
+            failures=lambda: self._exchange.failures,
+            restarts=self._settings.restarts,
+            heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
+            is_over=lambda: self._termination.requested,
+            say=_LOGGER.warning,
+        )
+        if attempt.cause is not None and attempt.log is not None:
+            log = attempt.log.read_text(encoding="utf-8", errors="replace")
+            raise restarting.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
