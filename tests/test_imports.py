@@ -156,6 +156,7 @@ BEHIND = ("tfx_perf.tf_internals.", "tfx_perf.training.keras_api.")  # see docs/
 # Of Python itself, and of TFX and Kubeflow Pipelines.
 OTHERS_PRIVATE = {
     "_clear", "_run_exitfuncs",  # of atexit, as multiprocessing uses them
+    "_shutdown",  # of threading, likewise
     "_asdict", "_exit", "_replace",
     "_GetFnArgs", "_get_url_prefix", "_mlmd_connection", "_output_dir", "_output_filename",
     "_pipeline_node", "_resolve_pip_dependencies", "_run_driver",

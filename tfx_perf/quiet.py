@@ -5,6 +5,8 @@ them from C++ and before any setting of theirs takes effect. So the descriptor i
 """
 
 import contextlib
+import importlib
+import logging
 import os
 import pathlib
 import sys
@@ -17,6 +19,7 @@ from tfx_perf import errors
 _STANDARD_OUTPUT = 1
 _STANDARD_ERROR = 2
 EXIT_USER_ERROR = 2
+_LIBRARIES_LOGGERS = "absl", "tensorflow", "py.warnings"
 EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
 
 
@@ -79,6 +82,39 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
     except KeyboardInterrupt:
         tell("interrupted.", program=os.path.basename(sys.argv[0]))
         sys.exit(EXIT_INTERRUPTED)
+
+
+def leave_standard_error_to_libraries() -> TextIO:
+    """Has what Python code prints to standard error go to standard output from now on.
+
+    For a process whose standard error is a log. There stays what libraries write to the
+    descriptor, what the loggers of TensorFlow and absl say, and Python's warnings.
+
+    Returns:
+        The stream of the log.
+    """
+    log = sys.stderr
+    handler = logging.StreamHandler(log)
+    handler.setFormatter(logging.Formatter(logging.BASIC_FORMAT))
+
+    def into_log(record: logging.LogRecord) -> bool:
+        handler.handle(record)
+        return False
+
+    logging.captureWarnings(True)
+    with contextlib.suppress(ImportError):
+        importlib.import_module("absl.logging")  # it has to make its logger itself
+    for name in _LIBRARIES_LOGGERS:
+        logging.getLogger(name).addFilter(into_log)
+    sys.stderr = open(  # noqa: SIM115
+        _STANDARD_OUTPUT,
+        "w",
+        buffering=1,
+        encoding="utf-8",
+        errors="backslashreplace",
+        closefd=False,
+    )
+    return log
 
 
 @contextlib.contextmanager

@@ -211,6 +211,7 @@ def _in_a_cluster(
             digest=digest,
             command=["python", *_worker_arguments(exchange)],
             restarts=job.settings.distribution.restarts,
+            heartbeat_timeout_seconds=job.settings.distribution.heartbeat_timeout_seconds,
         ),
         exchange=exchange,
         log_folder=log_folder,

@@ -1,7 +1,6 @@
 """What a worker of a job runs: `python -m tfx_perf.components.optimized_trainer.worker`."""
 
 import argparse
-import functools
 import logging
 import os
 import pathlib
@@ -15,6 +14,7 @@ from tfx_perf.components.processes import forking
 
 _EXIT_FAILURE = 1
 _EXIT_USER_ERROR = 2
+_END_SECONDS = 30.0  # for threads that the module has left: the results are there
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -44,9 +44,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Imported here, after TF_CONFIG is set, and because they take long.
     from tfx_perf.components.optimized_trainer.workers import arrival, worker_training
     from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-    from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
+    from tfx_perf.components.processes.worker_failure import WorkerFailure
     from tfx_perf.tf_internals import worker_server
-    from tfx_perf.training import team
 
     exchange = Exchange(folder)
     if not exchange.is_prepared:
@@ -57,28 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             )
         )
 
-    def fail(message: str, *, is_users: bool = False, may_pass: bool) -> None:
-        exchange.report_failure(
-            WorkerFailure(
-                worker=worker.index,
-                seconds=time.time(),
-                message=message,
-                is_users=is_users,
-                may_pass=may_pass,
-            )
+    def report_absence(message: str) -> None:
+        failure = WorkerFailure(
+            worker=worker.index,
+            seconds=time.time(),
+            message=message,
+            is_users=False,
+            may_pass=True,
         )
+        exchange.report_failure(failure)
 
     try:
         if worker.count > 1:
             seconds = exchange.job.settings.distribution.start_timeout_seconds
-            report = functools.partial(fail, may_pass=True)
-            with arrival.awaited(workers.these_hosts(), seconds=seconds, report=report):
+            with arrival.awaited(workers.these_hosts(), seconds=seconds, report=report_absence):
                 worker_server.start()
         worker_training.train(exchange, worker)
     except Exception as error:  # reported, whatever it is
-        is_users = isinstance(error, errors.UserError)
-        message = str(error) if is_users else errors.in_one_line(error)
-        fail(message, is_users=is_users, may_pass=team.may_pass(error))
+        exchange.report_failure(WorkerFailure.of(error, worker=worker.index))
         if isinstance(error, errors.UserError):
             return _said(error)
         _LOGGER.exception("The training failed.")
@@ -92,7 +87,4 @@ def _said(error: errors.UserError) -> int:
 
 
 if __name__ == "__main__":
-    code = main()
-    forking.end_as_an_interpreter()
-    # What Python itself does at its end takes TensorFlow's and TFX's modules seconds apart.
-    os._exit(code)
+    forking.end(main(), within_seconds=_END_SECONDS)

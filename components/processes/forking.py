@@ -16,6 +16,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
+from typing import NoReturn
 
 _TASKS = pathlib.Path("/proc/self/task")
 # Of gRPC, in ML Metadata's client and in Beam, before it calls its threads by their work.
@@ -115,14 +116,31 @@ def forget_streams() -> None:
     )
 
 
+def end(code: int, *, within_seconds: float | None) -> NoReturn:
+    """Ends this process as an interpreter does, but leaves modules as they are.
+
+    Python itself takes TensorFlow's and TFX's apart, which lasts seconds, and may hang.
+
+    Args:
+        code: the exit code.
+        within_seconds: how long threads that are left may take; None: any time.
+    """
+    if within_seconds is not None:
+        late = threading.Timer(within_seconds, os._exit, [code])
+        late.daemon = True
+        late.start()
+    end_as_an_interpreter()
+    os._exit(code)
+
+
 def end_as_an_interpreter() -> None:
     """Does for the user's code what an interpreter does at its end, and `os._exit` does not.
 
     Threads are waited for, functions for the end are called, files that are open are written.
     """
-    for thread in threading.enumerate():
-        if not thread.daemon and thread is not threading.main_thread():
-            thread.join()
+    # As `multiprocessing` ends its processes. It ends the threads of idle pools, which would
+    # otherwise wait for work without end.
+    threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     for each in gc.get_objects():
         if isinstance(each, io.TextIOWrapper | io.BufferedWriter):

@@ -19,7 +19,7 @@ from typing import IO, NamedTuple
 import numpy as np
 
 from tfx_perf import activity, errors, statistics, workers
-from tfx_perf.components.processes import child, launching
+from tfx_perf.components.processes import child, worker_tasks
 from tfx_perf.components.training_job import turns_job
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import core_shares
@@ -159,7 +159,7 @@ def _processes(name: str, job: TrainingJob) -> list[_Process]:
     distribution = job.settings.distribution
     if distribution.workers_here == 1:
         return [_Process(f"{name}.log", {}, None)]
-    tasks = launching.tasks(
+    tasks = worker_tasks.tasks(
         (), worker_count=distribution.workers_here, cpu_binding=distribution.cpu_binding
     )
     return [

@@ -1,5 +1,7 @@
 """`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
 
+An attempt of all of them is `together`; each runs the script by `script_side`.
+
 Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`whole_number`) is told in one line.
 """
@@ -14,7 +16,7 @@ import time
 import psutil
 import pytest
 
-from tfx_perf.components.processes import launching
+from tfx_perf.components.processes import launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
 
@@ -55,10 +57,11 @@ with tfx_perf.optimized(folder=f"perf-{index}"):
 # The second worker ends in the trials, for which the first one would wait.
 _ENDING = """
 import os, signal
+from tfx_perf import workers
 from tfx_perf.training.trials import trials
 
 def ending(*_):
-    if "\"index\": 1" in os.environ["TF_CONFIG"]:
+    if workers.this().index == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     own(*_)
 
@@ -105,19 +108,18 @@ def test_bound_workers_have_cpus_that_no_other_has(tmp_path):
 def test_json_has_standard_output_for_itself(tmp_path):
     process = started(tmp_path, _LIGHT, "ends", options=["--json"])
     output, error = process.communicate(timeout=60)
-    assert json.loads(output) == {"exit_codes": [0, 0]}
+    assert json.loads(output) == {"exit_codes": [0, 0], "logs": "script.logs"}
     assert "1: worker 1" in error
 
 
 @pytest.mark.parametrize(
     ("what", "code", "said"),
     [
-        ("fails", 5, "Worker 1 ended with exit code 5, so that all were ended."),
+        ("fails", 5, "Worker 1: ended with exit code 5. All were ended. Log: "),
         (
             "killed",
             137,
-            "Worker 0 was ended by SIGKILL, by hand or because memory ran out, so that all were "
-            "ended.",
+            "Worker 0: was ended by SIGKILL, by hand or because memory ran out. All were ended. ",
         ),
     ],
 )
@@ -125,7 +127,8 @@ def test_where_one_fails_all_end(tmp_path, what, code, said):
     began = time.monotonic()
     process = started(tmp_path, _LIGHT, what)
     output, error = process.communicate(timeout=50)
-    assert (process.returncode, " ".join(error.split())) == (code, said)  # lines are wrapped
+    assert process.returncode == code
+    assert error.splitlines()[-1].startswith(said)
     assert time.monotonic() - began < 50  # the others would have taken a minute
 
 
@@ -230,7 +233,7 @@ def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path
     process = started(tmp_path, _TRAINING, package, options=["--restarts", "1"])
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, output + error
-    assert "restart" not in error
+    assert "start again" not in error
     reference, *others = record_of(tmp_path)["trials"]
     assert reference["status"] == "reference"
     assert any(each["step_time"] for each in others)  # whatever it costs
@@ -241,8 +244,39 @@ def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
     process = started(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
     output, error = process.communicate(timeout=300)
     assert process.returncode == 0, output + error
-    assert "was ended by SIGKILL, so that all were ended; restart 1 of 1." in error
+    assert "All workers start again (1 of 1). Worker 1: was ended by SIGKILL" in error
     assert record_of(tmp_path)["plan_reason"] == "trials of it have ended the workers"
+
+
+_FAILING = """
+import logging, os, sys, threading, warnings
+from tfx_perf import workers
+import absl.logging
+
+absl.logging.warning("absl says")
+warnings.warn("a warning")
+os.write(2, b"C says\\n")
+logging.warning("own log")
+print("own line", file=sys.stderr, flush=True)
+if workers.this().index == 1:
+    raise KeyError("no [/column] of this name\\nin the data")
+threading.Event().wait(60)
+"""
+
+
+def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
+    process = started(tmp_path, _FAILING, options=["--restarts", "3"])
+    output, error = process.communicate(timeout=60)
+    assert process.returncode == 1
+    words = r"KeyError: 'no [/column] of this name\nin the data'"
+    assert error.splitlines() == [
+        f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log"
+    ]
+    lines = {line.partition(": ")[2] for line in output.splitlines()}
+    assert lines == {"WARNING:root:own log", "own line"}
+    log = (tmp_path / "script.logs" / "worker-1.log").read_text()
+    for said in ("WARNING:absl:absl says", "UserWarning: a warning", "C says", f"\n{words}"):
+        assert said in log
 
 
 class Launched:
@@ -251,20 +285,32 @@ class Launched:
     def __init__(self, *codes, lost=()):
         self.codes = list(codes)
         self.tasks = [
-            launching.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
+            worker_tasks.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
             for i in range(len(codes))
         ]
 
+    def ending(self, index):
+        return launching.ending(self.codes[index])
+
+    def kill_silent(self, timeout_seconds):
+        """Has nobody to kill."""
+
+
+def first_failure(launched, *, is_over, say, restarts=0):
+    return watching.first_failure(
+        launched, restarts=restarts, heartbeat_timeout_seconds=2, is_over=is_over, say=say
+    )
+
 
 def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
-    monkeypatch.setattr(launching, "_TOGETHER_SECONDS", -1.0)
+    monkeypatch.setattr(watching, "_TOGETHER_SECONDS", -1.0)
     launched, said = Launched(None, 0, 0), []
 
     def say(text):
         said.append(text)
         launched.codes[0] = 3
 
-    failed = launching.first_failure(launched, restarts=0, is_over=lambda: False, say=say)
+    failed = first_failure(launched, is_over=lambda: False, say=say)
     assert failed == 0
     (text,) = said
     assert text.startswith("Worker 1, 2 has ended, and others still run.")
@@ -280,14 +326,64 @@ def test_a_worker_that_leaves_the_others_is_told(monkeypatch):
 def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, failed, words):
     launched, said = Launched(None, -signal.SIGKILL, None, lost=lost), []
     looks = iter([False, True])
-    found = launching.first_failure(
-        launched, restarts=0, is_over=lambda: next(looks), say=said.append
-    )
+    found = first_failure(launched, is_over=lambda: next(looks), say=said.append)
     assert found == failed
     assert len(said) == len(words) and all(map(str.endswith, said, words))
 
 
-def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):
+_SERVING = """
+import pathlib, sys, time
+from tfx_perf import heartbeat
+with heartbeat.given(), pathlib.Path(sys.argv[1], "began").open("a") as begun:
+    print("began", file=begun, flush=True)
+    time.sleep(60)
+"""
+_COORDINATING = """
+import pathlib, sys, time
+while pathlib.Path(sys.argv[1], "again").exists() is False:
+    time.sleep(0.05)
+"""
+
+
+def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path):
+    def task(name, code, **how):
+        command = [sys.executable, "-c", code, str(tmp_path)]
+        return worker_tasks.Task(name, name, command, {}, **how)
+
+    tasks = [
+        task("coordinator", _COORDINATING),
+        task("worker 0", _SERVING, only_serves=True, may_be_lost=True),
+    ]
+    said, begun = [], tmp_path / "began"
+
+    def look():
+        count = begun.read_text().count("began") if begun.exists() else 0
+        if count == 1 and not (tmp_path / "stopped").exists():
+            (tmp_path / "stopped").touch()
+            launched.processes[1].send_signal(signal.SIGSTOP)
+        if count == 2:
+            (tmp_path / "again").touch()
+        return False
+
+    with launching.started(tasks, log_folder=tmp_path, say=said.append) as launched:
+        assert first_failure(launched, restarts=1, is_over=look, say=said.append) is None
+    assert said == [
+        "Worker 0 gave no heartbeat for 2 s, since it was stopped or hangs, so that it was "
+        "killed, and is started again."
+    ]
+
+
+def test_a_stopped_process_ends_when_it_is_told_to(tmp_path):
+    said = []
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    tasks = worker_tasks.tasks(command, worker_count=1)
+    with launching.started(tasks, log_folder=tmp_path, say=said.append) as launched:
+        launched.processes[0].send_signal(signal.SIGSTOP)
+    assert launched.codes == [-signal.SIGTERM]
+    assert said == []  # it would have been killed after half a minute
+
+
+def test_a_worker_that_has_to_be_killed_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(launching, "_PATIENCE_SECONDS", 0.5)
     said, shown = [], []
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
@@ -296,7 +392,8 @@ def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):
     def show(index, line):
         shown.append((index, line))
 
-    with launching.started(launching.tasks(command, worker_count=1), show=show, say=said.append):
+    tasks = worker_tasks.tasks(command, worker_count=1)
+    with launching.started(tasks, log_folder=tmp_path, show=show, say=said.append):
         while not shown:
             time.sleep(0.05)
     assert said == ["Worker 0 did not end within 0 s, and was killed."]

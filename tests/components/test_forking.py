@@ -282,3 +282,22 @@ other.join()
 assert found == [1], found
 """
     run(then=then)
+
+
+@pytest.mark.parametrize(
+    ("left", "within_seconds"),
+    [
+        ("pool = concurrent.futures.ThreadPoolExecutor(); pool.submit(int).result()", None),
+        ("threading.Thread(target=threading.Event().wait).start()", 0.2),
+    ],
+    ids=["idle pool", "endless thread"],
+)
+def test_a_process_ends_whatever_threads_are_left(left, within_seconds):
+    code = (
+        "import concurrent.futures, threading\n"
+        "from tfx_perf.components.processes import forking\n"
+        f"{left}\n"
+        f"forking.end(3, within_seconds={within_seconds})"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
+    assert done.returncode == 3

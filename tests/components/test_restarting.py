@@ -3,8 +3,8 @@
 import pytest
 
 from tfx_perf import errors
-from tfx_perf.components.optimized_trainer.workers import restarting
-from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
+from tfx_perf.components.processes import restarting
+from tfx_perf.components.processes.worker_failure import WorkerFailure
 
 
 def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=False):
@@ -14,13 +14,10 @@ def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=Fal
 
 
 def failed(*failures, endings=(), message="it failed", logs=()):
-    return restarting.failed(
-        "the job",
-        failures={each.worker: each for each in failures},
-        endings=dict(endings),
-        message=message,
-        logs=dict(logs),
+    cause = restarting.cause_of(
+        {each.worker: each for each in failures}, dict(endings), message=message
     )
+    return restarting.failed("the job", cause, logs=dict(logs))
 
 
 LOST = "UnavailableError: connection reset"
@@ -54,7 +51,7 @@ LOST = "UnavailableError: connection reset"
 )
 def test_the_worker_that_failed_first_of_itself_is_named(failures, endings, cause, may_pass):
     error = failed(*failures, endings=endings)
-    assert (error.cause, error.may_pass) == (cause, may_pass)
+    assert (str(error.cause), error.cause.may_pass) == (cause, may_pass)
     assert str(error).startswith(f"Expected the workers of the job to succeed. Received: {cause}.")
 
 
@@ -77,7 +74,8 @@ def attempts(*outcomes, restarts):
     def train():
         outcome = left.pop(0)
         if outcome is not None:
-            raise restarting.WorkersFailedError("all", cause="worker 1: x", may_pass=outcome)
+            cause = restarting.Cause(1, "worker 1", "x", may_pass=outcome)
+            raise restarting.WorkersFailedError("all", cause=cause)
 
     try:
         found = restarting.until_done(

@@ -4,7 +4,10 @@ It is started by `local_run`, or by a job's operator, and its `strategy` is the 
 `parameter_servers`.
 """
 
+import os
 import pathlib
+import subprocess
+import time
 
 import pytest
 import tensorflow as tf
@@ -14,7 +17,7 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 import training_cluster  # noqa: E402 (which needs it)
 from training_cluster import job_settings  # noqa: E402
 
-from tfx_perf import errors  # noqa: E402
+from tfx_perf import errors, heartbeat  # noqa: E402
 from tfx_perf.training.plan import TrainingPlan
 
 SERVED = {"workers": 2, "parameter_servers": 1}
@@ -140,6 +143,10 @@ while not os.path.exists("again"):
 """
 
 
+def is_alive(probe):
+    return subprocess.run(probe, check=False).returncode == 0
+
+
 def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS_FOR_IT + ENDS, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
     job = job_settings(tmp_path, parameter_server_count=1)
@@ -152,6 +159,22 @@ def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_p
     }
     assert replicas == {"Chief": (1, "Never"), "Worker": (2, "ExitCode"), "PS": (1, "Never")}
     assert "successPolicy" not in spec
+    chief, *serving = (
+        each["template"]["spec"]["containers"][0] for each in spec["tfReplicaSpecs"].values()
+    )
+    assert "livenessProbe" not in chief
+    file = str(tmp_path / "heartbeat")
+    for container in serving:
+        (own,) = (each["value"] for each in container["env"] if each["name"] == heartbeat.VARIABLE)
+        *shell, code = container["livenessProbe"]["exec"]["command"]
+        probe = [*shell, code.replace(own, file)]
+        assert is_alive(probe)  # before the first heartbeat
+        for seconds, expected in ((0, True), (50, True), (70, False)):
+            written = time.time() - seconds
+            pathlib.Path(file).touch()
+            os.utime(file, (written, written))
+            assert is_alive(probe) == expected
+        pathlib.Path(file).unlink()
     assert made.restarts == spec["runPolicy"]["backoffLimit"] == 1
     cluster.reconcile()
     assert not cluster.jobs

@@ -113,7 +113,7 @@ def interrupting(keras, place, options):
                 flag.touch()
                 if kills == "raise":
                     raise RuntimeError("planned")
-                os.kill(server(kills), signal.SIGKILL)
+                os.kill(server(kills), getattr(signal, options.get("signal", "SIGKILL")))
 
         def on_train_batch_end(self, step, logs=None):
             if kills == "step" and not flag.exists():

@@ -25,7 +25,8 @@ _SLEEP_SECONDS = 0.03
 def trained(package, place, *, replicas, sleep_seconds, optimizer="SGD"):
     """Returns what each worker has found, or the only process."""
     arguments = [str(_SCRIPT), package, str(place), str(replicas), str(sleep_seconds), optimizer]
-    launch = ["-m", "tfx_perf", "launch", "--workers", "2"] if replicas == 1 else []
+    workers = ["-m", "tfx_perf", "launch", "--workers", "2", "--log", str(place / "logs")]
+    launch = workers if replicas == 1 else []
     done = subprocess.run(
         [sys.executable, *launch, *arguments],
         check=False,

@@ -3,7 +3,7 @@
 import pytest
 
 from tfx_perf import errors
-from tfx_perf.hardware import host
+from tfx_perf.hardware import crowding, host
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import machine_check
 
@@ -28,6 +28,45 @@ def no_accelerators(monkeypatch):
 def test_nccl_is_refused_where_replicas_of_this_machine_sum(settings):
     with pytest.raises(errors.UserError, match="Expected GPUs, to reduce with NCCL"):
         _check(collective=_NCCL, **settings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "is_refused"),
+    [
+        ({"workers": 128}, False),
+        ({"workers": 129}, True),
+        ({"workers": 126, "parameter_servers": 1}, False),  # and a coordinator
+        ({"workers": 126, "parameter_servers": 2}, True),
+        ({"job": {**_JOB, "worker_count": 10**6}}, False),  # on other machines
+    ],
+)
+def test_more_workers_than_a_machine_can_run_are_refused(settings, is_refused, monkeypatch):
+    monkeypatch.setattr(host, "cpu_count", lambda: 2)
+    if not is_refused:
+        _check(**settings)
+        return
+    with pytest.raises(errors.UserError, match=r"Expected at most 128 processes .* 129 processes"):
+        _check(**settings)
+
+
+def test_workers_that_share_cpus_are_remarked(monkeypatch):
+    monkeypatch.setattr(host, "cpu_count", lambda: 2)
+    assert crowding.remark(2) == ""
+    assert crowding.remark(3).startswith("3 workers share 2 cores, ")
+
+
+@pytest.mark.parametrize(
+    ("settings", "count"),
+    [
+        ({"workers": 3}, 3),
+        ({"workers": 3, "parameter_servers": 1}, 3),
+        ({"workers": 3, "cpu_binding": "exclusive"}, 1),
+        ({"job": _JOB}, 1),
+        ({}, 1),
+    ],
+)
+def test_workers_share_cpus_that_have_none_of_their_own(settings, count):
+    assert DistributionSettings.model_validate(settings).workers_with_all_cpus == count
 
 
 @pytest.mark.parametrize("name", [None, "local"])

@@ -73,6 +73,7 @@ def test_of_several_replicas_those_of_the_whole_batch_count(package, replicas, t
     launch = ["-m", "tfx_perf", "launch", "--workers", "2"] if replicas == 1 else []
     done = subprocess.run(
         [sys.executable, *launch, str(script), package, str(replicas)],
+        cwd=tmp_path,
         check=False,
         capture_output=True,
         text=True,

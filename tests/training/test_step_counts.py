@@ -97,3 +97,15 @@ def test_steps_and_history_are_those_of_plain_fit(keras, case, monkeypatch):
         assert_same_history(found[0], expected[0])
         for one, other in zip(found[2], expected[2], strict=True):  # every step moves them
             np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_callbacks_are_told_of_a_call_by_its_last_step(keras):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile(optimizer="sgd", loss="mse")
+    told = []
+    callback = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda step, logs: told.append(step)
+    )
+    call = captured(model, data_of(10), epochs=2, callbacks=[callback])
+    Loop(call).fit(TrainingPlan(steps_per_call=4))
+    assert told == 2 * [3, 7, 9]  # else a progress bar would show 12/10

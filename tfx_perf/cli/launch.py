@@ -2,19 +2,25 @@
 
 import contextlib
 import functools
-import sys
+import pathlib
 import tempfile
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import click
 
-from tfx_perf import workers
+from tfx_perf import errors, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
-from tfx_perf.components.processes import launching
-from tfx_perf.hardware import core_shares, host
-from tfx_perf.settings.distribution import CpuBinding
+from tfx_perf.components.processes import (
+    restarting,
+    script_side,
+    together,
+    worker_failure,
+    worker_tasks,
+)
+from tfx_perf.hardware import core_shares, crowding
+from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
 _SIGNALLED = 128  # what shells add to a signal's number
@@ -37,7 +43,15 @@ _SIGNALLED = 128  # what shells add to a signal's number
     help="How often all are started again after one has failed.",
 )
 @click.option(
-    "--json", "as_json", is_flag=True, help="Exit codes as JSON; what workers say to stderr."
+    "--heartbeat-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
+    default=DistributionSettings().heartbeat_timeout_seconds, show_default=True,
+    help="After which parameter servers and their workers that are stopped or hang are killed.",
+)
+@click.option(
+    "--log", "log_folder", metavar="FOLDER", help="By default SCRIPT's name with .logs."
+)
+@click.option(
+    "--json", "as_json", is_flag=True, help="Exit codes and logs as JSON; the rest to stderr."
 )
 @user_script.arguments
 @click.pass_context
@@ -48,84 +62,145 @@ def command(
     server_count: int,
     cpu_binding: CpuBinding,
     restarts: int,
+    heartbeat_timeout: float,
+    log_folder: str | None,
     script: str,
     arguments: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Runs SCRIPT in several workers, which train together under MultiWorkerMirroredStrategy.
 
-    Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; the
-    first one's model and figures are the training's. If one fails, the others are ended, and the
-    exit code is its own; with --restarts all begin again, from the last checkpoint where the
-    settings name a training.checkpoint_folder. With --restarts the workers try plans, too; where
-    that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+    Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; what
+    TensorFlow and others log, and tracebacks, go into a file for each. The first one's model and
+    figures are the training's. If one fails, the others are ended, the last line says why, and
+    the exit code is its own. With --restarts all begin again after a worker was killed or lost the
+    others, from the last checkpoint where the settings name a training.checkpoint_folder; an error
+    of the script ends all at once. With --restarts the workers try plans, too; where that ends one
+    of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
 
     With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: NUMA nodes
     where these can be divided evenly, else cores next to each other.
 
     With --ps the script runs once, as the coordinator of a ParameterServerStrategy; workers and
     servers are processes that serve it. A worker that is lost does not end the others; with
-    --restarts it is started again alone. An error of the script ends all at once.
+    --restarts it is started again alone.
     """
-    user_script.checked(script)
-    cores = host.cpu_count()
-    if count > cores:
-        terminal.show_progress(f"{count} workers share {cores} cores, and wait for one another.")
-    with _environment(restarts) as environment:
-        for attempt in range(restarts + 1):
-            tasks = launching.tasks(
-                [sys.executable, script, *arguments],
+    path = user_script.checked(script)
+    servers = workers.ParameterServers(count, server_count) if server_count else None
+    names = workers.names_of(count, servers)
+    crowding.check(len(names), given=f"--workers={count}")
+    shared = crowding.remark(count) if cpu_binding == "none" else ""
+    if shared:
+        _say(f"{shared}.")
+    logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
+    _empty_logs(logs, names=names)
+    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
+        kept = {workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {}
+        launch = _Launch(
+            lambda: worker_tasks.tasks(
+                script_side.command(folder, script, arguments),
                 worker_count=count,
                 server_count=server_count,
-                environment=environment,
+                environment=kept,
                 cpu_binding=cpu_binding,
+            ),
+            train=functools.partial(
+                together.train,
+                log_folder=logs,
+                failures=lambda: worker_failure.left_in(pathlib.Path(folder)),
+                restarts=restarts,
+                heartbeat_timeout_seconds=heartbeat_timeout,
+                say=_say,
+            ),
+            show=functools.partial(_show, err=as_json),
+        )
+        said = f"Logs: {logs}"
+        try:
+            restarting.until_done(
+                launch.attempt,
+                restarts=restarts,
+                begin_again=lambda: worker_failure.forget(pathlib.Path(folder)),
+                say=_say,
             )
-            labels = [task.label for task in tasks]
-            for task in tasks:
-                if task.cpus is not None:
-                    cpus = core_shares.in_words(task.cpus)
-                    terminal.show_progress(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
-            with (
-                Termination() as termination,
-                launching.started(
-                    tasks,
-                    show=functools.partial(_show, labels=labels, err=as_json),
-                    say=terminal.show_progress,
-                ) as launched,
-            ):
-                # SIGTERM takes effect when all have been ended.
-                failed = launching.first_failure(
-                    launched,
-                    restarts=restarts,
-                    is_over=lambda: termination.requested,
-                    say=terminal.show_progress,
-                )
-            if failed is None:
-                break
-            code = launched.codes[failed] or 0
-            is_users = bool(server_count) and failed == 0 and code > 0  # it would come again
-            is_last = is_users or attempt == restarts
-            again = "" if is_last else f"; restart {attempt + 1} of {restarts}"
-            how = f"{tasks[failed].name.capitalize()} {launching.ending(code)}"
-            terminal.show_progress(f"{how}, so that all were ended{again}.")
-            if is_last:
-                break
+        except restarting.WorkersFailedError as error:
+            said = str(error)
+    last = launch.last
     if as_json:
-        terminal.show_json({"exit_codes": launched.codes})
-    if failed is not None:
-        ctx.exit(code if code > 0 else _SIGNALLED - code)
+        terminal.show_json({"exit_codes": last.exit_codes, "logs": str(logs)})
+    _say(said)
+    ctx.exit(last.exit_code if last.exit_code >= 0 else _SIGNALLED - last.exit_code)
 
 
-@contextlib.contextmanager
-def _environment(restarts: int) -> Iterator[dict[str, str]]:
-    """Yields what workers are told: with restarts, where the next ones find what these leave."""
-    if not restarts:
-        yield {}
-        return
-    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
-        yield {workers.RESTART_FOLDER_VARIABLE: folder}
+class _Launch:
+    """Has workers run a script.
+
+    Attributes:
+        last: what became of the last attempt.
+    """
+
+    def __init__(
+        self,
+        make_tasks: Callable[[], list[worker_tasks.Task]],
+        *,
+        train: Callable[..., together.Attempt],
+        show: Callable[[str, str], None],
+    ) -> None:
+        """Starts nothing.
+
+        Args:
+            make_tasks: returns what the processes do, each time with other ports.
+            train: `together.train`, which lacks what only an attempt knows.
+            show: is called with a task's label and a line of its output.
+        """
+        self._make_tasks, self._train, self._show = make_tasks, train, show
+        self.last = together.Attempt(())
+
+    def attempt(self) -> None:
+        """Runs it once.
+
+        Raises:
+            WorkersFailedError: a worker failed.
+        """
+        tasks = self._make_tasks()
+        for task in tasks:
+            if task.cpus is not None:
+                cpus = core_shares.in_words(task.cpus)
+                _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
+        with Termination() as termination:  # it takes effect when all have been ended
+            self.last = self._train(
+                tasks,
+                is_over=lambda: termination.requested,
+                show=lambda index, line: self._show(tasks[index].label, line),
+            )
+        cause = self.last.cause
+        if cause is not None:
+            text = str(cause)
+            raise restarting.WorkersFailedError(
+                f"{text[:1].upper()}{text[1:]}. All were ended. Log: {self.last.log}", cause=cause
+            )
 
 
-def _show(index: int, line: str, *, labels: Sequence[str], err: bool) -> None:
+def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
+    """Has the log of each process be there, without what another launch has left.
+
+    Raises:
+        UserError: the folder cannot be made, or written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (folder / workers.log_file(name)).write_bytes(b"")
+    except OSError as error:
+        raise errors.UserError(
+            "Expected a folder that can be written to, for what libraries log. "
+            f"Received: log={folder} ({error.strerror})."
+        ) from error
+
+
+def _say(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _show(label: str, line: str, *, err: bool) -> None:
     with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
-        click.echo(f"{labels[index]}: {line}", nl=False, err=err)
+        click.echo(f"{label}: {line}", nl=False, err=err)

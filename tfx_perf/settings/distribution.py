@@ -24,7 +24,7 @@ from tfx_perf.settings.values import (
     Several,
     Share,
 )
-from tfx_perf.workers import ParameterServers
+from tfx_perf.workers import ParameterServers, names_of
 
 _FEWEST_ALIKE = 2  # workers that train together
 
@@ -172,6 +172,8 @@ class DistributionSettings(Section):
         restarts: how often all workers are started again after one was killed or lost its
             connection; with parameter servers, how often a worker is that was lost.
         start_timeout_seconds: how long workers wait for one another when they start.
+        heartbeat_timeout_seconds: after which parameter servers and their workers that are stopped
+            or hang are killed.
         job: the job on Kubernetes that trains in OptimizedTrainer's place; None as for `workers`.
     """
 
@@ -186,6 +188,7 @@ class DistributionSettings(Section):
     parameter_servers: PositiveInt | None = None
     restarts: Count = 3
     start_timeout_seconds: Positive = 1800.0
+    heartbeat_timeout_seconds: Positive = 60.0
     job: ClusterJob | None = None
 
     @pydantic.field_validator("reduction_dtype", mode="before")
@@ -263,6 +266,16 @@ class DistributionSettings(Section):
     def workers_here(self) -> int:
         """How many processes train alike on this machine, the only one included."""
         return 1 if self.job or self.servers else self.worker_count
+
+    @property
+    def workers_with_all_cpus(self) -> int:
+        """How many processes compute on this machine, none of which has CPUs to itself."""
+        return 1 if self.job or self.cpu_binding != "none" else self.worker_count
+
+    @property
+    def processes_here(self) -> int:
+        """How many processes train together on this machine, those that serve included."""
+        return 1 if self.job else len(names_of(self.worker_count, self.servers))
 
     @property
     def servers(self) -> ParameterServers | None:

@@ -18,6 +18,7 @@ _UNDER = {
     "tpu": tf.distribute.TPUStrategy,
 }
 _OF_REPLICAS = {"reduction_dtype", "top_k_ratio"}
+_OF_SERVERS = {"heartbeat_timeout_seconds"}
 _OF_WORKERS = {"cpu_binding", "restarts", "start_timeout_seconds"}
 
 
@@ -79,6 +80,9 @@ def _found(
     elif not communication_options.count(strategy):
         own = "the strategy has cross_device_ops that do not take it"
         yield from ((setting, own) for setting in collective)
+    if settings.servers is None:
+        of_servers = _changed(settings, DistributionSettings(), among=_OF_SERVERS)
+        yield from ((setting, "there are no parameter servers") for setting in of_servers)
     if not settings.has_others_train:
         alone = "one process trains"
         of_workers = _changed(settings, DistributionSettings(), among=_OF_WORKERS)

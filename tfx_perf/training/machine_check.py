@@ -2,7 +2,7 @@
 
 import os
 
-from tfx_perf.hardware import host
+from tfx_perf.hardware import crowding, host
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import collectives, made_strategy
 
@@ -21,6 +21,7 @@ def check(settings: DistributionSettings) -> None:
     Raises:
         UserError: a setting takes what is not here.
     """
+    crowding.check(settings.processes_here, given=f"distribution.workers={settings.workers}")
     if settings.job is not None or host.may_have_accelerators():
         return
     if settings.made_strategy == "tpu" and _takes_own_tpu():

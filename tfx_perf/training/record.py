@@ -83,6 +83,7 @@ class TrainingRecord(PlanChoice):
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
         idle_settings: what the settings ask for that has no effect here, and why.
+        crowding: that workers share CPUs, in a sentence; empty if they do not.
         notes: what happened on the way, and what could not be measured and why.
 
     The others are those of `PlanChoice`, and catalogue metrics of the same name.
@@ -138,6 +139,7 @@ class TrainingRecord(PlanChoice):
     is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
     idle_settings: tuple[str, ...] = ()
+    crowding: str = ""
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
@@ -189,10 +191,10 @@ class TrainingRecord(PlanChoice):
 
     @property
     def warnings(self) -> list[str]:
-        """What there is to say of `fit_errors` and `idle_settings`, in sentences."""
+        """What there is to say of `fit_errors`, `idle_settings` and `crowding`, in sentences."""
         return [
             *(f"A call of Model.fit raised {it}, and run_fn went on." for it in self.fit_errors),
-            *(f"{it}." for it in self.idle_settings),
+            *(f"{it}." for it in (*self.idle_settings, self.crowding) if it),
         ]
 
     def figures(self) -> dict[str, float | None]:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tfx_perf import config, errors, workers
-from tfx_perf.hardware import energy
+from tfx_perf.hardware import crowding, energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
@@ -249,6 +249,7 @@ class TrainingSession:
                 *idle_settings.of_distribution(self._settings.distribution, strategy),
                 *idle_settings.of_training(self._settings.training, strategy),
             ),
+            crowding=crowding.remark(self._settings.distribution.workers_with_all_cpus),
             communication=communication,
             placement=placement,
         )

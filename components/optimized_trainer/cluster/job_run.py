@@ -10,8 +10,8 @@ from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
-from tfx_perf.components.optimized_trainer.workers import restarting
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.processes import restarting
 from tfx_perf.settings.distribution import ClusterJob
 
 # So long may it take until the pods of a deleted job are gone. Kubernetes gives each half a
@@ -197,15 +197,16 @@ class JobRun:
         logs = worker_logs.keep(self._api, self._name, folder=self._log_folder)
         failed = [pod for pod in worker_logs.pods(self._api, self._name) if pod.has_failed]
         names = workers.names_of(self._settings.worker_count, self._settings.servers)
+        cause = restarting.cause_of(
+            self._exchange.failures,
+            {names.index(pod.task): f"{message} {pod.name} {pod.state}" for pod in failed},
+            message=message,
+            names=dict(enumerate(names)),
+        )
         raise restarting.failed(
             self._title,
-            failures=self._exchange.failures,
-            endings={
-                names.index(pod.task): f"{message} {pod.name} {pod.state}" for pod in failed
-            },
-            message=message,
+            cause,
             logs={names.index(task): log for task, log in logs.items()},
-            names=dict(enumerate(names)),
         )
 
     def _delete(self, patience_seconds: float) -> bool:

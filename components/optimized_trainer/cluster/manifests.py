@@ -1,8 +1,10 @@
 """The job as Kubernetes gets it."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
+from tfx_perf import heartbeat
 from tfx_perf.components.optimized_trainer.cluster import tf_config
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
 from tfx_perf.settings.distribution import ClusterJob
@@ -16,10 +18,18 @@ _PORT = 2222
 _KEPT_SECONDS = 3600
 # OptimizedTrainer, if it is there, deletes the job before the operator ends it, and says more.
 _MARGIN_SECONDS = 60
+_HEARTBEAT_FILE = "/tmp/tfx-perf-heartbeat"  # noqa: S108 (of a container)
+_PROBE_SECONDS = 10  # between two, and for one on a busy machine
 
 
 def manifest(
-    settings: ClusterJob, *, name: str, digest: str, command: Sequence[str], restarts: int
+    settings: ClusterJob,
+    *,
+    name: str,
+    digest: str,
+    command: Sequence[str],
+    restarts: int,
+    heartbeat_timeout_seconds: float,
 ) -> dict[str, Any]:
     """Returns the custom resource.
 
@@ -29,10 +39,17 @@ def manifest(
         digest: of what is trained, to tell the job of another training with this name.
         command: what each process runs.
         restarts: how often the operator itself starts workers again, where it can.
+        heartbeat_timeout_seconds: after which Kubernetes kills those that only serve.
     """
     kind, own = KINDS[settings.kind], list(command)
     if settings.kind == "TFJob":
-        spec = _tf_job_spec(settings, digest=digest, command=own, restarts=restarts)
+        spec = _tf_job_spec(
+            settings,
+            digest=digest,
+            command=own,
+            restarts=restarts,
+            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+        )
     else:
         spec = _train_job_spec(settings, name=name, command=own)
     return {
@@ -44,9 +61,19 @@ def manifest(
 
 
 def _tf_job_spec(
-    settings: ClusterJob, *, digest: str, command: list[str], restarts: int
+    settings: ClusterJob,
+    *,
+    digest: str,
+    command: list[str],
+    restarts: int,
+    heartbeat_timeout_seconds: float,
 ) -> dict[str, Any]:
-    def replicas(count: int, restart_policy: str) -> dict[str, Any]:
+    def replicas(
+        count: int, restart_policy: str, *, only_serves: bool = False
+    ) -> dict[str, Any]:
+        pod = _pod(settings, command)
+        if only_serves:
+            _watch(pod, math.ceil(heartbeat_timeout_seconds))
         return {
             "replicas": count,
             "restartPolicy": restart_policy,
@@ -55,7 +82,7 @@ def _tf_job_spec(
                     "labels": _labels(digest),
                     "annotations": {"sidecar.istio.io/inject": "false"},  # it would never end
                 },
-                "spec": _pod(settings, command),
+                "spec": pod,
             },
         }
 
@@ -68,8 +95,9 @@ def _tf_job_spec(
         policy = {}
         specs = {
             "Chief": replicas(1, "Never"),
-            "Worker": replicas(settings.worker_count, "ExitCode"),  # again after a signal
-            "PS": replicas(servers.server_count, "Never"),
+            # Again after a signal.
+            "Worker": replicas(settings.worker_count, "ExitCode", only_serves=True),
+            "PS": replicas(servers.server_count, "Never", only_serves=True),
         }
     return {
         "runPolicy": {
@@ -148,6 +176,19 @@ def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
     if settings.tolerations:
         pod["tolerations"] = [each.fields for each in settings.tolerations]
     return pod
+
+
+def _watch(pod: dict[str, Any], timeout_seconds: int) -> None:
+    """Has Kubernetes kill a container whose process has given heartbeats, and gives none."""
+    (container,) = pod["containers"]
+    container["env"].append({"name": heartbeat.VARIABLE, "value": _HEARTBEAT_FILE})
+    silence = f"$(( $(date +%s) - $(stat -c %Y {_HEARTBEAT_FILE}) ))"
+    is_alive = f"test ! -e {_HEARTBEAT_FILE} || test {silence} -le {timeout_seconds}"
+    container["livenessProbe"] = {
+        "exec": {"command": ["sh", "-c", is_alive]},
+        "periodSeconds": _PROBE_SECONDS,
+        "timeoutSeconds": _PROBE_SECONDS,
+    }
 
 
 def _env(settings: ClusterJob) -> list[dict[str, Any]]:

@@ -12,12 +12,12 @@ from tfx_perf import errors, storage
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers import known_plan
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
-from tfx_perf.components.optimized_trainer.workers.worker_failure import WorkerFailure
+from tfx_perf.components.processes import worker_failure
+from tfx_perf.components.processes.worker_failure import WorkerFailure
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.workers import Worker
 
 _RESULT_FILE = "result.json"
-_FAILURE_PREFIX = "failure-"
 _OUTPUTS = "outputs"
 # What they say of the plan is in `KnownPlan`.
 _UNUSED_INPUTS = {"previous_metrics"}
@@ -108,7 +108,7 @@ class Exchange:
 
     def report_failure(self, failure: WorkerFailure) -> None:
         """Leaves why a worker ended."""
-        failure.replace(self.folder / f"{_FAILURE_PREFIX}{failure.worker}.json")
+        failure.leave_in(self.folder)
 
     @property
     def result(self) -> TrainingResult | None:
@@ -119,13 +119,12 @@ class Exchange:
     @property
     def failures(self) -> dict[int, WorkerFailure]:
         """What workers have reported, by their indices."""
-        found = map(WorkerFailure.read, self.folder.glob(f"{_FAILURE_PREFIX}*.json"))
-        return {failure.worker: failure for failure in found}
+        return worker_failure.left_in(self.folder)
 
     def forget_results(self) -> None:
         """Removes what workers have reported, so that others can begin."""
-        for path in (*self.folder.glob(f"{_FAILURE_PREFIX}*.json"), self.folder / _RESULT_FILE):
-            path.unlink(missing_ok=True)
+        worker_failure.forget(self.folder)
+        (self.folder / _RESULT_FILE).unlink(missing_ok=True)
 
     def collect(self, output_dict: _Artifacts) -> None:
         """Moves what the chief saved to where the artifacts are."""

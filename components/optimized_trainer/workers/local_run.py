@@ -1,14 +1,13 @@
 """Workers on this machine, from their start to their end."""
 
-import contextlib
 import logging
 import pathlib
 from collections.abc import Callable, Sequence
 
-from tfx_perf import activity, workers
-from tfx_perf.components.optimized_trainer.workers import restarting
+from tfx_perf import activity
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import launching
+from tfx_perf.components.processes import restarting, together, worker_tasks
+from tfx_perf.hardware import crowding
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
@@ -69,45 +68,27 @@ class LocalRun:
 
     def _train(self) -> None:
         servers = self._settings.servers
-        tasks = launching.tasks(
+        tasks = worker_tasks.tasks(
             self._command,
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
             cpu_binding=self._settings.cpu_binding,
         )
         names = [task.name for task in tasks]
-        paths = [self._log_folder / workers.log_file(name) for name in names]
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
-        activity.say(f"starting {', '.join(names)}")
-        with contextlib.ExitStack() as stack:
-            files = [
-                stack.enter_context(path.open("w", buffering=1, encoding="utf-8"))
-                for path in paths
-            ]
-            launched = stack.enter_context(
-                launching.started(
-                    tasks,
-                    show=lambda index, line: files[index].write(line),
-                    say=_LOGGER.warning,
-                )
-            )
-            first = launching.first_failure(
-                launched,
-                restarts=self._settings.restarts,
-                is_over=lambda: self._termination.requested,
-                say=_LOGGER.warning,
-            )
-            codes = launched.codes
-        if first is not None:
-            raise restarting.failed(
-                _TITLE,
-                failures=self._exchange.failures,
-                endings={
-                    index: launching.ending(code) for index, code in enumerate(codes) if code
-                },
-                message="",
-                logs={
-                    index: path.read_text(encoding="utf-8") for index, path in enumerate(paths)
-                },
-                names=dict(enumerate(names)),
-            )
+        shared = crowding.remark(self._settings.workers_with_all_cpus)
+        if shared:
+            _LOGGER.warning("%s.", shared)
+        activity.say(f"starting {', '.join(names)}{shared and f'; {shared}'}")
+        attempt = together.train(
+            tasks,
+            log_folder=self._log_folder,
+            failures=lambda: self._exchange.failures,
+            restarts=self._settings.restarts,
+            heartbeat_timeout_seconds=self._settings.heartbeat_timeout_seconds,
+            is_over=lambda: self._termination.requested,
+            say=_LOGGER.warning,
+        )
+        if attempt.cause is not None and attempt.log is not None:
+            log = attempt.log.read_text(encoding="utf-8", errors="replace")
+            raise restarting.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})

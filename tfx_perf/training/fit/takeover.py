@@ -79,6 +79,7 @@ class Takeover:
             undo.callback(self._leave)
             if steps_per_call is not None:
                 keras_api.set_steps_per_execution(model, steps_per_call)
+                undo.enter_context(keras_api.telling_last_steps(model))
             yield
 
     @contextlib.contextmanager

@@ -480,6 +480,14 @@ class KerasApi(abc.ABC):
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         """Puts back what `execution_steps` returned, on which functions may hold."""
 
+    def telling_last_steps(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Has callbacks be told of every call by its last step, while the context lasts.
+
+        Args:
+            model: that `fit` trains.
+        """
+        return contextlib.nullcontext()
+
     def is_of_fit(self, arguments: dict[str, Any]) -> bool:
         """Whether `evaluate`, called with these named arguments, was called by `fit`."""
         return "_use_cached_eval_dataset" in arguments

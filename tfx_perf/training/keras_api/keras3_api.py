@@ -171,6 +171,20 @@ class Keras3(KerasApi):
         model.steps_per_execution = steps
 
     @override
+    def telling_last_steps(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Corrects Keras, which tells of a short call that ends an epoch as of a full one."""
+
+        def telling(own: Callable[..., None]) -> Callable[..., None]:
+            def on_train_batch_end(container: Any, step: int, logs: Any = None) -> None:
+                length = container.params.get("steps")
+                is_beyond = container.model is model and length is not None and step >= length
+                own(container, length - 1 if is_beyond else step, logs)
+
+            return on_train_batch_end
+
+        return interception.replacing(self.callbacks.CallbackList, "on_train_batch_end", telling)
+
+    @override
     def step_counters(self, model: Any) -> StepCounters:
         return StepCounters()
 

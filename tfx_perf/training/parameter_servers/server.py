@@ -8,11 +8,13 @@ from typing import NoReturn
 
 import tensorflow as tf
 
+from tfx_perf import heartbeat
+
 _PROTOCOL = "grpc"
 
 
 def serve() -> NoReturn:
-    """Serves until the process is ended from outside."""
+    """Serves until the process is ended from outside, and gives heartbeats meanwhile."""
     resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     server = tf.distribute.Server(
         resolver.cluster_spec(),
@@ -20,7 +22,8 @@ def serve() -> NoReturn:
         task_index=resolver.task_id,
         protocol=_PROTOCOL,
     )
-    server.join()
+    with heartbeat.given():
+        server.join()
     raise SystemExit("TensorFlow's server has ended.")
 
 

@@ -1,0 +1,58 @@
+"""What a worker of `tfx-perf launch` runs: the user's script, as `python SCRIPT` does.
+
+Arguments: where it leaves a `WorkerFailure`, the script, the script's own. Its standard error is a
+log; what the script prints there goes to standard output.
+"""
+
+import contextlib
+import os
+import pathlib
+import runpy
+import sys
+from collections.abc import Sequence
+
+from tfx_perf import errors, quiet, workers
+from tfx_perf.components.processes import forking
+from tfx_perf.components.processes.worker_failure import WorkerFailure
+
+_FAILED = 1
+# For threads that a script has left that has failed: the others wait for this worker.
+_END_SECONDS = 30.0
+
+
+def command(failure_folder: str, script: str, arguments: Sequence[str]) -> list[str]:
+    """Returns the command of a worker.
+
+    Args:
+        failure_folder: where it leaves why it has failed.
+        script: the path of the user's.
+        arguments: of the script.
+    """
+    return [sys.executable, "-m", __spec__.name, failure_folder, script, *arguments]
+
+
+def _run(script: str, failure_folder: pathlib.Path) -> int:
+    """Runs a script as the main module; returns the exit code."""
+    log = quiet.leave_standard_error_to_libraries()
+    try:
+        runpy.run_path(script, run_name="__main__")
+    except SystemExit as error:  # as Python has it
+        if error.code is None or isinstance(error.code, int):
+            return error.code or 0
+        print(error.code, file=sys.stderr)
+        return _FAILED
+    except Exception as error:
+        WorkerFailure.of(error, worker=workers.this().index).leave_in(failure_folder)
+        with contextlib.redirect_stderr(log):
+            sys.excepthook(type(error), error, error.__traceback__)
+        is_users = isinstance(error, errors.UserError)
+        return quiet.EXIT_USER_ERROR if is_users else _FAILED
+    return 0
+
+
+if __name__ == "__main__":
+    folder, *sys.argv = sys.argv[1:]
+    script = os.path.abspath(sys.argv[0])
+    sys.path[0] = os.path.dirname(script)
+    code = _run(script, pathlib.Path(folder))
+    forking.end(code, within_seconds=_END_SECONDS if code else None)

@@ -1,0 +1,71 @@
+"""One attempt of processes on this machine to train together, from their start to their end."""
+
+import dataclasses
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+
+from tfx_perf.components.processes import launching, restarting, watching
+from tfx_perf.components.processes.restarting import Cause
+from tfx_perf.components.processes.worker_failure import WorkerFailure
+from tfx_perf.components.processes.worker_tasks import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Attempt:
+    """What became of them.
+
+    Attributes:
+        exit_codes: of all, as `subprocess` has them.
+        cause: why they have failed; None if they have not, or were to end.
+        exit_code: of the one that failed; 0 if none did.
+        log: of that one; None if none did.
+    """
+
+    exit_codes: Sequence[int | None]
+    cause: Cause | None = None
+    exit_code: int = 0
+    log: pathlib.Path | None = None
+
+
+def train(
+    tasks: Sequence[Task],
+    *,
+    log_folder: pathlib.Path,
+    failures: Callable[[], Mapping[int, WorkerFailure]],
+    restarts: int,
+    heartbeat_timeout_seconds: float,
+    is_over: Callable[[], bool],
+    say: launching.Say,
+    show: launching.Show | None = None,
+) -> Attempt:
+    """Runs processes until they have trained, or one has failed without which the others cannot.
+
+    Args:
+        tasks: what they do.
+        log_folder: see `launching.Launched`.
+        failures: returns what they have reported.
+        restarts: see `watching.first_failure`.
+        heartbeat_timeout_seconds: likewise.
+        is_over: likewise.
+        say: see `launching.started`.
+        show: likewise.
+    """
+    with launching.started(tasks, log_folder=log_folder, show=show, say=say) as launched:
+        first = watching.first_failure(
+            launched,
+            restarts=restarts,
+            heartbeat_timeout_seconds=heartbeat_timeout_seconds,
+            is_over=is_over,
+            say=say,
+        )
+        endings, codes = launched.endings, launched.codes  # before the others are ended
+    if first is None:
+        return Attempt(launched.codes)
+    names = {index: task.name for index, task in enumerate(tasks)}
+    cause = restarting.cause_of(failures(), endings, names=names)
+    return Attempt(
+        launched.codes,
+        cause,
+        exit_code=codes[cause.worker] or codes[first] or 0,
+        log=launched.logs[cause.worker],
+    )

@@ -1,0 +1,71 @@
+"""WorkerFailure: why one of several workers ended."""
+
+import pathlib
+import sys
+import time
+from typing import ClassVar
+
+from tfx_perf import errors, records
+
+_PREFIX = "failure-"
+
+
+class WorkerFailure(records.Record):
+    """What a worker leaves when it cannot go on.
+
+    Attributes:
+        worker: its index.
+        seconds: when, since 1970.
+        message: one line.
+        is_users: whether the message is that of a `UserError`.
+        may_pass: whether it need not come again where all are started again; see `team.may_pass`.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.worker_failure/1"
+
+    worker: int
+    seconds: float
+    message: str
+    is_users: bool
+    may_pass: bool
+
+    @classmethod
+    def of(cls, error: BaseException, *, worker: int) -> "WorkerFailure":
+        """Returns the failure of a worker that raised something.
+
+        Args:
+            error: what it raised.
+            worker: its index.
+        """
+        is_users = isinstance(error, errors.UserError)
+        return cls(
+            worker=worker,
+            seconds=time.time(),
+            message=str(error) if is_users else errors.in_one_line(error),
+            is_users=is_users,
+            may_pass=_may_pass(error),
+        )
+
+    def leave_in(self, folder: pathlib.Path) -> None:
+        """Writes it where `left_in` finds it."""
+        self.replace(folder / f"{_PREFIX}{self.worker}.json")
+
+
+def left_in(folder: pathlib.Path) -> dict[int, WorkerFailure]:
+    """Returns what workers have left in a folder, by their indices."""
+    found = map(WorkerFailure.read, folder.glob(f"{_PREFIX}*.json"))
+    return {failure.worker: failure for failure in found}
+
+
+def forget(folder: pathlib.Path) -> None:
+    """Removes what workers have left in a folder, so that others can begin."""
+    for path in folder.glob(f"{_PREFIX}*.json"):
+        path.unlink(missing_ok=True)
+
+
+def _may_pass(error: BaseException) -> bool:
+    if "tensorflow" not in sys.modules:  # then it has lost no other worker
+        return False
+    from tfx_perf.training import team
+
+    return team.may_pass(error)

@@ -1,0 +1,70 @@
+"""A sign of life of a process that only serves, so that one that is stopped or hangs is noticed.
+
+Whoever waits for such a process may wait without end: its connections stay open. So a thread of it
+touches a file, whose name is in the environment, as long as the process lives.
+"""
+
+import contextlib
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+
+from tfx_perf import periodic
+
+VARIABLE = "TFX_PERF_HEARTBEAT"
+"""Names the file."""
+
+# A library may keep the interpreter to itself for seconds; a timeout is many times as long.
+_PERIOD_SECONDS = 1.0
+# Between two looks; what is more is time in which the one who looks was stopped himself.
+_LONGEST_LOOK_SECONDS = 1.0
+
+
+@contextlib.contextmanager
+def given() -> Iterator[None]:
+    """Gives heartbeats while the context lasts, if anybody has asked for them."""
+    name = os.environ.get(VARIABLE)
+    if name is None:
+        yield
+        return
+    path = pathlib.Path(name)
+    path.touch()
+    with periodic.calling(path.touch, seconds=_PERIOD_SECONDS):
+        yield
+
+
+class Listener:
+    """Listens for the heartbeats of a process."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Forgets what another process has given there.
+
+        Args:
+            path: the file.
+        """
+        path.unlink(missing_ok=True)
+        self._path = path
+        self._last: int | None = None
+        self._silent_seconds = 0.0
+        self._looked = time.monotonic()
+
+    def silent_seconds(self) -> float:
+        """Returns how long there was no heartbeat; 0 before the first one.
+
+        What counts is the time between calls, no more than a second of each: whoever was stopped
+        together with the process, or alone, does not take it for dead.
+        """
+        now, beat = time.monotonic(), self._beat()
+        if beat is None or beat != self._last:
+            self._silent_seconds = 0.0
+        else:
+            self._silent_seconds += min(now - self._looked, _LONGEST_LOOK_SECONDS)
+        self._last, self._looked = beat, now
+        return self._silent_seconds
+
+    def _beat(self) -> int | None:
+        try:
+            return self._path.stat().st_mtime_ns
+        except OSError:
+            return None
