@@ -2,6 +2,7 @@
 
 import fnmatch
 import gc
+import signal
 import sys
 
 import pytest
@@ -37,6 +38,15 @@ def one_server_for_all_tests():
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(child, "_environment", environment)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_ends_what_tests_start():
+    """Has processes heed SIGINT also where a shell runs the tests in the background.
+
+    Such a shell has it ignored, which every process inherits that sets nothing else.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
