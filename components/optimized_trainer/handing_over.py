@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -150,7 +149,6 @@ def _on_this_machine(
         exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
         run = LocalRun(
             job.settings.distribution,
-            command=[sys.executable, *_worker_arguments(exchange)],
             exchange=exchange,
             log_folder=log_folder,
             termination=termination,
@@ -197,7 +195,7 @@ def _in_a_cluster(
             settings,
             name=name,
             digest=digest,
-            command=["python", *_worker_arguments(exchange)],
+            command=["python", "-m", worker.__name__, "--job", str(exchange.folder)],
             restarts=job.settings.distribution.restarts,
         ),
         exchange=exchange,
@@ -225,10 +223,6 @@ def _known(
         is_too_short=is_too_short,
         spent_seconds=strategy.turns_seconds if strategy else 0.0,
     )
-
-
-def _worker_arguments(exchange: Exchange) -> list[str]:
-    return ["-m", worker.__name__, "--job", str(exchange.folder)]
 
 
 def _pause_of(termination: Termination) -> Callable[[float], None]:

@@ -2,38 +2,24 @@
 
 import contextlib
 import dataclasses
-import functools
 import math
-import os
 import signal
 import socket
 import subprocess
-import sys
-import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import IO
+from typing import Protocol
 
 from tfx_perf import workers
-from tfx_perf.components.processes import child_guard
 from tfx_perf.hardware import core_shares
 from tfx_perf.settings.distribution import CpuBinding
 
 _PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
 _POLL_SECONDS = 0.1
 _TOGETHER_SECONDS = 20.0  # between the ends of workers, where nothing is wrong
-_OUTPUT_SECONDS = 5.0  # for the last lines: what a worker has started may keep its output open
-_SERVER = "tfx_perf.training.parameter_servers.server"
-
-# What says nothing of the training, once for each worker.
-_QUIET = {
-    "TF_CPP_MIN_LOG_LEVEL": "3",
-    "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
-}
 
 Say = Callable[[str], object]
-Show = Callable[[int, str], object]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +29,6 @@ class Task:
     Attributes:
         name: for people.
         label: what its lines of output begin with.
-        arguments: of its command.
         environment: variables that it has beside those of this process.
         may_be_lost: whether the others go on without it.
         cpus: that it is bound to; None: those of this process.
@@ -51,14 +36,17 @@ class Task:
 
     name: str
     label: str
-    arguments: Sequence[str]
     environment: Mapping[str, str]
     may_be_lost: bool = False
     cpus: core_shares.Cpus | None = None
 
+    @property
+    def only_serves(self) -> bool:
+        """Whether it serves another task that trains, and does nothing else."""
+        return workers.only_serves(self.environment[workers.VARIABLE])
+
 
 def tasks(
-    arguments: Sequence[str],
     *,
     worker_count: int,
     server_count: int = 0,
@@ -68,10 +56,9 @@ def tasks(
     """Returns what processes that train together do.
 
     Args:
-        arguments: of the command that all workers run; with servers, that of the coordinator,
-            which comes first.
         worker_count: how many compute.
-        server_count: how many hold the weights; 0: the workers do.
+        server_count: how many hold the weights, for a coordinator, which comes first; 0: the
+            workers do.
         environment: variables of all of them.
         cpu_binding: of those that compute.
 
@@ -87,7 +74,6 @@ def tasks(
             Task(
                 name := workers.name_of("worker", worker.index),
                 str(worker.index),
-                arguments,
                 {**environment, workers.VARIABLE: workers.config_of(worker, hosts=hosts)},
                 cpus=cpus.get(name),
             )
@@ -95,12 +81,10 @@ def tasks(
         ]
     servers = workers.ParameterServers(worker_count, server_count)
     hosts = _free_hosts(1 + worker_count + server_count)
-    serving = [sys.executable, "-m", _SERVER]
     return [
         Task(
             name,
             name,
-            serving if workers.only_serves(config) else arguments,
             {**environment, workers.VARIABLE: config},
             may_be_lost=name.startswith("worker"),
             cpus=cpus.get(name),
@@ -109,52 +93,58 @@ def tasks(
     ]
 
 
+class Process(Protocol):
+    """What is asked of a process, as `subprocess` has it."""
+
+    def poll(self) -> int | None:
+        """Returns the exit code, negative if a signal ended it; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end; returns the exit code."""
+
+    def send_signal(self, number: int) -> None:
+        """Sends it a signal, unless it has ended."""
+
+
+Start = Callable[[Task], contextlib.AbstractContextManager[Process]]
+"""Starts the process of a task; with the context ends what is left of it."""
+
+
 class Launched:
     """Processes that run.
 
     Attributes:
         tasks: what they do.
-        processes: of each task the last one.
     """
 
-    def __init__(self, tasks: Sequence[Task], *, show: Show) -> None:
+    def __init__(self, tasks: Sequence[Task], *, start: Start, until: contextlib.ExitStack) -> None:
         """Starts one process for each task.
 
         Args:
             tasks: see the class.
-            show: is called, in a thread for each process, with a task's index and a line of its
-                output.
+            start: what starts a process.
+            until: what the processes are left with.
         """
         self.tasks = tasks
-        self.processes: list[subprocess.Popen[str]] = []
-        self._readers: list[threading.Thread] = []
-        self._show = show
-        try:
-            for task in tasks:
-                self.processes.append(_process(task))
-        except BaseException:
-            self.end(lambda text: None)
-            raise
-        for index in range(len(tasks)):
-            self._read(index)
+        self._start, self._until = start, until
+        self._processes = [until.enter_context(start(task)) for task in tasks]
 
     @property
     def codes(self) -> list[int | None]:
-        """How each has ended, as `subprocess` has it; None of one that runs."""
-        return [process.poll() for process in self.processes]
+        """How the last process of each task has ended; None of one that runs."""
+        return [process.poll() for process in self._processes]
 
     def restart(self, index: int) -> None:
         """Starts a task again, whose process has ended."""
-        self.processes[index] = _process(self.tasks[index])
-        self._read(index)
+        self._processes[index] = self._until.enter_context(self._start(self.tasks[index]))
 
     def end(self, say: Say) -> None:
-        """Ends all, those that do not end by themselves the hard way.
+        """Has all end by themselves, and tells of those that do not.
 
         Args:
-            say: is called with what there is to say of it, a sentence.
+            say: is called with what there is to say of them, a sentence.
         """
-        running = {index: each for index, each in enumerate(self.processes) if each.poll() is None}
+        running = {index: each for index, each in enumerate(self._processes) if each.poll() is None}
         for process in running.values():
             process.send_signal(signal.SIGTERM)
         deadline = time.monotonic() + _PATIENCE_SECONDS
@@ -162,41 +152,25 @@ class Launched:
             try:
                 process.wait(max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
                 name = self.tasks[index].name.capitalize()
-                say(f"{name} did not end within {_PATIENCE_SECONDS:.0f} s, and was killed.")
-        for reader in self._readers:
-            reader.join(_OUTPUT_SECONDS)
-
-    def _read(self, index: int) -> None:
-        reader = threading.Thread(
-            target=_read,
-            args=(self.processes[index].stdout, index, self._show),
-            name=self.tasks[index].name,
-            daemon=True,
-        )
-        reader.start()
-        self._readers.append(reader)
+                say(f"{name} did not end within {_PATIENCE_SECONDS:.0f} s, and is killed.")
 
 
 @contextlib.contextmanager
-def started(tasks: Sequence[Task], *, show: Show, say: Say) -> Iterator[Launched]:
+def started(tasks: Sequence[Task], *, start: Start, say: Say) -> Iterator[Launched]:
     """Starts a process for each task, and ends them with the context.
-
-    They end with this process, too, however that ends.
 
     Args:
         tasks: what they do.
-        show: see `Launched`.
+        start: what starts a process.
         say: is called with what there is to say of them, a sentence.
     """
-    launched = Launched(tasks, show=show)
-    try:
-        yield launched
-    finally:
-        launched.end(say)
+    with contextlib.ExitStack() as until:
+        launched = Launched(tasks, start=start, until=until)
+        try:
+            yield launched
+        finally:
+            launched.end(say)
 
 
 def first_failure(
@@ -293,33 +267,7 @@ def ending(code: int) -> str:
     return f"ended with exit code {code}"
 
 
-def _process(task: Task) -> "subprocess.Popen[str]":
-    with core_shares.bound_to(task.cpus):
-        return subprocess.Popen(
-            task.arguments,
-            env={
-                **_QUIET,
-                **os.environ,
-                "PYTHONUNBUFFERED": "1",
-                **task.environment,
-            },
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            errors="replace",
-            start_new_session=True,
-            # It does nothing that needs a lock of another thread.
-            preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
-        )
-
-
 def _free_hosts(count: int) -> list[str]:
     with contextlib.ExitStack() as stack:  # all at once, else two could be the same
         probes = [stack.enter_context(socket.create_server(("localhost", 0))) for _ in range(count)]
         return [f"localhost:{probe.getsockname()[1]}" for probe in probes]
-
-
-def _read(output: IO[str], index: int, show: Show) -> None:
-    for line in output:
-        show(index, line)

@@ -14,7 +14,7 @@ import time
 import psutil
 import pytest
 
-from tfx_perf.components.processes import launching
+from tfx_perf.components.processes import commands, launching
 
 pytestmark = pytest.mark.each_choice
 
@@ -251,7 +251,7 @@ class Launched:
     def __init__(self, *codes, lost=()):
         self.codes = list(codes)
         self.tasks = [
-            launching.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
+            launching.Task(f"worker {i}", str(i), {}, may_be_lost=i in lost)
             for i in range(len(codes))
         ]
 
@@ -293,11 +293,16 @@ def test_a_worker_that_has_to_be_killed_is_told(monkeypatch):
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
     command = [sys.executable, "-c", f"{code}; print('up', flush=True); time.sleep(60)"]
 
-    def show(index, line):
-        shown.append((index, line))
+    def start(task):
+        return commands.started(
+            command, environment=task.environment, cpus=task.cpus, show=shown.append
+        )
 
-    with launching.started(launching.tasks(command, worker_count=1), show=show, say=said.append):
+    with launching.started(
+        launching.tasks(worker_count=1), start=start, say=said.append
+    ) as launched:
         while not shown:
             time.sleep(0.05)
-    assert said == ["Worker 0 did not end within 0 s, and was killed."]
-    assert shown == [(0, "up\n")]
+    assert said == ["Worker 0 did not end within 0 s, and is killed."]
+    assert shown == ["up\n"]
+    assert launched.codes == [-signal.SIGKILL]

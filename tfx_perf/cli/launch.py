@@ -12,11 +12,12 @@ import click
 from tfx_perf import workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
-from tfx_perf.components.processes import launching
+from tfx_perf.components.processes import commands, launching
 from tfx_perf.hardware import core_shares, host
 from tfx_perf.settings.distribution import CpuBinding
 from tfx_perf.training.recovery.termination import Termination
 
+_SERVER = "tfx_perf.training.parameter_servers.server"
 _SIGNALLED = 128  # what shells add to a signal's number
 
 
@@ -74,13 +75,11 @@ def command(
     with _environment(restarts) as environment:
         for attempt in range(restarts + 1):
             tasks = launching.tasks(
-                [sys.executable, script, *arguments],
                 worker_count=count,
                 server_count=server_count,
                 environment=environment,
                 cpu_binding=cpu_binding,
             )
-            labels = [task.label for task in tasks]
             for task in tasks:
                 if task.cpus is not None:
                     cpus = core_shares.in_words(task.cpus)
@@ -89,7 +88,9 @@ def command(
                 Termination() as termination,
                 launching.started(
                     tasks,
-                    show=functools.partial(_show, labels=labels, err=as_json),
+                    start=functools.partial(
+                        _started, script=[script, *arguments], err=as_json
+                    ),
                     say=terminal.show_progress,
                 ) as launched,
             ):
@@ -126,6 +127,14 @@ def _environment(restarts: int) -> Iterator[dict[str, str]]:
         yield {workers.RESTART_FOLDER_VARIABLE: folder}
 
 
-def _show(index: int, line: str, *, labels: Sequence[str], err: bool) -> None:
-    with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
-        click.echo(f"{labels[index]}: {line}", nl=False, err=err)
+def _started(
+    task: launching.Task, *, script: Sequence[str], err: bool
+) -> contextlib.AbstractContextManager[launching.Process]:
+    def show(line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
+            click.echo(f"{task.label}: {line}", nl=False, err=err)
+
+    arguments = ["-m", _SERVER] if task.only_serves else script
+    return commands.started(
+        [sys.executable, *arguments], environment=task.environment, cpus=task.cpus, show=show
+    )

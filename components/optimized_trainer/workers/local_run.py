@@ -3,16 +3,19 @@
 import contextlib
 import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from tfx_perf import activity, workers
-from tfx_perf.components.optimized_trainer.workers import restarting
+from tfx_perf.components.optimized_trainer.workers import restarting, worker_process
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import launching
+from tfx_perf.components.processes import child, launching
 from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.training.parameter_servers import server
 from tfx_perf.training.recovery.termination import Termination
 
 _TITLE = "this machine"
+_WORKER = f"{worker_process.__name__}:{worker_process.carry_out.__name__}"
+_SERVER = f"{server.__name__}:{server.serve.__name__}"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -22,7 +25,6 @@ class LocalRun:
 
     Args:
         settings: how many there are, and how often they are started again.
-        command: what each of them runs.
         exchange: their folder.
         log_folder: where their output goes.
         termination: with SIGTERM, all are ended.
@@ -32,12 +34,11 @@ class LocalRun:
         self,
         settings: DistributionSettings,
         *,
-        command: Sequence[str],
         exchange: Exchange,
         log_folder: pathlib.Path,
         termination: Termination,
     ) -> None:
-        self._settings, self._command, self._exchange = settings, command, exchange
+        self._settings, self._exchange = settings, exchange
         self._log_folder, self._termination = log_folder, termination
 
     def run(
@@ -70,27 +71,17 @@ class LocalRun:
     def _train(self) -> None:
         servers = self._settings.servers
         tasks = launching.tasks(
-            self._command,
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
             cpu_binding=self._settings.cpu_binding,
         )
         names = [task.name for task in tasks]
-        paths = [self._log_folder / workers.log_file(name) for name in names]
+        paths = [self._log_path(name) for name in names]
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
         activity.say(f"starting {', '.join(names)}")
-        with contextlib.ExitStack() as stack:
-            files = [
-                stack.enter_context(path.open("w", buffering=1, encoding="utf-8"))
-                for path in paths
-            ]
-            launched = stack.enter_context(
-                launching.started(
-                    tasks,
-                    show=lambda index, line: files[index].write(line),
-                    say=_LOGGER.warning,
-                )
-            )
+        for path in paths:
+            path.unlink(missing_ok=True)  # of the attempt before
+        with launching.started(tasks, start=self._started, say=_LOGGER.warning) as launched:
             first = launching.first_failure(
                 launched,
                 restarts=self._settings.restarts,
@@ -107,7 +98,26 @@ class LocalRun:
                 },
                 message="",
                 logs={
-                    index: path.read_text(encoding="utf-8") for index, path in enumerate(paths)
+                    index: path.read_text(encoding="utf-8", errors="replace")
+                    for index, path in enumerate(paths)
                 },
                 names=dict(enumerate(names)),
             )
+
+    def _started(
+        self, task: launching.Task
+    ) -> contextlib.AbstractContextManager[launching.Process]:
+        target, arguments = _WORKER, {"folder": str(self._exchange.folder)}
+        if task.only_serves:
+            target, arguments = _SERVER, {}
+        return child.started(
+            target,
+            arguments,
+            log_path=self._log_path(task.name),
+            environment=task.environment,
+            from_server=True,
+            cpus=task.cpus,
+        )
+
+    def _log_path(self, name: str) -> pathlib.Path:
+        return self._log_folder / workers.log_file(name)
