@@ -7,14 +7,13 @@ import sys
 
 import pytest
 
-from tests.training import two_workers
+from tests.training import script_forks, two_workers
 
 _SCRIPT = pathlib.Path(__file__).with_name("reducing.py")
 
 
 def traced(settings):
-    command = [sys.executable, str(_SCRIPT), json.dumps(settings)]
-    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=200)
+    return script_forks.run(_SCRIPT, json.dumps(settings))
 
 
 @pytest.mark.parametrize(
