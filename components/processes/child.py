@@ -52,16 +52,13 @@ class Child:
         return self._process.wait(timeout)
 
     def send_signal(self, number: int) -> None:
-        """Sends it a signal that its guard passes on, unless it has ended.
-
-        Args:
-            number: SIGTERM.
-        """
+        """Sends a signal to its guard, which passes on SIGTERM, unless it has ended."""
         self._process.send_signal(number)
 
     def end(self) -> None:
         """Ends it, and all that it has started."""
         self.send_signal(child_guard.END)
+        self.send_signal(signal.SIGCONT)  # where it was stopped it would not see the other
         self.wait()
 
     def result(self, *, timeout_seconds: float | None) -> Any:

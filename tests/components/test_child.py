@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from tfx_perf import errors
@@ -149,6 +150,20 @@ def test_timeout_kills_all_that_the_child_started(project, from_server, tmp_path
         started.result(timeout_seconds=0.1)
     assert str(tmp_path / "log") in str(caught.value)
     wait_for_the_end_of(pid_file.read_text())
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
+def test_a_child_that_was_stopped_with_its_guard_ends_with_the_context(from_server, tmp_path):
+    pid_file = tmp_path / "pid"
+    asked = {"log_path": tmp_path / "log", "from_server": from_server}
+    with child.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked):
+        wait_for(pid_file)
+        pids = pid_file.read_text()
+        stopped = psutil.Process(int(pids.split()[0]))
+        for each in (stopped.parent(), stopped):
+            each.suspend()
+    wait_for_the_end_of(pids)
 
 
 def wait_for(pid_file):

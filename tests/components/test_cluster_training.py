@@ -1,6 +1,6 @@
 """OptimizedTrainer hands its training to workers (`handing_over`): real executor, real processes.
 
-On this machine they are run by `local_run`. A worker's part is `worker_training`, over a
+On this machine they are run by `local_run`. A `worker_process` does its `worker_training` over a
 `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
 What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
 cluster is asked by `job_api`.
