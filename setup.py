@@ -65,6 +65,7 @@ setup(
         "pyyaml",
         "rich",
         "scipy",
+        "threadpoolctl",
         "universal-pathlib>=0.2.3",
     ],
     extras_require={

@@ -2,6 +2,7 @@
 
 import fnmatch
 import gc
+import signal
 import sys
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from tests import permutations
 from tfx_perf import closing
 from tfx_perf.components.processes import child
+
+_OF_ONE_TEST = {"PYTEST_CURRENT_TEST", "KUBECONFIG"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest looks at who is slow
@@ -24,19 +27,27 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(autouse=True, scope="session")
 def one_server_for_all_tests():
-    """Keeps pytest's own variable from the server that children are forked from.
+    """Keeps what differs from test to test from the server that children are forked from.
 
-    It is another one in every test, and with another environment there would be another server,
-    which imports TFX for ten seconds.
+    With another environment there would be another server, which imports TFX for ten seconds.
     """
     own = child._environment
 
     def environment():
-        return {name: value for name, value in own().items() if name != "PYTEST_CURRENT_TEST"}
+        return {name: value for name, value in own().items() if name not in _OF_ONE_TEST}
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(child, "_environment", environment)
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def ctrl_c_ends_what_tests_start():
+    """Has processes heed SIGINT also where a shell runs the tests in the background.
+
+    Such a shell has it ignored, which every process inherits that sets nothing else.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")

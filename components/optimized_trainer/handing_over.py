@@ -2,7 +2,6 @@
 
 import json
 import pathlib
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -160,7 +159,6 @@ def _on_this_machine(
         exchange = Exchange(pathlib.Path(folder, "exchange"), sees_all=True)
         run = LocalRun(
             job.settings.distribution,
-            command=[sys.executable, *_worker_arguments(exchange)],
             exchange=exchange,
             log_folder=log_folder,
             termination=termination,
@@ -209,7 +207,7 @@ def _in_a_cluster(
             settings,
             name=name,
             digest=digest,
-            command=["python", *_worker_arguments(exchange)],
+            command=["python", "-m", worker.__name__, "--job", str(exchange.folder)],
             restarts=job.settings.distribution.restarts,
             heartbeat_timeout_seconds=job.settings.distribution.heartbeat_timeout_seconds,
         ),
@@ -270,10 +268,6 @@ def _in_one_precision(
             log_folder=log_folder,
         )
     return job.computed_in(turns.plan), known.within(turns)
-
-
-def _worker_arguments(exchange: Exchange) -> list[str]:
-    return ["-m", worker.__name__, "--job", str(exchange.folder)]
 
 
 def _pause_of(termination: Termination) -> Callable[[float], None]:

@@ -20,6 +20,7 @@ from typing import Any
 
 from tfx_perf import activity, errors, formatting
 from tfx_perf.components.processes import child_guard, child_server, child_side
+from tfx_perf.hardware import core_shares
 from tfx_perf.training.recovery.termination import Termination
 
 _POLL_SECONDS = 0.2
@@ -35,10 +36,34 @@ class Child:
         """Is made by `started`."""
         self._process, self._job = process, job
 
+    def poll(self) -> int | None:
+        """Returns the exit code, negative if a signal ended it; None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end; returns the exit code.
+
+        Args:
+            timeout: seconds; None: for ever.
+
+        Raises:
+            subprocess.TimeoutExpired: it runs on.
+        """
+        return self._process.wait(timeout)
+
+    def send_signal(self, number: int) -> None:
+        """Sends a signal to its guard, which passes on SIGTERM, unless it has ended."""
+        self._process.send_signal(number)
+
+    def terminate(self) -> None:
+        """Sends it SIGTERM, unless it has ended."""
+        self.send_signal(signal.SIGTERM)
+
     def end(self) -> None:
         """Ends it, and all that it has started."""
-        self._process.send_signal(child_guard.END)
-        self._process.wait()
+        self.send_signal(child_guard.END)
+        self.send_signal(signal.SIGCONT)  # where it was stopped it would not see the other
+        self.wait()
 
     def result(self, *, timeout_seconds: float | None) -> Any:
         """Waits for the end of the child; returns what its function returned, a JSON value.
@@ -119,8 +144,8 @@ def run_in_child(
         target: `package.module:function`; importable.
         arguments: keyword arguments of the function, JSON values.
         timeout_seconds: after this the child and all it started are killed; None: never.
-        log_path: file that the child's output is written to; its folder must exist. None: it
-            goes where the parent's goes. Such a child stands for its parent: it may take any
+        log_path: file that the child's output is added to; its folder must exist. None: it goes
+            where the parent's goes. Such a child stands for its parent: it may take any
             time; SIGTERM and Ctrl-C reach it as SIGTERM, and take effect here when it has ended.
         environment: variables to set beside the parent's.
         from_server: fork the child from a server that keeps the target's imports for the next
@@ -149,6 +174,7 @@ def started(
     log_path: str | os.PathLike[str] | None,
     environment: Mapping[str, str] | None = None,
     from_server: bool = False,
+    cpus: core_shares.Cpus | None = None,
 ) -> Iterator[Child]:
     """Starts a child, which runs while the context lasts; it and all it started end with that.
 
@@ -158,10 +184,11 @@ def started(
         log_path: likewise.
         environment: likewise.
         from_server: likewise.
+        cpus: that it is bound to; None: those of this process.
     """
     with (
         tempfile.TemporaryDirectory() as folder,
-        open(log_path, "wb") if log_path is not None else contextlib.nullcontext() as log,
+        open(log_path, "ab") if log_path is not None else contextlib.nullcontext() as log,
     ):
         job = _Job(target, pathlib.Path(folder), log_path)
         asked = {
@@ -180,12 +207,14 @@ def started(
                 "response": str(job.response),
                 "environment": dict(environment or {}),
                 "stands_for_its_parent": job.stands_for_its_parent,
+                "cpus": None if cpus is None else sorted(cpus),
             }
             process = _SERVER.start(order, environment=_environment(), streams=streams)
         if process is None:
-            process = _interpreter(
-                job, streams=streams, environment={**_environment(), **(environment or {})}
-            )
+            with core_shares.bound_to(cpus):
+                process = _interpreter(
+                    job, streams=streams, environment={**_environment(), **(environment or {})}
+                )
         child = Child(process, job)
         try:
             yield child

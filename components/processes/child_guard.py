@@ -69,6 +69,7 @@ def _guard(child: int) -> NoReturn:
         if number == signal.SIGTERM:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(child, signal.SIGTERM)
+                os.kill(child, signal.SIGCONT)  # where it is stopped it would not notice
         code = _reaped().get(child)
         if code is not None:
             with contextlib.suppress(ProcessLookupError):

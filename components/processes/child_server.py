@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from typing import IO, Any
 
 from tfx_perf.components.processes import child_guard, child_side, forking
-from tfx_perf.hardware import host
+from tfx_perf.hardware import core_shares, host
 from tfx_perf.tf_internals import generated_code
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
@@ -98,7 +98,7 @@ class ChildServer:
 
         Args:
             order: for `_serve`: `target`, `request`, `response`, `environment`,
-                `stands_for_its_parent`.
+                `stands_for_its_parent`, `cpus`.
             environment: of the server. If it is another than the last time, so is the server.
             streams: file descriptors for the child's standard output and standard error.
 
@@ -294,13 +294,14 @@ def _become_child(order: Mapping[str, Any], *, streams: Sequence[int], parent: i
         os.chdir(order["cwd"])
         os.environ.update(order["environment"])
         os.environ[_PATH] = os.pathsep.join(order["path"])
+        if order["cpus"] is not None:
+            core_shares.bind_fork(frozenset(order["cpus"]))
         sys.path[:] = order["path"]
         importlib.invalidate_caches()
         if "numpy" in sys.modules:  # else all children would draw the same numbers
             sys.modules["numpy"].random.seed()
         with generated_code.removed_afterwards():
-            child_side.carry_out(order["request"], order["response"])
-            code = 0
+            code = child_side.carry_out(order["request"], order["response"])
             if order["stands_for_its_parent"]:
                 forking.end_as_an_interpreter()
     except SystemExit as error:

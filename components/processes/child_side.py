@@ -11,8 +11,8 @@ from tfx_perf import errors
 from tfx_perf.components.processes import child_guard
 
 
-def carry_out(request_path: str, response_path: str) -> None:
-    """Carries out a request of `child.run_in_child`.
+def carry_out(request_path: str, response_path: str) -> int:
+    """Carries out a request of `child.run_in_child`; returns the exit code for this process.
 
     Args:
         request_path: JSON with `target`, `arguments`, `is_expendable`: whether the kernel had
@@ -20,7 +20,7 @@ def carry_out(request_path: str, response_path: str) -> None:
             generators, null for those that it has.
         response_path: where the result goes, or the error.
     """
-    request = json.loads(pathlib.Path(request_path).read_text())
+    request, code = json.loads(pathlib.Path(request_path).read_text()), 1
     if request["is_expendable"]:  # if memory runs out, it shall not be the parent's end
         with contextlib.suppress(OSError):
             pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
@@ -31,7 +31,7 @@ def carry_out(request_path: str, response_path: str) -> None:
         generators.put_back(request["generators"])
     try:
         function = getattr(importlib.import_module(module), name)
-        outcome = {"result": function(**request["arguments"])}
+        outcome, code = {"result": function(**request["arguments"])}, 0
     except errors.UserError as error:
         outcome = {"user_error": str(error)}
     except Exception as error:  # reported to the parent, whatever it is
@@ -41,8 +41,9 @@ def carry_out(request_path: str, response_path: str) -> None:
     draft = pathlib.Path(f"{response_path}.draft")
     draft.write_text(json.dumps(outcome))
     draft.rename(response_path)
+    return code
 
 
 if __name__ == "__main__":
     child_guard.split(int(sys.argv[3]))
-    carry_out(sys.argv[1], sys.argv[2])
+    sys.exit(carry_out(sys.argv[1], sys.argv[2]))

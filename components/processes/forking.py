@@ -23,6 +23,9 @@ _TASKS = pathlib.Path("/proc/self/task")
 _RUNNING = ("grpc", "event_engine", "lifeguard")
 _STANDARD_STREAMS = 0, 1, 2
 
+LEFT_THREADS_SECONDS = 30.0
+"""How long threads that the user's code has left may take, where others wait for the process."""
+
 
 def _thread_count() -> int:
     return sum(1 for _ in _TASKS.iterdir()) if _TASKS.exists() else 0

@@ -16,8 +16,6 @@ from tfx_perf.components.processes import forking
 from tfx_perf.components.processes.worker_failure import WorkerFailure
 
 _FAILED = 1
-# For threads that a script has left that has failed: the others wait for this worker.
-_END_SECONDS = 30.0
 
 
 def command(failure_folder: str, script: str, arguments: Sequence[str]) -> list[str]:
@@ -55,4 +53,5 @@ if __name__ == "__main__":
     script = os.path.abspath(sys.argv[0])
     sys.path[0] = os.path.dirname(script)
     code = _run(script, pathlib.Path(folder))
-    forking.end(code, within_seconds=_END_SECONDS if code else None)
+    # Where it has failed, the others wait for this worker.
+    forking.end(code, within_seconds=forking.LEFT_THREADS_SECONDS if code else None)

@@ -4,6 +4,7 @@ import dataclasses
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
 
+from tfx_perf import workers
 from tfx_perf.components.processes import launching, restarting, watching
 from tfx_perf.components.processes.restarting import Cause
 from tfx_perf.components.processes.worker_failure import WorkerFailure
@@ -30,27 +31,27 @@ class Attempt:
 def train(
     tasks: Sequence[Task],
     *,
+    start: launching.Start,
     log_folder: pathlib.Path,
     failures: Callable[[], Mapping[int, WorkerFailure]],
     restarts: int,
     heartbeat_timeout_seconds: float,
     is_over: Callable[[], bool],
     say: launching.Say,
-    show: launching.Show | None = None,
 ) -> Attempt:
     """Runs processes until they have trained, or one has failed without which the others cannot.
 
     Args:
         tasks: what they do.
-        log_folder: see `launching.Launched`.
+        start: starts a process, whose log is added to the file `workers.log_file` names.
+        log_folder: with these files.
         failures: returns what they have reported.
         restarts: see `watching.first_failure`.
         heartbeat_timeout_seconds: likewise.
         is_over: likewise.
         say: see `launching.started`.
-        show: likewise.
     """
-    with launching.started(tasks, log_folder=log_folder, show=show, say=say) as launched:
+    with launching.started(tasks, start=start, say=say) as launched:
         first = watching.first_failure(
             launched,
             restarts=restarts,
@@ -67,5 +68,5 @@ def train(
         launched.codes,
         cause,
         exit_code=codes[cause.worker] or codes[first] or 0,
-        log=launched.logs[cause.worker],
+        log=log_folder / workers.log_file(names[cause.worker]),
     )

@@ -3,15 +3,12 @@
 import contextlib
 import dataclasses
 import socket
-import sys
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from tfx_perf import workers
 from tfx_perf.hardware import core_shares
 from tfx_perf.settings.distribution import CpuBinding
-
-_SERVER = "tfx_perf.training.parameter_servers.server"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,7 +18,6 @@ class Task:
     Attributes:
         name: for people.
         label: what its lines of output begin with.
-        arguments: of its command.
         environment: variables that it has beside those of this process.
         only_serves: whether it waits for what others ask of it, and gives heartbeats.
         may_be_lost: whether the others go on without it.
@@ -30,7 +26,6 @@ class Task:
 
     name: str
     label: str
-    arguments: Sequence[str]
     environment: Mapping[str, str]
     only_serves: bool = False
     may_be_lost: bool = False
@@ -38,7 +33,6 @@ class Task:
 
 
 def tasks(
-    arguments: Sequence[str],
     *,
     worker_count: int,
     server_count: int = 0,
@@ -48,10 +42,9 @@ def tasks(
     """Returns what processes that train together do.
 
     Args:
-        arguments: of the command that all workers run; with servers, that of the coordinator,
-            which comes first.
         worker_count: how many compute.
-        server_count: how many hold the weights; 0: the workers do.
+        server_count: how many hold the weights, for a coordinator, which comes first; 0: the
+            workers do.
         environment: variables of all of them.
         cpu_binding: of those that compute.
 
@@ -67,7 +60,6 @@ def tasks(
             Task(
                 name := workers.name_of("worker", worker.index),
                 str(worker.index),
-                arguments,
                 {**environment, workers.VARIABLE: workers.config_of(worker, hosts=hosts)},
                 cpus=cpus.get(name),
             )
@@ -75,12 +67,10 @@ def tasks(
         ]
     servers = workers.ParameterServers(worker_count, server_count)
     hosts = _free_hosts(1 + worker_count + server_count)
-    serving = [sys.executable, "-m", _SERVER]
     return [
         Task(
             name,
             name,
-            serving if workers.only_serves(config) else arguments,
             {**environment, workers.VARIABLE: config},
             only_serves=workers.only_serves(config),
             may_be_lost=name.startswith("worker"),

@@ -89,6 +89,9 @@ def train(
     processes = [
         (name, process) for name, job in trainings.items() for process in _processes(name, job)
     ]
+    # Alike for all, so that what is compared differs in nothing else. The variables of a plan are
+    # those that TensorFlow reads when it is imported.
+    from_server = not any(job.plan.environment for job in trainings.values())
     with (
         tempfile.TemporaryDirectory() as folder,
         futures.ThreadPoolExecutor(max_workers=len(processes)) as pool,
@@ -103,21 +106,22 @@ def train(
         running = []
         for name, process in processes:
             job = trainings[name]
-            with core_shares.bound_to(process.cpus):
-                started = child.started(
-                    _TARGET,
-                    {
-                        "job": job.model_dump(mode="json"),
-                        "address": address,
-                        "name": name,
-                        "folder": folder,
-                        "is_first": name == next(iter(trainings)),
-                        "loss_passes": loss_passes,
-                    },
-                    log_path=log_folder / process.log_name,
-                    environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
-                )
-                each = children.enter_context(started)
+            started = child.started(
+                _TARGET,
+                {
+                    "job": job.model_dump(mode="json"),
+                    "address": address,
+                    "name": name,
+                    "folder": folder,
+                    "is_first": name == next(iter(trainings)),
+                    "loss_passes": loss_passes,
+                },
+                log_path=log_folder / process.log_name,
+                environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
+                from_server=from_server,
+                cpus=process.cpus,
+            )
+            each = children.enter_context(started)
             seconds_left = _left(deadline) + _ENDING_SECONDS
             running.append(pool.submit(each.result, timeout_seconds=seconds_left))
         streams, losses = {}, {}
@@ -160,7 +164,7 @@ def _processes(name: str, job: TrainingJob) -> list[_Process]:
     if distribution.workers_here == 1:
         return [_Process(f"{name}.log", {}, None)]
     tasks = worker_tasks.tasks(
-        (), worker_count=distribution.workers_here, cpu_binding=distribution.cpu_binding
+        worker_count=distribution.workers_here, cpu_binding=distribution.cpu_binding
     )
     return [
         _Process(f"{name}-{workers.log_file(task.name)}", task.environment, task.cpus)

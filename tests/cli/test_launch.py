@@ -16,7 +16,7 @@ import time
 import psutil
 import pytest
 
-from tfx_perf.components.processes import launching, watching, worker_tasks
+from tfx_perf.components.processes import commands, launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
 
@@ -285,7 +285,7 @@ class Launched:
     def __init__(self, *codes, lost=()):
         self.codes = list(codes)
         self.tasks = [
-            worker_tasks.Task(f"worker {i}", str(i), [], {}, may_be_lost=i in lost)
+            worker_tasks.Task(f"worker {i}", str(i), {}, may_be_lost=i in lost)
             for i in range(len(codes))
         ]
 
@@ -332,10 +332,10 @@ def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, fa
 
 
 _SERVING = """
-import pathlib, sys, time
+import os, pathlib, sys, time
 from tfx_perf import heartbeat
 with heartbeat.given(), pathlib.Path(sys.argv[1], "began").open("a") as begun:
-    print("began", file=begun, flush=True)
+    print(os.getpid(), file=begun, flush=True)
     time.sleep(60)
 """
 _COORDINATING = """
@@ -345,27 +345,39 @@ while pathlib.Path(sys.argv[1], "again").exists() is False:
 """
 
 
-def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path):
-    def task(name, code, **how):
-        command = [sys.executable, "-c", code, str(tmp_path)]
-        return worker_tasks.Task(name, name, command, {}, **how)
+def start_in(folder, code, *, show=lambda line: None):
+    """Returns what starts Python with some code, of each kind of task."""
 
+    def start(task):
+        return commands.started(
+            [sys.executable, "-c", code[task.only_serves], str(folder)],
+            environment=task.environment,
+            cpus=task.cpus,
+            log_path=folder / "log",
+            show=show,
+        )
+
+    return start
+
+
+def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path):
     tasks = [
-        task("coordinator", _COORDINATING),
-        task("worker 0", _SERVING, only_serves=True, may_be_lost=True),
+        worker_tasks.Task("coordinator", "coordinator", {}),
+        worker_tasks.Task("worker 0", "worker 0", {}, only_serves=True, may_be_lost=True),
     ]
     said, begun = [], tmp_path / "began"
 
     def look():
-        count = begun.read_text().count("began") if begun.exists() else 0
-        if count == 1 and not (tmp_path / "stopped").exists():
+        ids = begun.read_text().split() if begun.exists() else []
+        if len(ids) == 1 and not (tmp_path / "stopped").exists():
             (tmp_path / "stopped").touch()
-            launched.processes[1].send_signal(signal.SIGSTOP)
-        if count == 2:
+            os.kill(int(ids[0]), signal.SIGSTOP)
+        if len(ids) == 2:
             (tmp_path / "again").touch()
         return False
 
-    with launching.started(tasks, log_folder=tmp_path, say=said.append) as launched:
+    start = start_in(tmp_path, [_COORDINATING, _SERVING])
+    with launching.started(tasks, start=start, say=said.append) as launched:
         assert first_failure(launched, restarts=1, is_over=look, say=said.append) is None
     assert said == [
         "Worker 0 gave no heartbeat for 2 s, since it was stopped or hangs, so that it was "
@@ -374,11 +386,15 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path)
 
 
 def test_a_stopped_process_ends_when_it_is_told_to(tmp_path):
-    said = []
-    command = [sys.executable, "-c", "import time; time.sleep(60)"]
-    tasks = worker_tasks.tasks(command, worker_count=1)
-    with launching.started(tasks, log_folder=tmp_path, say=said.append) as launched:
-        launched.processes[0].send_signal(signal.SIGSTOP)
+    said, shown = [], []
+    start = start_in(
+        tmp_path, ["import os, time; print(os.getpid()); time.sleep(60)"], show=shown.append
+    )
+    tasks = worker_tasks.tasks(worker_count=1)
+    with launching.started(tasks, start=start, say=said.append) as launched:
+        while not shown:
+            time.sleep(0.05)
+        os.kill(int(shown[0]), signal.SIGSTOP)
     assert launched.codes == [-signal.SIGTERM]
     assert said == []  # it would have been killed after half a minute
 
@@ -387,14 +403,11 @@ def test_a_worker_that_has_to_be_killed_is_told(tmp_path, monkeypatch):
     monkeypatch.setattr(launching, "_PATIENCE_SECONDS", 0.5)
     said, shown = [], []
     code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    command = [sys.executable, "-c", f"{code}; print('up', flush=True); time.sleep(60)"]
-
-    def show(index, line):
-        shown.append((index, line))
-
-    tasks = worker_tasks.tasks(command, worker_count=1)
-    with launching.started(tasks, log_folder=tmp_path, show=show, say=said.append):
+    start = start_in(tmp_path, [f"{code}; print('up'); time.sleep(60)"], show=shown.append)
+    tasks = worker_tasks.tasks(worker_count=1)
+    with launching.started(tasks, start=start, say=said.append) as launched:
         while not shown:
             time.sleep(0.05)
     assert said == ["Worker 0 did not end within 0 s, and was killed."]
-    assert shown == [(0, "up\n")]
+    assert shown == ["up\n"]
+    assert launched.codes == [-signal.SIGKILL]

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 
+import psutil
 import pytest
 
 from tfx_perf import errors
@@ -89,6 +90,11 @@ def train(value):
     double = tf.function(lambda x: 2 * x, jit_compile=True)
     return int(sum(double(x) for x in data)), len(tf.config.list_physical_devices("CPU"))
 
+def shares():
+    import numpy, threadpoolctl
+    counts = [library["num_threads"] for library in threadpoolctl.threadpool_info()]
+    return sorted(os.sched_getaffinity(0)), counts
+
 def keras_line():
     import tensorflow_transform
     import tensorflow as tf
@@ -144,6 +150,20 @@ def test_timeout_kills_all_that_the_child_started(project, from_server, tmp_path
         started.result(timeout_seconds=0.1)
     assert str(tmp_path / "log") in str(caught.value)
     wait_for_the_end_of(pid_file.read_text())
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
+def test_a_child_that_was_stopped_with_its_guard_ends_with_the_context(from_server, tmp_path):
+    pid_file = tmp_path / "pid"
+    asked = {"log_path": tmp_path / "log", "from_server": from_server}
+    with child.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked):
+        wait_for(pid_file)
+        pids = pid_file.read_text()
+        stopped = psutil.Process(int(pids.split()[0]))
+        for each in (stopped.parent(), stopped):
+            each.suspend()
+    wait_for_the_end_of(pids)
 
 
 def wait_for(pid_file):
@@ -349,12 +369,12 @@ def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
         while not (first.exists() and second.exists()):
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert one._process.poll() is None
+        assert one.poll() is None
         assert run("numbers")[3] != os.getpid()  # the server has time for another
         with pytest.raises(errors.TimedOutError):
             one.result(timeout_seconds=0.1)
     wait_for_the_end_of(f"{first.read_text()} {second.read_text()}")
-    assert one._process.poll() is not None
+    assert one.poll() is not None
 
 
 @of_server
@@ -370,7 +390,7 @@ def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
     ) as other:
         monkeypatch.setenv("FLAG", "y")
         assert run("add", left=1, right=2)["flag"] == "y"
-        assert other._process.poll() is None
+        assert other.poll() is None
     monkeypatch.delenv("FLAG")
     assert run("numbers")[3] == server
 
@@ -383,6 +403,32 @@ def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run, m
         "child_cases:oom_score_adj", {}, timeout_seconds=300, log_path=None
     )
     assert found == own
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
+def test_a_bound_child_has_its_cpus_and_as_many_threads(from_server, tmp_path):
+    """Also where NumPy, which counts them, has been imported before."""
+    (tmp_path / "project/counted_cases.py").write_text("import numpy\n" + CASES)
+    cpus = frozenset({max(os.sched_getaffinity(0))})
+    with child.started(
+        "counted_cases:shares", {}, log_path=tmp_path / "log", from_server=from_server, cpus=cpus
+    ) as started:
+        found, counts = started.result(timeout_seconds=300)
+    assert found == sorted(cpus)
+    assert set(counts) == {1}
+
+
+@pytest.mark.usefixtures("project")
+@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
+def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(from_server, tmp_path):
+    asked = {"log_path": tmp_path / "log", "from_server": from_server}
+    cases = [("add", {"left": 1, "right": 2}, 0), ("bug", {}, 1), ("leave", {}, 3)]
+    for name, arguments, code in cases:
+        with child.started(f"child_cases:{name}", arguments, **asked) as started:
+            assert started.wait(300) == started.poll() == code
+    text = (tmp_path / "log").read_text()
+    assert 0 <= text.find("adding") < text.find("KeyError: 'the key'")
 
 
 def test_imports_that_began_early_are_there_for_the_child(tmp_path):

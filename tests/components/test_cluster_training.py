@@ -1,6 +1,6 @@
 """OptimizedTrainer hands its training to workers (`handing_over`): real executor, real processes.
 
-On this machine they are run by `local_run`. A worker's part is `worker_training`, over a
+On this machine they are run by `local_run`. A `worker_process` does its `worker_training` over a
 `worker_server`; before, `trials_together`, after what OptimizedTrainer left of the `known_plan`.
 What is told of a worker that fails is the state of its `pod` and its output (`worker_logs`); the
 cluster is asked by `job_api`.
@@ -38,6 +38,7 @@ from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     job_run,
     manifests,
 )
+from tfx_perf.components.optimized_trainer.workers import local_run  # noqa: E402
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan  # noqa: E402
 
 # Without the conversion of tf_keras itself, which takes half a minute.
@@ -380,12 +381,14 @@ def test_what_would_come_again_is_not_tried_again(may_pass, count, trainer, clus
 
 
 def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
-    trainer, monkeypatch
+    trainer, monkeypatch, tmp_path
 ):
     reports = FIRST_WAITS + REPORTS.format(worker=1, message="planned", may_pass=False)
-    monkeypatch.setattr(
-        handing_over, "_worker_arguments", lambda exchange: ["-c", reports, str(exchange.folder)]
+    (tmp_path / "reporting.py").write_text(
+        f"import sys\n\ndef report(folder):\n    sys.argv[1:] = [folder]\n    exec({reports!r})\n"
     )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(local_run, "_WORKER", "reporting:report")
     words = r"worker 1: planned\.\nThe end of its log:\nI am the second$"
     with pytest.raises(errors.MeasurementError, match=words):
         trainer.run(module=MODULE, distribution={"workers": 2})

@@ -18,6 +18,8 @@ import training_cluster  # noqa: E402 (which needs it)
 from training_cluster import job_settings  # noqa: E402
 
 from tfx_perf import errors, heartbeat  # noqa: E402
+from tfx_perf.components.processes import child  # noqa: E402
+from tfx_perf.hardware import host  # noqa: E402
 from tfx_perf.training.plan import TrainingPlan
 
 SERVED = {"workers": 2, "parameter_servers": 1}
@@ -49,7 +51,9 @@ def cluster(tmp_path, monkeypatch):
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("strategy", ["get_strategy()", _OWN], ids=["none", "own"])
-def test_a_module_trains_beside_parameter_servers(strategy, trainer):
+def test_a_module_trains_beside_parameter_servers(strategy, trainer, monkeypatch):
+    monkeypatch.setattr(host, "may_have_accelerators", lambda: False)
+    monkeypatch.setattr(child, "_interpreter", None)  # all are forks
     trainer.run(module=module(strategy), distribution=SERVED)
     record = trainer.record
     assert record.environment["strategy"] == "ParameterServerStrategy"
@@ -81,13 +85,13 @@ KILLS = """
     save_clock._SAVE_SHARE = 0
 
     def killed(kind):
+        host = json.loads(os.environ["TF_CONFIG"])["cluster"][kind][0]
         for process in psutil.process_iter():
             try:
-                found = json.loads(process.environ().get("TF_CONFIG", "{{}}"))
+                ports = [each.laddr.port for each in process.net_connections() if not each.raddr]
             except psutil.Error:
                 continue
-            own = json.loads(os.environ["TF_CONFIG"])["cluster"]
-            if found.get("cluster") == own and found["task"] == {{"type": kind, "index": 0}}:
+            if int(host.rpartition(":")[2]) in ports:
                 process.send_signal(signal.SIGKILL)
 
     class Fuse(keras.callbacks.Callback):

@@ -1,7 +1,7 @@
 """A loopback stand-in for a cluster with Kubeflow's training operators.
 
 It refuses what the API server and the operators refuse, starts each worker as a process of this
-machine with the manifest's own command, and sets the job's status by how these end.
+machine with what the manifest's own command runs, and sets the job's status by how these end.
 """
 
 import contextlib
@@ -24,7 +24,10 @@ import yaml
 from kubernetes_types import problems
 
 from tests.ports import free_port
+from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.cluster import job_api, job_run
+from tfx_perf.components.optimized_trainer.workers import worker_process
+from tfx_perf.components.processes import child, forking
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -107,9 +110,7 @@ class Job:
 
     def signal(self, number):
         for process in self.processes:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, number)
+            process.send_signal(number)
 
     def document(self):
         types = [("Created", ""), ("Running", f"{self.kind} {self.name} is running.")]
@@ -185,7 +186,7 @@ class TrainingCluster:
         self.failures, self.forbidden, self.requests = [], set(), []
         self.installed = {"tfjobs", "trainjobs"}
         self.stand_ins, self.pods, self.jobs, self.made = {}, {}, {}, []
-        self.lock = threading.RLock()
+        self.lock, self.containers = threading.RLock(), contextlib.ExitStack()
         runtime = _ROOT / "kubeflow" / "manifests" / "training" / "training_runtime.yaml"
         self.runtimes = {
             each["metadata"]["name"]: each for each in yaml.safe_load_all(runtime.read_text())
@@ -221,6 +222,7 @@ class TrainingCluster:
             thread.join()
             for job in self.made:
                 job.signal(signal.SIGKILL)
+            self.containers.close()
 
     def reconcile(self):
         with self.lock:
@@ -316,6 +318,20 @@ class TrainingCluster:
         return starts, tasks, logs
 
     def _start(self, command, environment, path):
+        program, option, module, *arguments = command
+        if (option, module) == ("-m", worker.__name__):
+            return self.containers.enter_context(
+                child.started(
+                    f"{__name__}:{contained.__name__}",
+                    {
+                        "arguments": arguments,
+                        "environment": environment,
+                        "folder": str(self.folder),
+                    },
+                    log_path=path,
+                    from_server=True,
+                )
+            )
         with path.open("wb") as log:
             return subprocess.Popen(
                 command,
@@ -327,6 +343,16 @@ class TrainingCluster:
             )
 
 
+def contained(arguments, environment, folder):
+    """Runs the worker's program in a process that has its imports, as a fresh one would."""
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(folder)
+    code = worker.main(arguments)
+    forking.end_as_an_interpreter()
+    sys.exit(code)
+
+
 @contextlib.contextmanager
 def at_hand(folder, monkeypatch):
     """Yields a cluster that OptimizedTrainer finds, with a shared folder."""
@@ -335,6 +361,8 @@ def at_hand(folder, monkeypatch):
     monkeypatch.setattr(job_api, "_FIRST_PAUSE_SECONDS", 0.01)
     monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
+    # Here, because a server of children ends with the thread that has started it.
+    child.import_early([worker_process.__name__])
     cluster = TrainingCluster(folder / "cluster")
     with cluster.running() as path:
         monkeypatch.setenv("KUBECONFIG", str(path))

@@ -1,33 +1,19 @@
 """Reductions as the settings ask for them (`communication_options`): in the graph, by workers."""
 
 import json
-import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
 
-from tests.training import two_workers
+from tests.training import script_forks, two_workers
 
 _SCRIPT = pathlib.Path(__file__).with_name("reducing.py")
-_ROOT = str(pathlib.Path(__file__).parents[2])
-
-
-def run(script, *arguments):
-    command = [sys.executable, str(script), *arguments]
-    return subprocess.run(
-        command,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([_ROOT, str(script.parent)])},
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
 
 
 def traced(settings):
-    return run(_SCRIPT, json.dumps(settings))
+    return script_forks.run(_SCRIPT, json.dumps(settings))
 
 
 @pytest.mark.parametrize(
@@ -48,7 +34,7 @@ def test_each_of_two_replicas_reduces_two_tensors(settings, expected):
 
 @pytest.mark.parametrize("package", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)])
 def test_replicas_begin_a_sum_while_they_compute_other_gradients(package):
-    done = run(_SCRIPT.with_name("overlapping_sums.py"), package)
+    done = script_forks.run(_SCRIPT.with_name("overlapping_sums.py"), package)
     assert done.returncode == 0, done.stderr[-3000:]
     smallest, largest = json.loads(done.stdout.splitlines()[-1])
     assert smallest == 3, "the last layer's gradients need the forward pass of three layers alone"
@@ -58,7 +44,7 @@ def test_replicas_begin_a_sum_while_they_compute_other_gradients(package):
 @pytest.mark.slow
 def test_a_replica_that_fails_before_a_sum_leaves_reductions_as_they_were():
     """So memory may run out on one replica while others wait in a sum; see `Summing`."""
-    done = run(_SCRIPT.with_name("failing_replica.py"))
+    done = script_forks.run(_SCRIPT.with_name("failing_replica.py"))
     assert done.stdout.splitlines()[-2:] == ["InvalidArgumentError", "2.0"], done.stderr[-3000:]
 
 

@@ -1,12 +1,11 @@
 """Settings that do nothing are named, under real strategies of one and of two replicas."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 import tensorflow as tf
 
+from tests.training import script_forks
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import idle_settings
 
@@ -68,12 +67,11 @@ def test_what_is_as_by_default_is_not_named():
     assert idle() == idle(strategy="one_device", restarts=3) == idle(strategy="auto") == ()
 
 
-def test_with_two_replicas_all_counts_but_what_cross_device_ops_do_not_take():
+def test_with_two_replicas_all_counts_but_what_cross_device_ops_do_not_take(tmp_path):
     settings = {"reduction_dtype": "float16", "collective": {"bytes_per_pack": 9}}
-    done = subprocess.run(
-        [sys.executable, "-c", _TWO_REPLICAS, json.dumps(settings)],
-        capture_output=True, text=True, check=True, timeout=200,
-    )  # fmt: skip
+    (tmp_path / "script.py").write_text(_TWO_REPLICAS)
+    done = script_forks.run(tmp_path / "script.py", json.dumps(settings))
+    assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout.splitlines()[-1]) == [
         [],
         ["distribution.collective.bytes_per_pack=9 has no effect: the strategy has "

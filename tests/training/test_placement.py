@@ -6,14 +6,13 @@ is in `test_chain_cuts`.
 
 import pathlib
 import signal
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from model_cases import captured
 
+from tests.training import script_forks
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.placement.placing import over_devices
@@ -24,13 +23,7 @@ ON_HOST = tf.distribute.OneDeviceStrategy("/device:CPU:0")
 
 
 def run(package, name, folder):
-    return subprocess.run(
-        [sys.executable, SCRIPT, package, name, folder],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return script_forks.run(SCRIPT, package, name, str(folder))
 
 
 @pytest.mark.one_case

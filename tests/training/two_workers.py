@@ -1,14 +1,10 @@
 """Runs a script as each of two workers."""
 
+import contextlib
 import json
-import os
-import pathlib
-import subprocess
-import sys
 
 from tests.ports import free_port
-
-ROOT = str(pathlib.Path(__file__).parents[2])
+from tests.training import script_forks
 
 
 def configurations(worker_count):
@@ -29,17 +25,13 @@ def last_lines(script, package, *arguments, timeout=300):
         *arguments: of the script.
         timeout: in seconds.
     """
-    workers = [
-        subprocess.Popen(
-            [sys.executable, str(script), package, str(index), *arguments],
-            env={**os.environ, "PYTHONPATH": ROOT, "TF_CONFIG": configured},
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for index, configured in enumerate(configurations(2))
-    ]
-    try:
-        return [worker.communicate(timeout=timeout)[0].splitlines()[-1] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
+    with contextlib.ExitStack() as running:
+        workers = [
+            running.enter_context(
+                script_forks.started(
+                    script, package, str(index), *arguments, environment={"TF_CONFIG": configured}
+                )
+            )
+            for index, configured in enumerate(configurations(2))
+        ]
+        return [worker.done(timeout=timeout).stdout.splitlines()[-1] for worker in workers]

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import pathlib
+import sys
 import tempfile
 import typing
 from collections.abc import Callable, Sequence
@@ -13,16 +14,20 @@ from tfx_perf import errors, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import (
+    commands,
+    launching,
     restarting,
     script_side,
     together,
     worker_failure,
     worker_tasks,
 )
+from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import core_shares, crowding
 from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
+_SERVER = "tfx_perf.training.parameter_servers.server"
 _SIGNALLED = 128  # what shells add to a signal's number
 
 
@@ -98,7 +103,6 @@ def command(
         kept = {workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {}
         launch = _Launch(
             lambda: worker_tasks.tasks(
-                script_side.command(folder, script, arguments),
                 worker_count=count,
                 server_count=server_count,
                 environment=kept,
@@ -106,13 +110,18 @@ def command(
             ),
             train=functools.partial(
                 together.train,
+                start=functools.partial(
+                    _started,
+                    script=script_side.command(folder, script, arguments),
+                    log_folder=logs,
+                    err=as_json,
+                ),
                 log_folder=logs,
                 failures=lambda: worker_failure.left_in(pathlib.Path(folder)),
                 restarts=restarts,
                 heartbeat_timeout_seconds=heartbeat_timeout,
                 say=_say,
             ),
-            show=functools.partial(_show, err=as_json),
         )
         said = f"Logs: {logs}"
         try:
@@ -140,19 +149,17 @@ class _Launch:
 
     def __init__(
         self,
-        make_tasks: Callable[[], list[worker_tasks.Task]],
+        make_tasks: Callable[[], list[Task]],
         *,
         train: Callable[..., together.Attempt],
-        show: Callable[[str, str], None],
     ) -> None:
         """Starts nothing.
 
         Args:
             make_tasks: returns what the processes do, each time with other ports.
             train: `together.train`, which lacks what only an attempt knows.
-            show: is called with a task's label and a line of its output.
         """
-        self._make_tasks, self._train, self._show = make_tasks, train, show
+        self._make_tasks, self._train = make_tasks, train
         self.last = together.Attempt(())
 
     def attempt(self) -> None:
@@ -167,17 +174,29 @@ class _Launch:
                 cpus = core_shares.in_words(task.cpus)
                 _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
         with Termination() as termination:  # it takes effect when all have been ended
-            self.last = self._train(
-                tasks,
-                is_over=lambda: termination.requested,
-                show=lambda index, line: self._show(tasks[index].label, line),
-            )
+            self.last = self._train(tasks, is_over=lambda: termination.requested)
         cause = self.last.cause
         if cause is not None:
             text = str(cause)
             raise restarting.WorkersFailedError(
                 f"{text[:1].upper()}{text[1:]}. All were ended. Log: {self.last.log}", cause=cause
             )
+
+
+def _started(
+    task: Task, *, script: Sequence[str], log_folder: pathlib.Path, err: bool
+) -> contextlib.AbstractContextManager[launching.Process]:
+    def show(line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
+            click.echo(f"{task.label}: {line}", nl=False, err=err)
+
+    return commands.started(
+        [sys.executable, "-m", _SERVER] if task.only_serves else script,
+        environment=task.environment,
+        cpus=task.cpus,
+        log_path=log_folder / workers.log_file(task.name),
+        show=show,
+    )
 
 
 def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
@@ -199,8 +218,3 @@ def _empty_logs(folder: pathlib.Path, *, names: Sequence[str]) -> None:
 
 def _say(text: str) -> None:
     click.echo(text, err=True)
-
-
-def _show(label: str, line: str, *, err: bool) -> None:
-    with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
-        click.echo(f"{label}: {line}", nl=False, err=err)

@@ -11,6 +11,8 @@ import os
 import pathlib
 from collections.abc import Iterator, Sequence
 
+import threadpoolctl
+
 from tfx_perf import errors
 from tfx_perf.hardware import host
 
@@ -118,6 +120,16 @@ def bound_to(cpus: Cpus | None) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
+
+
+def bind_fork(cpus: Cpus) -> None:
+    """Binds this process, a fork whose libraries have counted the CPUs of its parent.
+
+    TensorFlow counts those that it has when it begins to run; OpenBLAS, of NumPy, and OpenMP did
+    so when they were loaded, and are told.
+    """
+    os.sched_setaffinity(0, cpus)
+    threadpoolctl.threadpool_limits(len(cpus))
 
 
 def in_words(cpus: Cpus) -> str:

@@ -1,17 +1,23 @@
 """Workers on this machine, from their start to their end."""
 
+import contextlib
 import logging
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from tfx_perf import activity
+from tfx_perf import activity, workers
+from tfx_perf.components.optimized_trainer.workers import worker_process
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import restarting, together, worker_tasks
+from tfx_perf.components.processes import child, launching, restarting, together, worker_tasks
+from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import crowding
 from tfx_perf.settings.distribution import DistributionSettings
+from tfx_perf.training.parameter_servers import server
 from tfx_perf.training.recovery.termination import Termination
 
 _TITLE = "this machine"
+_WORKER = f"{worker_process.__name__}:{worker_process.carry_out.__name__}"
+_SERVER = f"{server.__name__}:{server.serve.__name__}"
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -21,7 +27,6 @@ class LocalRun:
 
     Args:
         settings: how many there are, and how often they are started again.
-        command: what each of them runs.
         exchange: their folder.
         log_folder: where their output goes.
         termination: with SIGTERM, all are ended.
@@ -31,12 +36,11 @@ class LocalRun:
         self,
         settings: DistributionSettings,
         *,
-        command: Sequence[str],
         exchange: Exchange,
         log_folder: pathlib.Path,
         termination: Termination,
     ) -> None:
-        self._settings, self._command, self._exchange = settings, command, exchange
+        self._settings, self._exchange = settings, exchange
         self._log_folder, self._termination = log_folder, termination
 
     def run(
@@ -69,7 +73,6 @@ class LocalRun:
     def _train(self) -> None:
         servers = self._settings.servers
         tasks = worker_tasks.tasks(
-            self._command,
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
             cpu_binding=self._settings.cpu_binding,
@@ -82,6 +85,7 @@ class LocalRun:
         activity.say(f"starting {', '.join(names)}{shared and f'; {shared}'}")
         attempt = together.train(
             tasks,
+            start=self._started,
             log_folder=self._log_folder,
             failures=lambda: self._exchange.failures,
             restarts=self._settings.restarts,
@@ -92,3 +96,16 @@ class LocalRun:
         if attempt.cause is not None and attempt.log is not None:
             log = attempt.log.read_text(encoding="utf-8", errors="replace")
             raise restarting.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
+
+    def _started(self, task: Task) -> contextlib.AbstractContextManager[launching.Process]:
+        target, arguments = _WORKER, {"folder": str(self._exchange.folder)}
+        if task.only_serves:
+            target, arguments = _SERVER, {}
+        return child.started(
+            target,
+            arguments,
+            log_path=self._log_folder / workers.log_file(task.name),
+            environment=task.environment,
+            from_server=True,
+            cpus=task.cpus,
+        )

@@ -7,11 +7,7 @@ import pathlib
 
 import pytest
 
-from tests.training.keras_api.test_replicas import (
-    differences,
-    differences_of_workers,
-    started,
-)
+from tests.training.keras_api.test_replicas import differences, differences_of_workers
 
 pytestmark = pytest.mark.each_choice
 
@@ -53,7 +49,7 @@ def check(found, cases):
     ],
 )
 def test_replicas_sum_as_exactly_as_the_type_and_send_half(package, cases):
-    check(differences(started(package, "2", cases, script=_SCRIPT)), cases)
+    check(differences(package, "2", cases, script=_SCRIPT), cases)
 
 
 @pytest.mark.slow

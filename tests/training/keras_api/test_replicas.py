@@ -5,24 +5,21 @@ So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica coun
 does, too (`evaluation`), with the averages of all (`one_average`).
 """
 
+import contextlib
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training import two_workers
+from tests.training import script_forks, two_workers
 from tfx_perf.training.keras_api import either_keras
 
 pytestmark = pytest.mark.each_choice
 
-_SCRIPT = str(pathlib.Path(__file__).with_name("replica_cases.py"))
-_ROOT = str(pathlib.Path(__file__).parents[3])
+_SCRIPT = pathlib.Path(__file__).with_name("replica_cases.py")
 _CASES = {
     "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
     "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
@@ -51,20 +48,14 @@ _ONE_OF_EACH = {
 }  # fmt: skip
 
 
-def started(package, replicas, plans, *, script=_SCRIPT, **environment):
-    return subprocess.Popen(
-        [sys.executable, script, package, replicas, *plans],
-        env={**os.environ, "PYTHONPATH": _ROOT, **environment},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def differences(package, replicas, plans, *, script=_SCRIPT):
+    """Returns what a process with so many replicas has found."""
+    return found_by(script_forks.run(script, package, replicas, *plans, timeout=500))
 
 
-def differences(process, *, timeout=500):
-    out, err = process.communicate(timeout=timeout)
-    assert process.returncode == 0, err[-4000:]
-    return json.loads(out.splitlines()[-1])
+def found_by(done):
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def check(found, plans, *, package, cases=()):
@@ -81,15 +72,16 @@ def check(found, plans, *, package, cases=()):
 
 def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
     """Returns what each worker has found."""
-    workers = [
-        started(package, "workers", names, script=script, TF_CONFIG=configured)
-        for configured in two_workers.configurations(worker_count)
-    ]
-    try:
-        return [differences(worker) for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
+    with contextlib.ExitStack() as running:
+        workers = [
+            running.enter_context(
+                script_forks.started(
+                    script, package, "workers", *names, environment={"TF_CONFIG": configured}
+                )
+            )
+            for configured in two_workers.configurations(worker_count)
+        ]
+        return [found_by(worker.done(timeout=500)) for worker in workers]
 
 
 @pytest.mark.parametrize(
@@ -103,11 +95,11 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
     ],
 )
 def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
-    check(differences(started(package, replicas, plans)), plans, package=package)
+    check(differences(package, replicas, plans), plans, package=package)
 
 
 def test_one_model_of_each_kind_trains_as_on_one_device():
-    found = differences(started("keras", "2", ["fused", *_ONE_OF_EACH]))
+    found = differences("keras", "2", ["fused", *_ONE_OF_EACH])
     check(found, ["fused"], package="keras", cases=_ONE_OF_EACH)
 
 
@@ -141,15 +133,8 @@ def test_one_replica_updates_in_some_steps_only(options):
     "package", ["keras", pytest.param("tf_keras", marks=pytest.mark.slow)]
 )
 def test_each_replica_drops_its_own_units(package):
-    script = str(pathlib.Path(__file__).with_name("dropping_replicas.py"))
-    ended = subprocess.run(
-        [sys.executable, script, package],
-        env={**os.environ, "PYTHONPATH": _ROOT},
-        capture_output=True,
-        text=True,
-        timeout=200,
-        check=True,
-    )
+    ended = script_forks.run(_SCRIPT.with_name("dropping_replicas.py"), package)
+    assert ended.returncode == 0, ended.stderr[-4000:]
     assert 400 < int(ended.stdout.splitlines()[-1]) < 600  # half of a thousand, by chance
 
 
@@ -180,6 +165,6 @@ def test_replicas_evaluate_and_predict_as_one_device(package, replicas):
     if replicas == "workers":
         everywhere = differences_of_workers(package, (), script=_EVALUATING)
     else:
-        everywhere = [differences(started(package, replicas, (), script=_EVALUATING))]
+        everywhere = [differences(package, replicas, (), script=_EVALUATING)]
     for found in everywhere:
         assert max(found.values()) < 1e-5, found

@@ -9,11 +9,7 @@ import pathlib
 
 import pytest
 
-from tests.training.keras_api.test_replicas import (
-    differences,
-    differences_of_workers,
-    started,
-)
+from tests.training.keras_api.test_replicas import differences, differences_of_workers
 
 pytestmark = pytest.mark.each_choice
 
@@ -44,7 +40,7 @@ def check(found, dtypes):
     ],
 )
 def test_what_is_not_sent_is_kept(package, replicas, dtypes):
-    check(differences(started(package, replicas, dtypes, script=_SCRIPT)), dtypes)
+    check(differences(package, replicas, dtypes, script=_SCRIPT), dtypes)
 
 
 @pytest.mark.slow

@@ -1,0 +1,104 @@
+"""Commands of this machine, whose standard output is read line by line while they run."""
+
+import contextlib
+import functools
+import os
+import pathlib
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO
+
+from tfx_perf.components.processes import child_guard
+from tfx_perf.hardware import core_shares
+
+_OUTPUT_SECONDS = 5.0  # for the last lines: what a command has started may keep its output open
+
+# What says nothing of the training, once for each command.
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
+}
+
+
+class Command:
+    """One that was started; see `started`."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        """Is made by `started`."""
+        self._process = process
+
+    def poll(self) -> int | None:
+        """Returns the exit code, negative if a signal ended it; None while it runs."""
+        return self._process.poll()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Waits for its end; returns the exit code.
+
+        Args:
+            timeout: seconds; None: for ever.
+
+        Raises:
+            subprocess.TimeoutExpired: it runs on.
+        """
+        return self._process.wait(timeout)
+
+    def terminate(self) -> None:
+        """Sends it SIGTERM, unless it has ended."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)  # one that is stopped would not notice
+
+    def end(self) -> None:
+        """Ends it, and all of its process group, the hard way."""
+        if self.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self.wait()
+
+
+@contextlib.contextmanager
+def started(
+    arguments: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    cpus: core_shares.Cpus | None,
+    log_path: pathlib.Path,
+    show: Callable[[str], object],
+) -> Iterator[Command]:
+    """Starts a command, which runs while the context lasts, and no longer than this process.
+
+    Args:
+        arguments: the command.
+        environment: variables that it has beside those of this process.
+        cpus: that it is bound to; None: those of this process.
+        log_path: file that its standard error is added to; its folder must exist.
+        show: is called, in a thread, with each line of its standard output.
+    """
+    with log_path.open("ab") as log, core_shares.bound_to(cpus):
+        process = subprocess.Popen(
+            arguments,
+            env={**_QUIET, **os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            errors="replace",
+            start_new_session=True,
+            # It does nothing that needs a lock of another thread.
+            preexec_fn=functools.partial(child_guard.end_with, os.getpid()),  # noqa: PLW1509
+        )
+    assert process.stdout is not None  # a pipe was asked for
+    reader = threading.Thread(target=_read, args=(process.stdout, show), daemon=True)
+    reader.start()
+    command = Command(process)
+    try:
+        yield command
+    finally:
+        command.end()
+        reader.join(_OUTPUT_SECONDS)
+
+
+def _read(output: IO[str], show: Callable[[str], object]) -> None:
+    for line in output:
+        show(line)
