@@ -211,7 +211,7 @@ class DistributionSettings(Section):
             if here:
                 raise SettingError(
                     f"a job, or {' and '.join(here)} on this machine, not both",
-                    remedy=f"Leave distribution.job or distribution.{here[0]} out.",
+                    remedy=f"Leave distribution.job or {', '.join(here)} out.",
                 )
         return values
 
