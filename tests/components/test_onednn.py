@@ -105,9 +105,9 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
     assert str(record.plan).endswith(", oneDNN")
     assert record.train_step_count == 120
     assert record.is_settled
-    assert [str(trial.plan) for trial in record.trials] == [
-        "plain fit", "plain fit, oneDNN", "10 steps per call, fused update, oneDNN"
-    ]  # fmt: skip
+    *tried, other = [str(trial.plan) for trial in record.trials]
+    assert tried == ["plain fit", "plain fit, oneDNN"]
+    assert other.endswith(" steps per call, fused update, oneDNN")  # as many as are long enough
     assert [trial.plan for trial in record.trials if trial.status == "chosen"] == [record.plan]
     assert trainer.perf_metrics.get_custom_property("plan") == str(record.plan)
     told = {path.name: path.read_text() for path in tmp_path.glob("process-*")}
