@@ -45,6 +45,11 @@ class ServedChild:
         """
         self._pid, self._answers = pid, answers
         self._code: int | None = None
+        self._lock = threading.Lock()
+
+    def __del__(self) -> None:
+        """Closes what the answer came by: not before, since several threads may wait for it."""
+        self._answers.close()
 
     def poll(self) -> int | None:
         """Returns the exit code, None while the child runs."""
@@ -61,12 +66,13 @@ class ServedChild:
         Raises:
             TimeoutExpired: it runs on.
         """
-        if self._code is None:
-            if not select.select([self._answers], [], [], timeout)[0]:
-                raise subprocess.TimeoutExpired(str(self._pid), timeout or 0.0)
-            answer = self._answers.readline()
-            self._code = int(answer) if answer else -signal.SIGKILL  # the server died, it with it
-            self._answers.close()
+        if self._code is None and not select.select([self._answers], [], [], timeout)[0]:
+            raise subprocess.TimeoutExpired(str(self._pid), timeout or 0.0)
+        with self._lock:
+            if self._code is None:
+                answer = self._answers.readline()
+                # Without one the server has died, and the child with it.
+                self._code = int(answer) if answer else -signal.SIGKILL
         return self._code
 
     def send_signal(self, number: int) -> None:

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent import futures
 
 import psutil
 import pytest
@@ -429,6 +430,18 @@ def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(from_server, tmp_p
             assert started.wait(300) == started.poll() == code
     text = (tmp_path / "log").read_text()
     assert 0 <= text.find("adding") < text.find("KeyError: 'the key'")
+
+
+@pytest.mark.usefixtures("project")
+def test_several_threads_may_wait_for_one_child(tmp_path):
+    asked = {"log_path": tmp_path / "log", "from_server": True}
+    for _ in range(10):
+        with (
+            child.started("child_cases:leave", {}, **asked) as started,
+            futures.ThreadPoolExecutor() as pool,
+        ):
+            waiting = [pool.submit(started.wait, 300) for _ in range(4)]
+            assert {started.wait(300), *(each.result() for each in waiting)} == {3}
 
 
 def test_imports_that_began_early_are_there_for_the_child(tmp_path):
