@@ -200,8 +200,13 @@ def _states(folder: pathlib.Path, kind: str) -> list[str]:
 def test_what_was_finished_before_a_failure_is_not_done_again(
     folder: pathlib.Path, kind: str
 ) -> None:
-    first, *later = _states(folder, kind)
-    assert (first, set(later)) == ("COMPLETE", {"CACHED"})
+    # On a busy machine its few seconds may tell nothing: then it searches once more.
+    plans = sorted(_store(folder).get_artifacts_by_type("tfx_perf.InputPlan"), key=lambda p: p.id)
+    plan = TuningRecord.read(pathlib.Path(plans[0].uri, "plan.json"))
+    again = "Transform" not in kind and plan.is_searched_again
+    first, second, *later = _states(folder, kind)
+    assert (first, second) == ("COMPLETE", "COMPLETE" if again else "CACHED")
+    assert set(later) <= {"CACHED"}
 
 
 @pytest.mark.slow

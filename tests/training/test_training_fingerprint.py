@@ -155,8 +155,9 @@ UNCOUNTED = {
             "distribution.restarts",
             "distribution.start_timeout_seconds",
             "distribution.cpu_binding",
+            "distribution.heartbeat_timeout_seconds",
         ],
-        "it says how workers are started",
+        "it says how workers are started, and started again",
     ),
 }
 LOSSES = ["loss", "MyLoss()", "MyLoss(2.0)", "'mse'", "'mae'", "keras.losses.Huber()"]
