@@ -140,7 +140,7 @@ from tfx_perf.training.trials.choice import PlanChoice
 job, outputs, choice, folder = json.loads(sys.argv[1])
 supervision.train(
     TrainingJob.model_validate(job), json_utils.loads(outputs), key={}, previous_plan=None,
-    choice=PlanChoice.model_validate(choice), checkpoint_folder=folder,
+    choice=PlanChoice.model_validate(choice), spent_seconds=0.0, checkpoint_folder=folder,
     log_folder=pathlib.Path(folder),
 )
 """
