@@ -185,7 +185,7 @@ def test_sigterm_reaches_the_process_that_trains(tmp_path):
     assert process.wait(60) == -signal.SIGTERM, process.stderr.read()[-2000:]
     # As the executor goes on.
     record = supervision.train(
-        job, outputs, choice=plain("planted"), previous_plan=None, key={},
+        job, outputs, choice=plain("planted"), spent_seconds=0.0, previous_plan=None, key={},
         checkpoint_folder=str(checkpoints), log_folder=tmp_path,
     )  # fmt: skip
     assert 0 < record.resumed_step < 500
