@@ -9,6 +9,7 @@ _PREFACES = (
     "Graph execution error", "Detected at node", "Exception encountered when calling",
     "Could not automatically infer", " ",
 )  # fmt: skip
+_LONGEST_LINE = 1000  # of a message: some have a whole array in it
 _CAUSE = re.compile(r"\s+\w*(Error|Exception)\w*: ")
 _COLOURS = re.compile(r"\x1b\[\d*m")
 
@@ -87,8 +88,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def in_one_line(error: BaseException) -> str:
-    """Returns the kind of the error and the line of its message that tells most."""
-    lines = [line for line in _COLOURS.sub("", str(error)).splitlines() if line.strip()]
+    """Returns the kind of the error and the line of its message that tells most, or its start."""
+    try:
+        message = str(error)
+    except Exception:  # of a class of the user's
+        message = ""
+    lines = [line for line in _COLOURS.sub("", message).splitlines() if line.strip()]
     kind = type(error).__name__
     if lines and lines[0].startswith("in user code"):  # AutoGraph's traceback, one in another
         causes = [number for number, line in enumerate(lines) if _CAUSE.match(line)]
@@ -97,4 +102,8 @@ def in_one_line(error: BaseException) -> str:
             following = [line.strip() for line in lines[causes[-1] + 1 :]]
             lines = [cause.strip(), *following] if cause.strip() else following
     telling = [line for line in lines if not line.startswith(_PREFACES)] or lines
-    return ": ".join([kind, *(line.strip() for line in telling[:1])])
+    return ": ".join([kind, *(_shortened(line.strip()) for line in telling[:1])])
+
+
+def _shortened(line: str) -> str:
+    return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 1]}…"

@@ -32,19 +32,23 @@ def command(failure_folder: str, script: str, arguments: Sequence[str]) -> list[
 def _run(script: str, failure_folder: pathlib.Path) -> int:
     """Runs a script as the main module; returns the exit code."""
     log = quiet.leave_standard_error_to_libraries()
+    worker = workers.this().index
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:  # as Python has it
         if error.code is None or isinstance(error.code, int):
             return error.code or 0
         print(error.code, file=sys.stderr)
+        # It may be what the script says of workers that it has lost.
+        WorkerFailure.told(str(error.code), worker=worker).leave_in(failure_folder)
         return _FAILED
-    except Exception as error:
-        WorkerFailure.of(error, worker=workers.this().index).leave_in(failure_folder)
+    except (Exception, KeyboardInterrupt) as error:
+        WorkerFailure.of(error, worker=worker).leave_in(failure_folder)
         with contextlib.redirect_stderr(log):
             sys.excepthook(type(error), error, error.__traceback__)
-        is_users = isinstance(error, errors.UserError)
-        return quiet.EXIT_USER_ERROR if is_users else _FAILED
+        if isinstance(error, KeyboardInterrupt):
+            return quiet.EXIT_INTERRUPTED
+        return quiet.EXIT_USER_ERROR if isinstance(error, errors.UserError) else _FAILED
     return 0
 
 

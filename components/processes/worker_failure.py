@@ -46,6 +46,18 @@ class WorkerFailure(records.Record):
             may_pass=_may_pass(error),
         )
 
+    @classmethod
+    def told(cls, message: str, *, worker: int) -> "WorkerFailure":
+        """Returns the failure of a worker that has ended with a message, and may succeed again.
+
+        Args:
+            message: one line.
+            worker: its index.
+        """
+        return cls(
+            worker=worker, seconds=time.time(), message=message, is_users=False, may_pass=True
+        )
+
     def leave_in(self, folder: pathlib.Path) -> None:
         """Writes it where `left_in` finds it."""
         self.replace(folder / f"{_PREFIX}{self.worker}.json")

@@ -279,6 +279,38 @@ def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
         assert said in log
 
 
+_ENDS = """
+import os, sys, threading
+from tfx_perf import workers
+
+class Unprintable(Exception):
+    def __str__(self):
+        raise RuntimeError
+
+if workers.this().index == 1:
+    print("no end of line", end="")
+    {}
+threading.Event().wait(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ends", "words", "code"),
+    [
+        ("raise Unprintable", "Unprintable", 1),
+        ("raise KeyboardInterrupt", "KeyboardInterrupt", 130),
+        ("sys.exit('no data in the folder')", "no data in the folder", 1),
+        ("raise ValueError(2000 * 'x')", f"ValueError: {999 * 'x'}…", 1),
+    ],
+)
+def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
+    process = started(tmp_path, _ENDS.format(ends))
+    output, error = process.communicate(timeout=60)
+    assert error == f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    assert output.startswith("1: no end of line") and output.endswith("\n")
+    assert process.returncode == code
+
+
 class Launched:
     """Workers that end when they are told to."""
 

@@ -175,6 +175,8 @@ class _Launch:
                 _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
         with Termination() as termination:  # it takes effect when all have been ended
             self.last = self._train(tasks, is_over=lambda: termination.requested)
+            if termination.requested:
+                _say("All have ended, as they were told to.")
         cause = self.last.cause
         if cause is not None:
             text = str(cause)
@@ -188,7 +190,7 @@ def _started(
 ) -> contextlib.AbstractContextManager[launching.Process]:
     def show(line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
-            click.echo(f"{task.label}: {line}", nl=False, err=err)
+            click.echo(f"{task.label}: {line.rstrip()}", err=err)  # the last may lack its end
 
     return commands.started(
         [sys.executable, "-m", _SERVER] if task.only_serves else script,

@@ -3,7 +3,6 @@
 import logging
 import pathlib
 import sys
-import time
 from typing import NoReturn
 
 from tfx_perf import errors, workers
@@ -49,14 +48,7 @@ def run(folder: pathlib.Path, worker: Worker) -> int:
         )
 
     def report_absence(message: str) -> None:
-        failure = WorkerFailure(
-            worker=worker.index,
-            seconds=time.time(),
-            message=message,
-            is_users=False,
-            may_pass=True,
-        )
-        exchange.report_failure(failure)
+        exchange.report_failure(WorkerFailure.told(message, worker=worker.index))
 
     try:
         if worker.count > 1:
