@@ -166,7 +166,10 @@ def test_a_line_comes_at_growing_intervals_or_once_something_else_is_done(monkey
 def test_what_went_wrong_is_said_though_the_node_succeeded(tmp_path, state):
     if state == "from cache":
         _shown(tmp_path, runner_components.Stumble())
-    node, closing, report = _shown(tmp_path, runner_components.Stumble())
+    node, *again, closing, report = _shown(tmp_path, runner_components.Stumble())
+    assert [line.partition(":")[0] for line in again] == (
+        ["Nothing has changed"] if state == "from cache" else []
+    )
     assert node.startswith("  Stumble ")
     assert node.endswith(f" s  {state}")
     (page,) = tmp_path.rglob("report.html")
