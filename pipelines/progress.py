@@ -9,6 +9,7 @@ from typing import TextIO
 
 from absl import logging as absl_logging
 from ml_metadata.proto import metadata_store_pb2 as mlmd
+from tfx import v1 as tfx
 from tfx.components.util import udf_utils
 from tfx.orchestration.portable import data_types, launcher
 
@@ -20,8 +21,15 @@ PULSE = "..."
 
 _FAILED = "failed"
 _SKIPPED = "skipped"  # its condition was false
-_STATES = {mlmd.Execution.CACHED: "from cache", mlmd.Execution.FAILED: _FAILED}
+_CACHED = "from cache"
+_STATES = {mlmd.Execution.CACHED: _CACHED, mlmd.Execution.FAILED: _FAILED}
 _DONE = "done"
+# They have no executor, and look again in every run.
+_WITHOUT_CACHE = {tfx.dsl.Importer.get_class_type(), tfx.dsl.Resolver.get_class_type()}
+_NOTHING_NEW = (
+    "Nothing has changed: all nodes are from TFX's cache, and found then what follows. To train "
+    "anew: another run_label of OptimizedTrainer; in our templates --label NAME."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +147,7 @@ class _Nodes:
         self._terminal = terminal
         self._pulse_seconds, self._longest_pulse_seconds = pulse_seconds, longest_pulse_seconds
         self.ended = []
+        self._has_cached = self._has_news = False
 
     @contextlib.contextmanager
     def watched(self, node: launcher.Launcher) -> Iterator[_Watch]:
@@ -169,9 +178,14 @@ class _Nodes:
             for decision in decisions:
                 self._say(f"    {decision}")
             self.ended.append(NodeRun(name, state, time.monotonic() - began, found))
+            may_cache = node._pipeline_node.node_info.type.name not in _WITHOUT_CACHE
+            self._has_cached |= state == _CACHED
+            self._has_news |= state != _CACHED and (may_cache or state != _DONE)
 
     def close(self) -> None:
         """Says what was found, which the nodes after it have moved out of sight."""
+        if self._has_cached and not self._has_news:
+            self._say(_NOTHING_NEW)
         for line in (line for node in self.ended for line in node.found):
             self._say(line)
 

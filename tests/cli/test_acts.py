@@ -12,7 +12,7 @@ import pytest
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from tfx_perf import errors
-from tfx_perf.cli import main
+from tfx_perf.cli import main, names
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import history, verdict
 from tfx_perf.gate.act import Act
@@ -230,6 +230,12 @@ def test_of_several_pipelines_one_must_be_named(database, recorder, act):
     with pytest.raises(errors.UserError, match="Received: run=2026-run-b"):
         act("bless", "2026-run-b", "--metadata", database, "--pipeline", "other")
     act("bless", "2026-run-b", "--metadata", database, "--pipeline", "taxi")
+
+
+def test_names_that_are_not_listed_are_counted():
+    known = [f"run-{number}" for number in range(7)]
+    with pytest.raises(errors.UserError, match=r"7 begin: .*run-4 and 2 more\."):
+        names.pick("run", known)
 
 
 def test_history_shows_the_runs_though_their_files_are_damaged(root, database, caplog):

@@ -97,6 +97,22 @@ def test_runs_on_several_replicas_are_told_from_those_on_one(recorder, database,
         assert words in page.read_text()
 
 
+def test_only_runs_on_as_many_replicas_are_in_one_trend(recorder, database, capsys):
+    page = database.with_name("page.html")
+    for run, replicas, plan in (("a", 1.0, "fit"), ("b", 2.0, "fit"), ("c", 1.0, "calls")):
+        figures = {"replica_count": replicas, "step_time_seconds": replicas, "plan": plan}
+        recorder.execute("Trainer", run=run, outputs={"tfx_perf.PerfMetrics": figures})
+    main.cli.main(["history", str(database), "--html", str(page)], standalone_mode=False)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "c was trained with calls, a with fit." in shown
+    assert "Trends of 1 replica, oldest run first" in shown
+    assert "step time ▅▅ 1.00 s 1.00 s 1.00 s" in shown
+    assert "Trends of 2 replicas" not in shown
+    html = page.read_text()
+    assert "Trend of step time, 1 replica" in html
+    assert "Trend of step time, 2 replicas" in html
+
+
 def test_limit_and_pipeline(recorder, database):
     for number in range(3):
         record_run(recorder, f"a-{number}", speed=1.0, blessed=True, pipeline="a")
@@ -220,22 +236,29 @@ def test_a_training_from_cache_is_told_from_one_that_was_trained(recorder, datab
 
 @pytest.mark.parametrize("kinds", [("metrics",), ("metrics", "evaluation"), ("evaluation",)])
 def test_the_folder_of_a_script_has_its_last_run(kinds, tmp_path, capsys):
-    training = training_record(0.01)
+    training = training_record(0.01).model_copy(update={"runs_before": 2})
     decision = evaluate(
         candidate.run_of(training, figures={}, settings=GateSettings(), run_id="now"),
         ledger=Ledger(),
         settings=GateSettings(),
     )
     records = {"metrics": training, "evaluation": decision}
+    folder = tmp_path / "perf"
+    folder.mkdir()
     for kind in kinds:
-        records[kind].write(tmp_path / f"{kind}.json")
-    os.utime(tmp_path / f"{kinds[-1]}.json", (2e9, 2e9))
-    main.cli.main(["history", str(tmp_path), "--json"], standalone_mode=False)
+        records[kind].write(folder / f"{kind}.json")
+    os.utime(folder / f"{kinds[-1]}.json", (2e9, 2e9))
+    main.cli.main(["history", str(folder), "--json"], standalone_mode=False)
     (run,) = json.loads(capsys.readouterr().out)
     assert run["metrics"]["step_time_seconds"] == 0.01  # noqa: PLR2004
     assert run["blessed"] is (True if kinds[-1] == "evaluation" else None)
+    main.cli.main(["history", str(folder)], standalone_mode=False)
+    title = "the last of 3 runs" if "metrics" in kinds else "1 run"
+    assert title in capsys.readouterr().out
+    with pytest.raises(errors.UserError, match=f"of a run's figures, e.g. {folder}"):
+        main.cli.main(["history", str(tmp_path)], standalone_mode=False)
     with pytest.raises(errors.UserError, match="the figures of one run. Give the baseline_uri"):
-        main.cli.main(["calibrate", str(tmp_path)], standalone_mode=False)
+        main.cli.main(["calibrate", str(folder)], standalone_mode=False)
 
 
 def test_command_writes_json(recorder, database, call_command):

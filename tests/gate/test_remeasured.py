@@ -3,6 +3,7 @@
 import pytest
 from gate_runs import ledger_of, only, run
 
+from tfx_perf.gate import explanation
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.remeasured import Remeasured, is_clear
 from tfx_perf.gate.verdict import evaluate
@@ -45,7 +46,11 @@ def test_the_interval_decides(key, ratio, verdict):
     record = judged(key, ratio)
     assert record.verdict is verdict
     assert record.blessed == (verdict is Verdict.PASS)
-    assert "In turns with r2 on one host, a step took" in record.outcomes[0].reason
+    (outcome,) = record.outcomes
+    assert "In turns with r2 on one host, a step took" in outcome.reason
+    assert outcome.reason.endswith(" So it passes.") == record.blessed
+    if record.blessed:  # the terminal's figures are those of comparing runs
+        assert f"  {outcome.reason[outcome.reason.index('In turns'):]}" in explanation.lines(record)
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,9 @@ def followed(outcome: Outcome, rule: dict[str, float]) -> dict[str, float] | Non
     changed, words = dict(rule), outcome.remedy.suggestion
     if limit := re.search(r"^([\d.e+-]+) would let", words):
         changed[outcome.remedy.setting.rpartition(".")[2]] = float(limit[1])
-    elif margin := re.search(r"a margin of ([\d.e+-]+) would let", words):
+    elif margin := re.search(r"margin: ([\d.e+-]+)", words):
         changed["margin"] = float(margin[1])
-        if budget := re.search(r"with a budget of ([\d.e+-]+)", words):
+        if budget := re.search(r"budget: ([\d.e+-]+)", words):
             changed["budget"] = float(budget[1])
     elif "advisory: true" in words:
         changed["advisory"] = True

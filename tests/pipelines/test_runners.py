@@ -15,7 +15,7 @@ from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
 
 from tfx_perf import errors
-from tfx_perf.components import OptimizedTrainer
+from tfx_perf.components import OptimizedTrainer, latest_metrics
 from tfx_perf.hardware import host
 from tfx_perf.pipelines import beam_runner, local_runner, progress
 
@@ -118,14 +118,14 @@ def test_a_run_goes_on_where_one_before_failed(tmp_path, runner):
 
 
 def _shown(
-    folder: pathlib.Path, component: base_node.BaseNode, **settings: float
+    folder: pathlib.Path, *components: base_node.BaseNode, **settings: float
 ) -> list[str]:
-    """Runs the component and returns the lines that the terminal shows."""
+    """Runs the components and returns the lines that the terminal shows."""
     database = str(folder / "metadata.sqlite")
     pipeline = tfx.dsl.Pipeline(
         pipeline_name="one",
         pipeline_root=str(folder / "artifacts"),
-        components=[component],
+        components=list(components),
         metadata_connection_config=tfx.orchestration.metadata.sqlite_metadata_connection_config(
             database
         ),
@@ -162,11 +162,22 @@ def test_a_line_comes_at_growing_intervals_or_once_something_else_is_done(monkey
     assert [what for _, what in said[-2:]] == ["... training: 240 steps done", "... saving"]
 
 
+def test_that_all_is_from_cache_is_said_though_resolvers_look_again(tmp_path):
+    for is_again in (False, True):
+        said = _shown(tmp_path, latest_metrics(), runner_components.Choose(number=1))
+        assert any(line.startswith("Nothing has changed") for line in said) is is_again
+    said = _shown(tmp_path, latest_metrics(), runner_components.Choose(number=2))
+    assert not any(line.startswith("Nothing has changed") for line in said)
+
+
 @pytest.mark.parametrize("state", ["done", "from cache"])
 def test_what_went_wrong_is_said_though_the_node_succeeded(tmp_path, state):
     if state == "from cache":
         _shown(tmp_path, runner_components.Stumble())
-    node, closing, report = _shown(tmp_path, runner_components.Stumble())
+    node, *again, closing, report = _shown(tmp_path, runner_components.Stumble())
+    assert [line.partition(":")[0] for line in again] == (
+        ["Nothing has changed"] if state == "from cache" else []
+    )
     assert node.startswith("  Stumble ")
     assert node.endswith(f" s  {state}")
     (page,) = tmp_path.rglob("report.html")

@@ -244,6 +244,7 @@ def test_trials_say_what_they_are_about_to_run_and_leave_out_what_is_known(keras
     assert all(progress.finished == (xla, xla_call) for progress in watched)
     assert {PLAIN_FIT, ten, xla.plan, xla_call.plan} <= {trial.plan for trial in found.trials}
     assert found.is_settled
+    assert not found.budget_lack
     assert found.fit == fit_key(call, Loop(call))
 
 
@@ -272,6 +273,7 @@ def test_nothing_more_is_tried_once_the_time_is_over(keras, monkeypatch):
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert len(checked) == 1
     assert not found.is_settled
+    assert "training.trial_budget_seconds has room for that" in found.budget_lack
 
 
 @pytest.mark.one_case
@@ -313,6 +315,7 @@ def test_trials_without_enough_time_are_not_settled(keras):
     found = choosing.by_trials(call, Loop(call), settings=settings)
     assert found.plan.is_plain_fit
     assert not found.is_settled
+    assert found.budget_lack in found.plan_reason
 
 
 @pytest.mark.usefixtures("same_plans")

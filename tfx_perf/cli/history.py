@@ -62,6 +62,7 @@ def command(
     keys = tuple(_key(name) for name in keys)
     # Imported here: its protobufs and gRPC take longer than the rest of the command line.
     from tfx_perf.gate import history
+    from tfx_perf.mlmd import recorded_runs
 
     runs = history.read(source, pipeline=pipeline, limit=limit)
     if not runs:
@@ -74,8 +75,12 @@ def command(
         terminal.show(_as_table(runs, keys or _DEFAULT_METRICS))
         if runs[0].blessed is False and runs[0].headline and not runs[0].note:
             terminal.show(markup.escape(_refusal(runs[0])))
-        if len(runs) > 1:
-            terminal.show(_trends(runs[::-1], keys or _DEFAULT_METRICS))
+        alike = recorded_runs.by_who_trained(runs)
+        if other := _other_plan(alike[runs[0].trained_on]):
+            terminal.show(markup.escape(other))
+        for those in alike.values():
+            if len(those) > 1 and any(run.metrics for run in those):
+                terminal.show(_trends(those[::-1], keys or _DEFAULT_METRICS))
     else:
         whose = f" of {pipeline}" if pipeline else ""
         terminal.show(markup.escape(f"{source} holds no runs{whose}."))
@@ -110,7 +115,9 @@ def _as_json(run: "RecordedRun", keys: Sequence[str]) -> dict[str, Any]:
 def _as_table(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
     several = len({run.pipeline for run in runs}) > 1
     pipeline = f" of {markup.escape(runs[0].pipeline)}" if runs[0].pipeline else ""
-    title = None if several else f"{len(runs)} run{'s' if len(runs) > 1 else ''}{pipeline}"
+    replaced = runs[0].replaced_runs
+    count = f"the last of {replaced + 1} runs" if replaced else formatting.counted(len(runs), "run")
+    title = None if several else f"{count}{pipeline}"
     rows = table.Table(title=title, box=box.SIMPLE_HEAD)
     rows.add_column("run", overflow="fold", min_width=16)
     for key in keys:
@@ -138,6 +145,17 @@ def _refusal(run: "RecordedRun") -> str:
     return f"{run.run_id}: {run.headline}{where}"
 
 
+def _other_plan(runs: "Sequence[RecordedRun]") -> str:
+    """Returns the plans of the last two runs of a gate; empty if they are not two, and known."""
+    gate = runs[0].pipeline, runs[0].node
+    last = [run for run in runs if (run.pipeline, run.node) == gate][:2]
+    plans = [run.plans.get("training plan") for run in last]
+    if None in plans or len(set(plans)) == 1:
+        return ""
+    newest, before = last
+    return f"{newest.run_id} was trained with {plans[0]}, {before.run_id} with {plans[1]}."
+
+
 def _outcome(run: "RecordedRun") -> str:
     """Returns how far the run got, e.g. `complete, blessed, pushed`."""
     words = [run.state_in_words]
@@ -151,8 +169,9 @@ def _outcome(run: "RecordedRun") -> str:
 
 
 def _trends(runs: "Sequence[RecordedRun]", keys: Sequence[str]) -> table.Table:
+    who = f" of {runs[0].trained_on}" if runs[0].trained_on else ""
     rows = table.Table(
-        title="Trends, oldest run first", box=box.SIMPLE_HEAD,
+        title=f"Trends{who}, oldest run first", box=box.SIMPLE_HEAD,
         caption="● blessed  ✗ refused or unblessed  · not judged", caption_justify="left",
     )  # fmt: skip
     rows.add_column("")

@@ -40,7 +40,8 @@ def pick(name: str, known: Sequence[str], *, what: str = "run") -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        listed = ", ".join(found[:_SHOWN])
+        more = f" and {len(found) - _SHOWN} more" if found[_SHOWN:] else ""
+        listed = ", ".join(found[:_SHOWN]) + more
         raise errors.UserError(
             f"Expected the beginning of one {what}'s name. Received: {what}={name}, with which "
             f"{len(found)} begin: {listed}."

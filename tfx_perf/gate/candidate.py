@@ -39,5 +39,6 @@ def run_of(
         figures=metrics.checked(figures),
         step_times=training.step_time_quantiles() if training else (),
         plan=training.trained_with if training else "",
+        budget_lack=training.budget_lack if training else "",
         **names,
     )

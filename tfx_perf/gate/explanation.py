@@ -25,6 +25,8 @@ def lines(decision: GateRecord, *, run_to_bless: str | None = None) -> Iterator[
     figures = ", ".join(_figures(decision))
     if figures:
         yield f"  {figures}"
+    if decision.blessed and decision.remeasured:  # of a refused run the reasons have it
+        yield f"  {decision.remeasured.answer(decision.verdict)}"
     speedup = decision.candidate.figure("replica_speedup_ratio")
     if speedup is not None and speedup < one_replica.SURELY_SLOWER:
         yield (

@@ -3,7 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting
+from tfx_perf.gate.circumstances import Circumstances
 from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.remeasured import Remeasured
 
 
 def headline(
@@ -12,6 +14,7 @@ def headline(
     blessed: bool,
     baseline_count: int,
     differences: Mapping[str, tuple[str, str]],
+    circumstances: Circumstances,
 ) -> str:
     """Returns the decision, with what it rests on; what was not compared comes first.
 
@@ -21,10 +24,13 @@ def headline(
         baseline_count: comparable blessed runs.
         differences: environment field to its value in the latest blessed run and in this
             one, where blessed runs exist and none is comparable.
+        circumstances: of the run; they are told where its step time refuses.
     """
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
     decision = _decision(outcomes, blessed=blessed)
+    if any(item.refuses and Remeasured.may_settle(item) for item in outcomes):
+        decision = f"{decision} {circumstances}".rstrip()
     if differences:
         fields = "; ".join(f"{field} {old} -> {new}" for field, (old, new) in differences.items())
         has_quality = any(item.kind == "change" and item.checked for item in outcomes)

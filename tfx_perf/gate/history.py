@@ -23,6 +23,7 @@ from tfx_perf.training.record import TrainingRecord
 
 _DATABASES = "metadata.sqlite", "metadata.db"  # as our templates name it, and TFX's
 _ARTIFACTS = gate_record.FILE_NAME, training_record.FILE_NAME
+_SHOWN = 3
 _DEPTH = 3  # TFX's templates have tfx_metadata/PIPELINE/metadata.db
 _EXPECTED = (
     "Expected ML Metadata (a SQLite file, mysql://… or postgresql://…), a ledger's JSON file, or "
@@ -98,7 +99,13 @@ def read_artifact(path: str) -> RecordedRun:
     if _schema(file) != TrainingRecord.SCHEMA:
         decision = GateRecord.read(file)
         run = _of_ledger(Ledger(entries=(decision.candidate,)))[0]
-        return dataclasses.replace(run, blessed=decision.blessed, headline=decision.headline)
+        beside = file.with_name(training_record.FILE_NAME)  # of a script
+        return dataclasses.replace(
+            run,
+            blessed=decision.blessed,
+            headline=decision.headline,
+            replaced_runs=TrainingRecord.read(beside).runs_before if storage.is_file(beside) else 0,
+        )
     training = TrainingRecord.read(file)
     return RecordedRun(
         run_id=str(path),
@@ -111,6 +118,7 @@ def read_artifact(path: str) -> RecordedRun:
         folders={},
         plans={"training plan": training.trained_with},
         environment=environments.completed(training.environment),
+        replaced_runs=training.runs_before,
     )
 
 
@@ -139,8 +147,7 @@ def resolved(source: str) -> str:
     if not found:
         raise errors.UserError(
             f"{_EXPECTED}, or a folder that has {' or '.join(_DATABASES)} in it or beside it. "
-            f"Received: path={source}, which has neither. Give the file that the pipeline's "
-            "metadata_connection_config names."
+            f"Received: path={source}, which has neither. {_remedy(folder)}"
         )
     if len(found) > 1:
         names = ", ".join(map(str, sorted(found)))
@@ -149,6 +156,17 @@ def resolved(source: str) -> str:
             f"Give one of them: {names}."
         )
     return str(found[0])
+
+
+def _remedy(folder: pathlib.Path) -> str:
+    """Returns what to give in the place of a folder that stands for nothing."""
+    found = {str(file.parent) for name in _ARTIFACTS for file in folder.glob(f"*/{name}")}
+    if found:
+        return f"Give the folder of a run's figures, e.g. {', '.join(sorted(found)[:_SHOWN])}."
+    return (
+        "Give the file that the pipeline's metadata_connection_config names, or the folder= of "
+        "tfx_perf.optimized in a script."
+    )
 
 
 def is_metadata(source: str) -> bool:

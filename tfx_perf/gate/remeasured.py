@@ -33,6 +33,14 @@ class Remeasured(records.Record):
             f"as long ({self.ratio.low:.3f} to {self.ratio.high:.3f})."
         )
 
+    def answer(self, verdict: Verdict) -> str:
+        """Returns it in a sentence, and what follows for a run that would else be refused.
+
+        Args:
+            verdict: that it has led to.
+        """
+        return f"{self} So it passes." if verdict is Verdict.PASS else str(self)
+
     @staticmethod
     def may_settle(outcome: Outcome) -> bool:
         """Whether measuring in turns may change the answer from comparing runs."""
@@ -60,7 +68,7 @@ class Remeasured(records.Record):
         elif self.ratio is not None:
             verdict = self._judge_change(self.ratio, outcome, rule)
         return outcome.model_copy(
-            update={"verdict": verdict, "reason": f"{outcome.reason} {self}"}
+            update={"verdict": verdict, "reason": f"{outcome.reason} {self.answer(verdict)}"}
         )
 
     @staticmethod

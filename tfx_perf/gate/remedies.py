@@ -4,7 +4,9 @@ import decimal
 from collections.abc import Callable, Sequence
 
 from tfx_perf import metrics
+from tfx_perf.gate.circumstances import Circumstances
 from tfx_perf.gate.outcome import Outcome, Remedy, Verdict
+from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.rule import BUDGET_MARGINS, Rule
 
@@ -16,7 +18,12 @@ _REPORT_ONLY = "with advisory: true it is only reported"
 
 
 def remedy(
-    outcome: Outcome, rule: Rule, settings: GateSettings, *, outcomes: Sequence[Outcome]
+    outcome: Outcome,
+    rule: Rule,
+    *,
+    settings: GateSettings,
+    outcomes: Sequence[Outcome],
+    circumstances: Circumstances,
 ) -> Remedy:
     """Returns what would let a run pass.
 
@@ -25,8 +32,14 @@ def remedy(
         rule: that it is the answer to.
         settings: the gate's.
         outcomes: all answers to that rule, which one setting has to satisfy.
+        circumstances: of the run.
     """
-    return _REMEDIES[outcome.verdict](outcome, rule, settings, outcomes)
+    found = _REMEDIES[outcome.verdict](outcome, rule, settings, outcomes)
+    is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or circumstances.is_slower_machine
+    if settings.escalate_seconds or not (is_doubtful and Remeasured.may_settle(outcome)):
+        return found
+    words = "with gate.escalate_seconds it is measured again beside a blessed run"
+    return found.model_copy(update={"suggestion": f"{found.suggestion}; {words}"})
 
 
 def _limit(
@@ -56,8 +69,6 @@ def _inconclusive(
     outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
     words = f"train longer or on a quieter machine{_tolerating(rule, outcomes)}"
-    if outcome.metric in metrics.STEP_TIME_EXPONENTS and not settings.escalate_seconds:
-        words += "; with gate.escalate_seconds it is measured again beside a blessed run"
     return _of_rule(outcome, "margin", rule.margin, words)
 
 
@@ -128,11 +139,11 @@ def _tolerating(rule: Rule, outcomes: Sequence[Outcome]) -> str:
     shown = _rounded(margin, up=True)
     if float(shown) >= _LARGEST_MARGIN:
         return ""
-    words = f"; a margin of {shown} would let it pass"
+    fields = f"margin: {shown}"
     if rule.budget is not None:
         larger = max(_rounded(budget, up=True), shown, f"{rule.budget:g}", key=float)
-        words += f", with a budget of {larger}"
-    return words
+        fields += f", budget: {larger}"
+    return f"; the rule {{{fields}}} would let it pass"
 
 
 def _worse(outcome: Outcome, rule: Rule, change: float | None) -> float:

@@ -26,6 +26,7 @@ class Run(records.Record):
             to the largest; empty if they are not known.
         plan: of the training, in words; empty where nobody knows it, as in ledgers of earlier
             versions.
+        budget_lack: what the plan's trials had no room for; see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
         unmeasured: why the training has no figures; empty if it has.
     """
@@ -41,6 +42,7 @@ class Run(records.Record):
     evaluation_gains: dict[str, pydantic.FiniteFloat] = pydantic.Field(default_factory=dict)
     step_times: tuple[pydantic.FiniteFloat, ...] = ()
     plan: str = ""
+    budget_lack: str = ""
     source: str | None = None
     unmeasured: str = ""
 

@@ -20,6 +20,7 @@ from tfx_perf.gate import (
     validity,
 )
 from tfx_perf.gate.change import Change
+from tfx_perf.gate.circumstances import Circumstances
 from tfx_perf.gate.headline import headline
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome, Verdict
@@ -91,6 +92,7 @@ def evaluate(
         )
     ]
     baseline = comparable[-settings.baseline_runs :]
+    circumstances = Circumstances(candidate, baseline)
     if remeasured:
         found = [
             (rule, remeasured.settle(item, rule, baseline=baseline)) for rule, item in found
@@ -115,7 +117,11 @@ def evaluate(
         answer = _refuses(settings.policy, outcome.verdict, quality_holds=quality_holds)
         refuses = answer and not rule.advisory
         of_rule = [item for _, item in found if item.metric == outcome.metric]
-        remedy = remedies.remedy(outcome, rule, settings, outcomes=of_rule) if refuses else None
+        remedy = None
+        if refuses:
+            remedy = remedies.remedy(
+                outcome, rule, settings=settings, outcomes=of_rule, circumstances=circumstances
+            )
         answers = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
         outcomes.append(outcome.model_copy(update=answers))
     differences = {}
@@ -125,7 +131,11 @@ def evaluate(
     return GateRecord(
         blessed=blessed,
         headline=headline(
-            outcomes, blessed=blessed, baseline_count=len(baseline), differences=differences
+            outcomes,
+            blessed=blessed,
+            baseline_count=len(baseline),
+            differences=differences,
+            circumstances=circumstances,
         ),
         outcomes=tuple(outcomes),
         candidate=candidate,

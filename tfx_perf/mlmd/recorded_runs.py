@@ -57,6 +57,7 @@ class RecordedRun:
         node: of the PerfEvaluator that judged it; empty if none has, or in old ledgers.
         headline: what it said, in a sentence or two.
         is_cached: whether its training is that of an earlier run, from TFX's cache.
+        replaced_runs: earlier runs of a script whose figures those of this one have replaced.
     """
 
     run_id: str
@@ -73,6 +74,7 @@ class RecordedRun:
     node: str = ""
     headline: str = ""
     is_cached: bool = False
+    replaced_runs: int = 0
 
     @property
     def state_in_words(self) -> str:
@@ -89,6 +91,14 @@ class RecordedRun:
             replica_count=int(self.metrics["replica_count"]),
             server_count=int(self.environment.get("parameter_server_count", 0)),
         )
+
+
+def by_who_trained(runs: Iterable[RecordedRun]) -> dict[str, list[RecordedRun]]:
+    """Returns runs whose times may be compared, by `trained_on`, in the order that they have."""
+    found: dict[str, list[RecordedRun]] = {}
+    for run in runs:
+        found.setdefault(run.trained_on, []).append(run)
+    return found
 
 
 def pipelines(database: str | pathlib.Path) -> list[str]:

@@ -4,6 +4,7 @@ import pathlib
 from collections.abc import Sequence
 
 from tfx_perf import errors, formatting, storage
+from tfx_perf.mlmd import recorded_runs
 from tfx_perf.mlmd.recorded_runs import RecordedRun
 from tfx_perf.report import origin as origins
 from tfx_perf.report import page, plots
@@ -15,7 +16,7 @@ _KIND_OF = dict(zip((True, False, None), _KINDS, strict=True))
 def report_on(
     runs: Sequence[RecordedRun], keys: Sequence[str], *, folder: pathlib.Path
 ) -> page.Report:
-    """Returns each metric's trend, and the runs with links to their reports.
+    """Returns each metric's trend by who trained, and the runs with links to their reports.
 
     Args:
         runs: newest first.
@@ -28,14 +29,18 @@ def report_on(
         verdict=f"{formatting.counted(len(runs), 'run')}, {counts[0]} blessed, "
         f"{counts[1]} refused or unblessed.",
     )
+    alike = recorded_runs.by_who_trained(reversed(runs))
     for key in keys:
-        measured = [run for run in reversed(runs) if key in run.metrics]
-        points = [(run.metrics[key], _KIND_OF[run.blessed]) for run in measured]
-        if points:
-            report.add_figure(
-                f"Trend of {formatting.label(key)}",
-                svg=plots.trend(points, key=key, kinds=_KINDS),
-            )
+        for who, those in alike.items():
+            points = [
+                (run.metrics[key], _KIND_OF[run.blessed]) for run in those if key in run.metrics
+            ]
+            where = f", {who}" if who else ""
+            if points:
+                report.add_figure(
+                    f"Trend of {formatting.label(key)}{where}",
+                    svg=plots.trend(points, key=key, kinds=_KINDS),
+                )
     report.add_table(
         "Runs, newest first",
         columns=["run", "begun (UTC)", *map(formatting.label, keys), "trained with", "on",

@@ -108,6 +108,8 @@ class PlanChoice(records.Record):
         trials_failed: whether something went wrong with the trials as a whole; `plan_reason` says
             what.
         is_settled: whether trials with the same key would find the same: they came to an end.
+        budget_lack: what the trials' budget had no room for, and what would have, in a part of a
+            sentence; empty if they did not end with it.
         planned_runs: trainings that the trials were for; None if there were none.
         enough_runs: for so many planned runs and more, trials would try more; None: for none.
         reused_from: the artifact of the run that had the trials, if it was another run.
@@ -131,6 +133,7 @@ class PlanChoice(records.Record):
     strategy: StrategyChoice | None = None
     trials_failed: bool = False
     is_settled: bool = False
+    budget_lack: str = ""
     planned_runs: int | None = None
     enough_runs: int | None = None
     reused_from: str | None = None
@@ -166,14 +169,17 @@ def lost(plan: TrainingPlan, cause: str) -> TrialRecord:
     )
 
 
-def plain(reason: str, *, is_settled: bool = False) -> PlanChoice:
+def plain(reason: str, *, is_settled: bool = False, budget_lack: str = "") -> PlanChoice:
     """Returns the choice of plain `fit` where nothing was tried.
 
     Args:
         reason: why, in one sentence.
         is_settled: whether it will be the same the next time.
+        budget_lack: what the trials' budget had no room for; empty if they did not end with it.
     """
-    return PlanChoice(plan=PLAIN_FIT, plan_reason=reason, is_settled=is_settled)
+    return PlanChoice(
+        plan=PLAIN_FIT, plan_reason=reason, is_settled=is_settled, budget_lack=budget_lack
+    )
 
 
 def failed(cause: str) -> PlanChoice:

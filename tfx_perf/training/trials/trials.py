@@ -422,16 +422,14 @@ class Trials:
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:
-            return plain(f"the budget is too small to try anything: {self._budget.lack}")
+            reason = f"the budget is too small to try anything: {self._lack}"
+            return plain(reason, budget_lack=self._lack)
         reference, *others = contenders
         winner, ended = self._fastest(contenders), ""
         if winner is None:
             has_taken_turns = len(reference.blocks) >= _MIN_ROUNDS
             if self._ran_out_of_time or (self._decides_by_turns and not has_taken_turns):
-                why = self._budget.lack or (
-                    "a check takes more than the quarter of it that it may take"
-                )
-                ended = f"the budget ended before a plan had surely beaten it: {why}"
+                ended = f"the budget ended before a plan had surely beaten it: {self._lack}"
             if not has_taken_turns:
                 winner = self._needing_no_turns(contenders)
         decides_by_checks = others and not self._decides_by_turns
@@ -457,8 +455,17 @@ class Trials:
             trials=(first, *map(self._with_shapes, (*records, *self._finished)), *self._untried()),
             input_wait_ratio=self._input_wait,
             is_settled=not self._ran_out_of_time,
+            budget_lack=self._lack if self._ran_out_of_time else "",
             planned_runs=self._worth.planned_runs,
             enough_runs=self._enough_runs(contenders),
+        )
+
+    @property
+    def _lack(self) -> str:
+        """What the budget had no room for."""
+        return self._budget.lack or (
+            "a check takes more than the quarter of it that it may take; a larger "
+            "training.trial_budget_seconds has room for it"
         )
 
     def _has_tried(self) -> bool:
