@@ -26,7 +26,13 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.budget import Budget
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
+from tfx_perf.training.trials.choice import (
+    MUST_BEAT,
+    PlanChoice,
+    TrialProgress,
+    TrialRecord,
+    plain,
+)
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.leftovers import Leftovers
@@ -438,7 +444,7 @@ class Trials:
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_call or 1)]
         if winner:
-            reason = "what plans must beat"
+            reason = MUST_BEAT
         elif decides_by_checks:
             reason = "nothing beat it in the checks"
         elif ended:
