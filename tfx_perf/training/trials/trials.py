@@ -428,7 +428,7 @@ class Trials:
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:
-            return plain(f"the budget is too small to try anything: {self._budget.lack}")
+            return plain(f"the budget ended before the first check: {self._budget.lack}")
         reference, *others = contenders
         winner, ended = self._fastest(contenders), ""
         if winner is None:
