@@ -67,6 +67,15 @@ def _block_seconds(contender: Contender) -> float:
     return block_seconds(call_seconds=calls * contender.step_seconds)
 
 
+def _may_cost(plan: TrainingPlan) -> set[str]:
+    """Returns what of a plan may make it slower, the type that it computes in aside."""
+    return {
+        each.name
+        for each in plan.optimizations
+        if not (each.in_plain_fit or each.is_never_slower)
+    }
+
+
 class Trials:
     """The trials for one `fit`."""
 
@@ -181,6 +190,13 @@ class Trials:
         if not self._stop_when(first.step_seconds):
             self._training_seconds = time.perf_counter() - began - first.compile_seconds
             for plans in self._to_try(first):
+                best = self._best_of_another_kind(plans[0], contenders)
+                if best is not None:
+                    reason = f"not tried: {best} is the best in the model's own precision"
+                    self._finished += [
+                        TrialRecord(plan=plan, status="untried", reason=reason) for plan in plans
+                    ]
+                    continue
                 prospect = self._prospect(plans[0], contenders)
                 is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
                 if not self._team.decides(is_worth_it):
@@ -224,6 +240,19 @@ class Trials:
                 if not any(families.same_function(plans[0], plan) for plan in known)
             ]
         return to_try if self._team.agrees(str(to_try)) else []
+
+    def _best_of_another_kind(
+        self, plan: TrainingPlan, contenders: list[Contender]
+    ) -> TrainingPlan | None:
+        """Returns the best plan in the model's own precision, if one in a narrower type is unlike.
+
+        What the narrower type may gain must not pay for what was not worth it without.
+        """
+        if plan.precision is None or self._is_previous(plan):
+            return None
+        own = (each for each in contenders if each.plan.precision is None)
+        best = min(own, key=lambda contender: contender.step_seconds).plan
+        return None if _may_cost(plan) == _may_cost(best) else best
 
     def _is_previous(self, plan: TrainingPlan) -> bool:
         previous = self._previous_plan
