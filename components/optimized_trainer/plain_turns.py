@@ -9,7 +9,7 @@ from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
-from tfx_perf.training.trials.choice import Status, TrialRecord
+from tfx_perf.training.trials.choice import MUST_BEAT, Status, TrialRecord
 from tfx_perf.training.trials.contender import speed_reason
 from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
 
@@ -74,7 +74,7 @@ def take(
         without=TrialRecord(
             plan=PLAIN_FIT,
             status="reference",
-            reason="what plans must beat",
+            reason=MUST_BEAT,
             step_time=statistics.median_interval(without.step_seconds),
         ),
         tried=_with_one_winner(tried),

@@ -9,6 +9,7 @@ from tfx.types import artifact
 from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
 from tfx_perf.training import record
+from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
 
@@ -43,12 +44,16 @@ def of_node(target: artifact.Artifact) -> Iterator[tuple[str, record.TrainingRec
 def plan(items: Sequence[artifact.Artifact]) -> TrainingPlan | None:
     """Returns what the last run trained with, whatever has changed since; None: plain `fit`.
 
+    Without oneDNN, which whoever starts the processes of the trials adds to their plans.
+
     Args:
         items: see `find`.
     """
     records = artifacts.newest_first(items, record.TrainingRecord, file_name=record.FILE_NAME)
     last = next((found.plan for _, found in records), None)
-    return None if last is None or last.is_plain_fit else last
+    if last is None or last.is_plain_fit:
+        return None
+    return last.only(lambda each: each.name != OneDnn.name)
 
 
 def strategy(

@@ -16,6 +16,7 @@ from tfx.types import standard_artifacts
 from tfx_perf import statistics
 from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans, previous
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.trials.choice import StrategyChoice
 from tfx_perf.training.trials.families import same_function
@@ -377,6 +378,12 @@ class TestPrevious:
         items = [made("a", enough_runs=5)]
         found = previous.find(items, self.KEY, planned_runs=planned_runs)
         assert (found is not None) == is_used
+
+    def test_the_plan_before_is_known_as_trials_know_it(self, made):
+        plan = TrainingPlan(steps_per_call=50, xla_call=True)
+        with_onednn = made("a", plan=plan.model_copy(update={"onednn": True}))
+        assert previous.plan([with_onednn]) == plan
+        assert previous.plan([made("b", plan=TrainingPlan(onednn=True))]) is None
 
     def test_missing_records_are_skipped(self, made, caplog):
         items = [made("a"), made("b")]

@@ -9,7 +9,7 @@ from tfx_perf import metrics
 from tfx_perf.gate import validity
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
-from tfx_perf.training import advice, one_replica
+from tfx_perf.training import advice, one_replica, own_precision
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -74,6 +74,53 @@ def test_the_verdict_names_plan_reason_and_speed():
     verdict = training_report.report_on(record()).verdict
     assert verdict.startswith("Trained with 50 steps per call: 4.00 times the speed of plain fit.")
     assert verdict.endswith("50,000 examples/s after warm-up.")
+
+
+NARROW = "mixed_bfloat16"
+
+
+def timed(plan, seconds, *, status="slower", reason="not surely faster"):
+    step_time = Interval(value=seconds, low=seconds, high=seconds)
+    return TrialRecord(plan=plan, status=status, reason=reason, step_time=step_time)
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([timed(CHOSEN.model_copy(update={"precision": NARROW}), 0.0006)], "is 1.25 times as fast"),
+        ([timed(TrainingPlan(precision=NARROW), 0.002)], "is 1.50 times as fast"),
+        (
+            [
+                TrialRecord(
+                    plan=TrainingPlan(steps_per_call=9, precision=NARROW),
+                    status="untried",
+                    reason="not worth it",
+                ),
+                timed(
+                    CHOSEN.model_copy(update={"precision": NARROW}),
+                    0.0006,
+                    status="different",
+                    reason="loss differs by 3.0%",
+                ),
+            ],
+            "was not chosen (loss differs by 3.0%)",
+        ),
+    ],
+)
+def test_the_first_lines_say_that_the_models_own_precision_stays(others, said):
+    environment = {"device_name": "a device", "precision": "float32"}
+    found = record(trials=(*TRIALS, *others), environment=environment)
+    assert f"float32 stays: {NARROW} {said}." in training_report.report_on(found).verdict
+    assert "stays" not in training_report.report_on(record()).verdict
+    narrow = found.model_copy(update={"plan": TrainingPlan(precision=NARROW)})
+    assert own_precision.in_words(narrow) == []
+
+
+def test_what_the_budget_does_not_count_is_said_of_turns():
+    turns = timed(TrainingPlan(precision=NARROW), 0.003)
+    beside = "counts neither the start of the processes that took turns nor what they compiled."
+    assert beside in training_report.report_on(record(trials=(*TRIALS, turns))).verdict
+    assert beside not in training_report.report_on(record()).verdict
 
 
 ALONE = {"device_name": "a device", "strategy": "one_device"}

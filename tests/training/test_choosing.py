@@ -389,6 +389,9 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
 
 TEN = TrainingPlan(steps_per_call=10, fused_update=True)
 XLA = TEN.model_copy(update={"xla": True})
+NARROW_TEN, NARROW_XLA = (
+    plan.model_copy(update={"precision": "mixed_bfloat16"}) for plan in (TEN, XLA)
+)
 EVEN = [1.0] * 5
 
 
@@ -416,6 +419,31 @@ def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla
         for plan, step, blocks in ((PLAIN_FIT, 1.0, plain), (TEN, 0.9, ten), (XLA, 0.5, xla))
     ]
     assert trials._judge(contenders).plan == chosen
+
+
+@pytest.mark.parametrize("previous", [None, NARROW_XLA])
+@pytest.mark.parametrize("xla_seconds", [0.5, 2.0, None])
+def test_a_narrower_type_is_tried_in_plans_like_the_best(keras, xla_seconds, previous):
+    call = small(keras)
+    trials = Trials(
+        {None: Variant(call, Loop(call))},
+        settings=settings_with(),
+        budget=Budget(60.0, team=Team()),
+        previous_plan=previous,
+    )
+    times = {PLAIN_FIT: 1.0, TEN: 0.9, **({XLA: xla_seconds} if xla_seconds else {})}
+    contenders = [
+        Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds)
+        for plan, seconds in times.items()
+    ]
+    best = XLA if xla_seconds == 0.5 else TEN
+    expected = {
+        NARROW_TEN: None if best == TEN else best,
+        NARROW_XLA: None if best == XLA or previous else best,
+        XLA: None,
+    }
+    for plan, other in expected.items():
+        assert trials._best_of_another_kind(plan, contenders) == other
 
 
 @pytest.mark.usefixtures("known_times")

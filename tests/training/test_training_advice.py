@@ -88,6 +88,15 @@ def test_each_figure_has_its_advice(record, fields, expected):
     assert codes(record.model_copy(update=fields), regression()) == expected
 
 
+def test_only_trials_that_came_to_an_end_are_not_made_again(record):
+    long = record.model_copy(update={"trial_time_seconds": 3e5, "is_settled": True})
+    (item,) = advice.advise(long, None)
+    assert "The next run uses this plan again without" in item.message
+    (item,) = advice.advise(long.model_copy(update={"is_settled": False}), None)
+    assert "The next run makes trials again" in item.message
+    assert "uses this plan again" not in item.message
+
+
 def from_python():
     return tf.data.Dataset.from_generator(
         lambda: iter([1.0]), output_signature=tf.TensorSpec([], tf.float32)

@@ -5,7 +5,13 @@ import pytest
 from tfx_perf import statistics
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.trials import trials_together
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
+from tfx_perf.training.trials.choice import (
+    MUST_BEAT,
+    PlanChoice,
+    TrialProgress,
+    TrialRecord,
+    plain,
+)
 
 TEN = TrainingPlan(steps_per_call=10, fused_update=True)
 OTHER = TrainingPlan(steps_per_call=10, xla=True)
@@ -41,6 +47,32 @@ def test_what_needs_no_trial_trains_unless_one_speaks_against_it(tried, expected
     choice = plain("nothing beat it").model_copy(update={"trials": tuple(tried)})
     found = trials_together._or_untried(choice, untried)
     assert found.plan == expected
+
+
+@pytest.mark.parametrize("own", [[], [trial("slower", speedup=1.4)]])
+def test_what_needs_no_trial_is_among_the_trials_as_what_was_chosen(own):
+    ended = "the budget ended before a plan had surely beaten it"
+    reference = TrialRecord(plan=PLAIN_FIT, status="reference", reason=ended)
+    own = [each.model_copy(update={"plan": TEN}) for each in own]
+    trials = (reference, trial("failed", plan=OTHER), *own)
+    choice = plain(ended).model_copy(update={"trials": trials})
+    untried = PlanChoice(plan=TEN, plan_reason="without trials")
+    found = trials_together._or_untried(choice, untried).with_plan_among_trials
+    assert found.trials[1].plan == found.plan == TEN
+    assert [each.status for each in found.trials] == ["reference", "chosen", "failed"]
+    assert found.trials[0].reason == MUST_BEAT
+    assert found.trials[1].reason.endswith(found.plan_reason)
+    assert ended in found.plan_reason
+    assert (found.trials[1].speedup is None) == (not own)
+    assert found.with_plan_among_trials == found
+    assert untried.with_plan_among_trials == untried  # nothing was tried
+
+
+def test_plain_fit_is_among_trials_of_others_that_came_to_nothing():
+    failed = trial("failed", plan=TrainingPlan(precision="mixed_bfloat16"))
+    choice = plain("the trials failed").model_copy(update={"trials": (failed,)})
+    chosen, other = choice.with_plan_among_trials.trials
+    assert (chosen.plan, chosen.reason, other) == (PLAIN_FIT, "the trials failed", failed)
 
 
 @pytest.mark.parametrize(("culprit", "expected"), [(TEN, PLAIN_FIT), (OTHER, TEN)])

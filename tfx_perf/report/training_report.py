@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots, replicas
-from tfx_perf.training import one_replica
+from tfx_perf.training import one_replica, own_precision
 from tfx_perf.training.placement.placement import DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
@@ -14,7 +14,12 @@ TITLE = "OptimizedTrainer: how the model was trained"
 
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
-_TRIED = ("chosen", "slower", "different")
+_TRIED = ("slower", "different")
+# Of plain fit in several ways; see `plain_fit_turns`.
+_BESIDE_BUDGET = (
+    "Of this time training.trial_budget_seconds counts neither the start of the processes that "
+    "took turns nor what they compiled."
+)
 # What lost to another plan may still be faster than plain fit.
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
@@ -283,7 +288,11 @@ def _first_lines(record: TrainingRecord) -> list[str]:
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
     said = [f"Trained with {record.trained_with}{where}{again}: {record.plan_reason}."]
-    has_tried = any(trial.status in _TRIED for trial in record.trials)
+    # What trains because it needs no trial was not timed.
+    has_tried = any(
+        trial.status in _TRIED or (trial.status == "chosen" and trial.step_time)
+        for trial in record.trials
+    )
     cost = payback.in_words(
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
@@ -292,10 +301,14 @@ def _first_lines(record: TrainingRecord) -> list[str]:
     )
     if cost:
         said.append(cost)
+    took_turns = any(each.plan.is_plain_fit and each.plan.optimizations for each in record.trials)
+    if cost and took_turns:
+        said.append(_BESIDE_BUDGET)
     speed = figures["examples_per_second"]
     if speed is not None:
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
+    said += own_precision.in_words(record)
     said += one_replica.in_words(record)
     if record.strategy:
         said.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")

@@ -88,9 +88,8 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
     if figures["trial_time_seconds"] > _START_SHARE * record.fit_time_seconds:
         yield (
             "long_trials",
-            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials. The next "
-            "run uses this plan again without, if it gets previous_metrics (of latest_metrics), or "
-            "as a script has the same folder.",
+            f"{shown['trial_time_seconds']} of {shown['fit_time_seconds']} were trials. "
+            f"{_for_fewer_trials(record.is_settled)}",
         )
     elif figures["compile_share_ratio"] > _START_SHARE:
         yield (
@@ -142,6 +141,19 @@ def _for_fewer_calls(steps_per_call: int) -> str:
     return (
         "More steps can be run in a call if no callback acts on every batch, and where training is "
         "long enough for trials (schedule.planned_runs)."
+    )
+
+
+def _for_fewer_trials(is_settled: bool) -> str:
+    if is_settled:
+        return (
+            "The next run uses this plan again without, if it gets previous_metrics (of "
+            "latest_metrics), or as a script has the same folder."
+        )
+    return (
+        "The next run makes trials again, because these have settled nothing for good: the first "
+        "lines, the table and the notes say why. training.trial_budget_seconds is what they may "
+        "take; with 0 there are none."
     )
 
 

@@ -204,6 +204,7 @@ class TrainingSession:
             self._clock.leave_out(chosen_seconds)
             # Trials count, also those that were before, in other processes.
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
+        choice = choice.with_plan_among_trials
         choice = choice.model_copy(update={"plan": self._summing(choice.plan, call, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(

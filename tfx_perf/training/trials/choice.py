@@ -7,15 +7,19 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 
 Status = Literal["reference", "chosen", "slower", "different", "failed", "untried"]
 
+MUST_BEAT = "what plans must beat"
+"""Why the reference is in the table where another plan trains."""
+
 
 class TrialRecord(records.Record):
     """One plan that was tried.
 
     Attributes:
         plan: the plan.
-        status: `reference` is plain fit; `chosen` won; `slower` lost or tied; `different`
-            did not reach plain fit's state or, in another precision, its loss; `failed` raised,
-            crashed or ran out of time; `untried` was not worth it, or is not possible.
+        status: `reference` is plain fit; `chosen` won, or trains because it needs no trial;
+            `slower` lost or tied; `different` did not reach plain fit's state or, in another
+            precision, its loss; `failed` raised, crashed or ran out of time; `untried` was not
+            worth it, or is not possible.
         reason: one sentence.
         loss: mean training loss over the steps of the equivalence check; None if there is none.
         compile_time_seconds: tracing and compiling, XLA included; None if that failed.
@@ -143,6 +147,35 @@ class PlanChoice(records.Record):
     def of_all_fits(self) -> "tuple[PlanChoice, ...]":
         """The choices of all `fit`s, each alone; this one comes first."""
         return self.model_copy(update={"other_choices": ()}), *self.other_choices
+
+    @property
+    def with_plan_among_trials(self) -> "PlanChoice":
+        """The choice in which, if there were trials, the plan that trains has a record.
+
+        Trials make none of what trains because it needs no trial.
+        """
+        has_record = any(
+            each.status == "chosen" or (each.status == "reference" and each.plan == self.plan)
+            for each in self.trials
+        )
+        if has_record or not self.trials:
+            return self
+        own = TrialRecord(plan=self.plan, status="chosen", reason=self.plan_reason)
+        tried = next((each for each in self.trials if each.plan == self.plan), None)
+        if tried is not None:
+            reason = f"{tried.reason}; {self.plan_reason}"
+            own = tried.model_copy(update={"status": "chosen", "reason": reason})
+        references = (
+            each.model_copy(update={"reason": MUST_BEAT})
+            for each in self.trials
+            if each.status == "reference"
+        )
+        others = (
+            each
+            for each in self.trials
+            if each.status != "reference" and each.plan != self.plan
+        )
+        return self.model_copy(update={"trials": (*references, own, *others)})
 
     def is_final(self, *, planned_runs: int) -> bool:
         """Returns whether trials would find the same.

@@ -26,7 +26,13 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.budget import Budget
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, plain
+from tfx_perf.training.trials.choice import (
+    MUST_BEAT,
+    PlanChoice,
+    TrialProgress,
+    TrialRecord,
+    plain,
+)
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.leftovers import Leftovers
@@ -59,6 +65,15 @@ def input_wait(reading: Sequence[float], repeated: Sequence[float]) -> float:
 def _block_seconds(contender: Contender) -> float:
     calls = contender.plan.steps_per_call or 1
     return block_seconds(call_seconds=calls * contender.step_seconds)
+
+
+def _may_cost(plan: TrainingPlan) -> set[str]:
+    """Returns what of a plan may make it slower, the type that it computes in aside."""
+    return {
+        each.name
+        for each in plan.optimizations
+        if not (each.in_plain_fit or each.is_never_slower)
+    }
 
 
 class Trials:
@@ -175,6 +190,13 @@ class Trials:
         if not self._stop_when(first.step_seconds):
             self._training_seconds = time.perf_counter() - began - first.compile_seconds
             for plans in self._to_try(first):
+                best = self._best_of_another_kind(plans[0], contenders)
+                if best is not None:
+                    reason = f"not tried: {best} is the best in the model's own precision"
+                    self._finished += [
+                        TrialRecord(plan=plan, status="untried", reason=reason) for plan in plans
+                    ]
+                    continue
                 prospect = self._prospect(plans[0], contenders)
                 is_worth_it = prospect.is_worth_it or self._is_previous(plans[0])
                 if not self._team.decides(is_worth_it):
@@ -218,6 +240,19 @@ class Trials:
                 if not any(families.same_function(plans[0], plan) for plan in known)
             ]
         return to_try if self._team.agrees(str(to_try)) else []
+
+    def _best_of_another_kind(
+        self, plan: TrainingPlan, contenders: list[Contender]
+    ) -> TrainingPlan | None:
+        """Returns the best plan in the model's own precision, if one in a narrower type is unlike.
+
+        What the narrower type may gain must not pay for what was not worth it without.
+        """
+        if plan.precision is None or self._is_previous(plan):
+            return None
+        own = (each for each in contenders if each.plan.precision is None)
+        best = min(own, key=lambda contender: contender.step_seconds).plan
+        return None if _may_cost(plan) == _may_cost(best) else best
 
     def _is_previous(self, plan: TrainingPlan) -> bool:
         previous = self._previous_plan
@@ -422,7 +457,7 @@ class Trials:
 
     def _judge(self, contenders: list[Contender]) -> PlanChoice:
         if not contenders:
-            reason = f"the budget is too small to try anything: {self._lack}"
+            reason = f"the budget ended before the first check: {self._lack}"
             return plain(reason, budget_lack=self._lack)
         reference, *others = contenders
         winner, ended = self._fastest(contenders), ""
@@ -436,7 +471,7 @@ class Trials:
         if decides_by_checks:  # which was the same for all of them, in calls of a few steps
             others = [max(others, key=lambda contender: contender.plan.steps_per_call or 1)]
         if winner:
-            reason = "what plans must beat"
+            reason = MUST_BEAT
         elif decides_by_checks:
             reason = "nothing beat it in the checks"
         elif ended:
