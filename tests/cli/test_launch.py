@@ -253,6 +253,19 @@ def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path
 
 
 @pytest.mark.slow
+def test_workers_are_held_against_a_run_alone_and_try_what_those_before_could_not(tmp_path):
+    (tmp_path / "alone.py").write_text(_TRAINING)
+    alone = [sys.executable, "alone.py", "keras"]
+    subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    for options in ([], ["--restarts", "1"]):
+        process = started(tmp_path, _TRAINING, "keras", options=options)
+        output, error = process.communicate(timeout=300)
+        assert process.returncode == 0, output + error
+        assert "the last run on one replica (a run before)" in output
+        assert bool(record_of(tmp_path)["trials"]) == bool(options)
+
+
+@pytest.mark.slow
 def test_trials_that_end_a_worker_are_not_made_again(tmp_path):
     process = started(tmp_path, _ENDING + _TRAINING, "keras", options=["--restarts", "1"])
     output, error = process.communicate(timeout=300)
