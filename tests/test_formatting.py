@@ -47,6 +47,20 @@ def test_label_leaves_the_unit_to_the_value(key, text):
     assert formatting.label(key) == text
 
 
+@pytest.mark.parametrize(
+    ("ratio", "text", "bound"),
+    [
+        (0.01387, "72.1 times slower than", "at least 72.1 times slower than"),
+        (0.4, "2.50 times slower than", "at least 2.50 times slower than"),
+        (0.71, "0.71 times as fast as", "at most 0.71 times as fast as"),
+        (3.0, "3.00 times as fast as", "at most 3.00 times as fast as"),
+    ],
+)
+def test_what_is_much_slower_is_said_to_be(ratio, text, bound):
+    assert formatting.compared_speed(ratio) == text
+    assert formatting.compared_speed(ratio, is_upper_bound=True) == bound
+
+
 def test_unknown_metric():
     with pytest.raises(KeyError):
         formatting.format_value("speed", 1.0)

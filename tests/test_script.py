@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tfx_perf import config, errors, interception, script
+from tfx_perf.components.processes import script_side
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
@@ -262,7 +263,7 @@ def test_a_baseline_that_cannot_be_read_is_refused_before_anything_trains(contex
         pytest.fail("it began")
 
 
-def test_code_that_is_in_no_file_of_its_own_has_no_digest(tmp_path, monkeypatch):
+def test_the_digest_is_of_the_users_code_and_of_none_that_is_in_no_file(tmp_path, monkeypatch):
     loaded, archived = types.ModuleType("loaded"), types.ModuleType("archived")
     loaded.__file__ = str(tmp_path / "loaded.py")
     pathlib.Path(loaded.__file__).write_text("a = 1")
@@ -271,9 +272,12 @@ def test_code_that_is_in_no_file_of_its_own_has_no_digest(tmp_path, monkeypatch)
     with monkeypatch.context() as patch:
         patch.setattr(sys, "modules", modules)
         known = script._code_digest()
+        modules[script_side.__name__] = script_side  # with which `tfx-perf launch` runs a script
+        launched = script._code_digest()
         modules["archived"] = archived
         unknown = script._code_digest()
     assert known
+    assert launched == known
     assert unknown is None
 
 

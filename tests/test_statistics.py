@@ -98,6 +98,11 @@ def test_what_cannot_be_summed_up_is_refused():
         statistics.ratio_interval([1.0], [1.0, 2.0])
 
 
+def test_a_ratio_may_be_turned_round():
+    turned = statistics.Interval(value=0.4, low=0.25, high=0.5).inverse()
+    assert (turned.value, turned.low, turned.high) == (2.5, 2.0, 4.0)
+
+
 def test_an_interval_is_shown_short():
     assert str(statistics.Interval(value=1.23456, low=1.0, high=2.0)) == "1.235 [1, 2]"
 

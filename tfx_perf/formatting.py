@@ -3,6 +3,8 @@
 from tfx_perf import metrics
 
 MISSING = "–"
+SLOW = 0.5
+"""The ratio of two speeds below which is said how many times slower one is."""
 
 _SI_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"))
 _BINARY_UNITS = ((2**40, "TiB"), (2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))
@@ -48,6 +50,20 @@ def together(*, worker_count: int, replica_count: int, server_count: int) -> str
     ]
     found = [counted(count, thing) for count, thing, is_told in told if is_told]
     return " and ".join(found) or counted(replica_count, "replica")
+
+
+def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:
+    """Returns a speed beside another, e.g. `0.71 times as fast as` or `72.1 times slower than`.
+
+    Args:
+        ratio: of their speeds.
+        is_upper_bound: whether it is at most so much.
+    """
+    if ratio < SLOW:
+        bound = "at least " if is_upper_bound else ""
+        return f"{bound}{_short(1 / ratio)} times slower than"
+    bound = "at most " if is_upper_bound else ""
+    return f"{bound}{ratio:.2f} times as fast as"
 
 
 def format_bytes(value: float) -> str:

@@ -288,13 +288,16 @@ def _code_digest() -> str | None:
     installed = tuple(
         f"{sysconfig.get_path(path)}/" for path in ("stdlib", "platstdlib", "purelib", "platlib")
     )
-    own = f"{pathlib.Path(tfx_perf.__file__).parent}/"
-    files = {getattr(module, "__file__", None) for module in [*sys.modules.values()]}
+    files = {
+        getattr(module, "__file__", None)
+        for name, module in [*sys.modules.items()]
+        if name.partition(".")[0] != tfx_perf.__name__  # whose folders need not be in one
+    }
     users = sorted(
         file
         for file in files
         if file
-        and not file.startswith((*installed, own))
+        and not file.startswith(installed)
         # Of code that is known, in an order that changes from process to process.
         and generated_code.PREFIX not in file
     )

@@ -56,6 +56,11 @@ class Interval(records.Record):
         ends = {n: getattr(self, n) * getattr(other, n) for n in ("value", "low", "high")}
         return Interval(**ends)
 
+    def inverse(self) -> "Interval":
+        """Returns the interval of the ratio the other way round; this one is above 0."""
+        ends = {"value": 1 / self.value, "low": 1 / self.high, "high": 1 / self.low}
+        return self.model_copy(update=ends)
+
     @property
     def name(self) -> str:
         """What may be called so between `low` and `high`, of one sample a round.

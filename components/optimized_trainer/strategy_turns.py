@@ -10,7 +10,7 @@ import pathlib
 import time
 from typing import Any
 
-from tfx_perf import errors, statistics
+from tfx_perf import errors, formatting, statistics
 from tfx_perf.components.optimized_trainer import previous
 from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import in_turns, trainer_args
@@ -134,9 +134,10 @@ def _by_turns(
     speedup = statistics.ratio_interval(alone.step_seconds, together.step_seconds)
     difference = in_turns.loss_difference(alone, together, tolerance=settings.loss_tolerance)
     is_faster = speedup.surely_above(1 + settings.margin)
+    shown = speedup.inverse() if speedup.value < formatting.SLOW else speedup
     reason = (
-        f"a step on {several.reason} is {speedup.value:.2f} times as fast as on one (95 % interval "
-        f"{speedup.low:.2f} to {speedup.high:.2f})"
+        f"a step on {several.reason} is {formatting.compared_speed(speedup.value)} on one "
+        f"(95 % interval {shown.low:.2f} to {shown.high:.2f})"
     )
     chosen = several if is_faster and difference is None else one
     return chosen.model_copy(

@@ -183,6 +183,16 @@ def test_what_is_no_script_is_refused(tmp_path):
     assert "Received: script=absent.py" in done.stderr
 
 
+def told_of(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "tfx_perf", "launch", *arguments],
+        check=False, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    return line
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -192,14 +202,17 @@ def test_what_is_no_script_is_refused(tmp_path):
     ],
 )
 def test_a_wrong_option_is_told_in_one_line(options, words):
-    done = subprocess.run(
-        [sys.executable, "-m", "tfx_perf", "launch", *options, "train.py", "--any-argument"],
-        check=False, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 1
+    line = told_of(*options, "train.py", "--any-argument")
     for word in words:
-        assert word in done.stderr
+        assert word in line
+
+
+@pytest.mark.parametrize("workers", [["--workers", "2"], ["--workers=2"]])
+def test_an_option_behind_the_script_is_said_to_belong_before_it(workers):
+    line = told_of("train.py", *workers)
+    assert f"Expected {workers[0]} before the script" in line
+    assert f"Received: train.py {' '.join(workers)}." in line
+    assert "Missing option" in told_of("train.py", "--any-argument")
 
 
 def record_of(folder):
@@ -237,6 +250,19 @@ def test_what_the_first_one_alone_knows_of_a_run_before_is_tried_by_all(tmp_path
     reference, *others = record_of(tmp_path)["trials"]
     assert reference["status"] == "reference"
     assert any(each["step_time"] for each in others)  # whatever it costs
+
+
+@pytest.mark.slow
+def test_workers_are_held_against_a_run_alone_and_try_what_those_before_could_not(tmp_path):
+    (tmp_path / "alone.py").write_text(_TRAINING)
+    alone = [sys.executable, "alone.py", "keras"]
+    subprocess.run(alone, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    for options in ([], ["--restarts", "1"]):
+        process = started(tmp_path, _TRAINING, "keras", options=options)
+        output, error = process.communicate(timeout=300)
+        assert process.returncode == 0, output + error
+        assert "the last run on one replica (a run before)" in output
+        assert bool(record_of(tmp_path)["trials"]) == bool(options)
 
 
 @pytest.mark.slow

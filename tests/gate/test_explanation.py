@@ -37,7 +37,7 @@ def test_a_refused_run_shows_each_reason_once_and_what_to_do():
     assert bless.endswith("tfx-perf bless new --reason TEXT --metadata DB")
 
 
-@pytest.mark.parametrize(("speedup", "lines"), [(0.5, 1), (0.95, 0), (1.8, 0), (None, 0)])
+@pytest.mark.parametrize(("speedup", "lines"), [(0.71, 1), (0.95, 0), (1.8, 0), (None, 0)])
 def test_replicas_that_are_slower_than_one_are_said_in_a_line(speedup, lines):
     figures = {} if speedup is None else {"replica_speedup_ratio": speedup}
     decision = evaluate(
@@ -45,7 +45,7 @@ def test_replicas_that_are_slower_than_one_are_said_in_a_line(speedup, lines):
     )
     said = [line for line in explanation.lines(decision) if "on one replica" in line]
     assert len(said) == lines
-    assert not said or said[0].startswith("  0.50 times the speed of the last run on one replica:")
+    assert not said or said[0].startswith("  0.71 times as fast as the last run on one replica:")
 
 
 def test_of_many_refusals_the_report_has_the_rest():

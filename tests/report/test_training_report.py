@@ -10,12 +10,12 @@ from tfx_perf.gate import validity
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
 from tfx_perf.training import advice, one_replica, own_precision
-from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
+from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount, RunBefore
 from tfx_perf.training.measuring.network import Network
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.scaling import Scaling
-from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.trials.choice import StrategyChoice, TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
 TRIALS = (
@@ -181,10 +181,10 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     report = training_report.report_on(found)
     assert report.tone == "neutral"
     assert one_replica.in_words(found) == [
-        "The replicas train 0.25 times as fast as the last run on one replica (/runs/2): here one "
+        "The replicas train 4.00 times slower than the last run on one replica (/runs/2): here one "
         "replica trains faster.",
-        "Why: they wait for each other in 56% of a step; the beginnings of epochs take 50% of the "
-        "time: longer epochs have fewer; one trained with 50 steps per call in one XLA "
+        "Why: the beginnings of epochs take 50% of the time: longer epochs have fewer; they wait "
+        "for each other in 56% of a step; one trained with 50 steps per call in one XLA "
         "computation, and these with 50 steps per call, as XLA does not compile the steps of "
         "several in one computation; the workers share the processor of one machine.",
         "What to do: train in one process, without distribution.workers or tfx-perf launch.",
@@ -193,10 +193,32 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     refused = TrialRecord(plan=compiled, status="untried", reason="several replicas")
     several = of_two(communication=WAITING, trials=(*TRIALS, refused))
     assert one_replica.in_words(several)[1].startswith("Why: XLA does not compile the steps of")
+    same_plan = RunBefore(source="/runs/2", examples_per_second=1e6, plan=several.plan)
+    beside = one_replica.in_words(several.model_copy(update={"one_replica": same_plan}))
+    assert "XLA" not in " ".join(beside)
     *_, on_devices = one_replica.in_words(several.model_copy(update={"worker_count": 1}))
     assert on_devices.endswith("e.g. with distribution.strategy: one_device.")
     *_, apart = one_replica.in_words(several.model_copy(update={"host_count": 2}))
     assert apart.endswith("give each replica a larger batch, or a faster network.")
+
+
+def test_where_no_run_on_one_replica_is_known_the_first_lines_say_how_to_have_one():
+    quick = WAITING.model_copy(
+        update={"replicas": tuple(ReplicaAccount(worker=i, wait_time_seconds=0) for i in (0, 1))}
+    )
+    found = of_two(communication=quick)
+    bound, to_do = one_replica.in_words(found)
+    assert bound.endswith("at most 2.00 times as fast as one replica alone.")
+    assert to_do == (
+        "No run of the same code on one replica is known to compare with: train once in one "
+        "process, without distribution.workers or tfx-perf launch; a script, in the same folder."
+    )
+    turns = StrategyChoice(
+        name="multi_worker",
+        reason="of the test",
+        speedup=Interval(value=1.5, low=1.4, high=1.6),
+    )
+    assert one_replica.in_words(found.model_copy(update={"strategy": turns})) == [bound]
 
 
 def on_cpus(count, **fields):

@@ -31,7 +31,7 @@ _SERVER = "tfx_perf.training.parameter_servers.server"
 _SIGNALLED = 128  # what shells add to a signal's number
 
 
-@click.command("launch", context_settings=user_script.CONTEXT)
+@click.command("launch", cls=user_script.Command)
 @click.option(
     "--workers", "count", type=WholeNumber(min=1), required=True, help="How many train."
 )

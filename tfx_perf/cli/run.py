@@ -19,7 +19,7 @@ _FAILED = 1
 _SETTINGS = "perf.yaml"  # as the templates name it
 
 
-@click.command("run", context_settings=user_script.CONTEXT)
+@click.command("run", cls=user_script.Command)
 @click.option("--log", "log_path", metavar="FILE", help="By default SCRIPT's name with .log.")
 @click.option("--json", "as_json", is_flag=True, help="The nodes and what they found as JSON.")
 @user_script.arguments

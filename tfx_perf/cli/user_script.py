@@ -8,8 +8,33 @@ import click
 
 from tfx_perf import errors
 
-# What stands behind the script is the script's, whatever it looks like.
-CONTEXT = {"allow_interspersed_args": False}
+
+class Command(click.Command):
+    """A subcommand that takes a script: what stands behind that is the script's own.
+
+    An option of the subcommand may not stand there, whatever it looks like.
+    """
+
+    allow_interspersed_args = False
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Returns what is left of the arguments.
+
+        Raises:
+            UserError: an option that is needed stands behind the script.
+        """
+        given = [*args]
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            names = error.param.opts if error.param else []
+            misplaced = [each for each in given if each.partition("=")[0] in names]
+            if not misplaced:
+                raise
+            raise errors.UserError(
+                f"Expected {misplaced[0]} before the script: what stands behind it is the "
+                f"script's own. Received: {' '.join(given)}."
+            ) from error
 
 
 def arguments(command: Callable[..., None]) -> Callable[..., None]:

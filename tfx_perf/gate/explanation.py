@@ -30,8 +30,8 @@ def lines(decision: GateRecord, *, run_to_bless: str | None = None) -> Iterator[
     speedup = decision.candidate.figure("replica_speedup_ratio")
     if speedup is not None and speedup < one_replica.SURELY_SLOWER:
         yield (
-            f"  {speedup:.2f} times the speed of the last run on one replica: OptimizedTrainer's "
-            "report says why, and what to do"
+            f"  {formatting.compared_speed(speedup)} the last run on one replica: "
+            "OptimizedTrainer's report says why, and what to do"
         )
     refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
     for outcome in refusals[:_MOST]:

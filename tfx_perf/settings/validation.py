@@ -47,6 +47,13 @@ _EXPECTATIONS = {
     "literal_error": "{expected}",
 }
 
+# What people write for a value, and how it is spelled here.
+_OTHER_SPELLINGS = {
+    "none": "null",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+    "fp32": "float32",
+}
 _OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")
 _NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d")  # as people may write it
 _UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # as text, and as a number, say
@@ -199,13 +206,20 @@ class _Complaint:
         """Returns the nearest choice, or how a number is written; empty if none was meant."""
         if not isinstance(self._given, str):
             return ""
+        given = _OTHER_SPELLINGS.get(self._given.casefold(), self._given)
+        if given == "null" and self._may_be_null():
+            return "Did you mean null?"
         complaints = {each["type"]: each for each in self._here()}
         if "literal_error" in complaints:
             choices = re.findall("'(.+?)'", complaints["literal_error"]["ctx"]["expected"])
-            return errors.did_you_mean(self._given, choices)
+            return errors.did_you_mean(given, choices)
         if complaints.keys() & set(_OF_NUMBERS) and _NUMBER.fullmatch(self._given):
             return "Write it without quotes, with a point for decimals, as in 1000 or 0.5."
         return ""
+
+    def _may_be_null(self) -> bool:
+        field = self._fields.get(str(self._location[-1])) if self._location else None
+        return field is not None and types.NoneType in typing.get_args(field.annotation)
 
     def _meant_key(self) -> str:
         """Returns the nearest key here, or where the key is one."""

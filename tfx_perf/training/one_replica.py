@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tfx_perf import fingerprint
+from tfx_perf import fingerprint, formatting
 from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.record import TrainingRecord
 
@@ -61,7 +61,8 @@ def is_faster(record: TrainingRecord) -> bool:
 def in_words(record: TrainingRecord) -> list[str]:
     """Returns what the replicas of a training bring, in sentences; none if nobody knows.
 
-    Where one replica trains faster, they say why, and what to do.
+    Where one replica trains faster, they say why, and what to do; where no run on one is known, how
+    to have one.
 
     Args:
         record: of the training.
@@ -70,22 +71,34 @@ def in_words(record: TrainingRecord) -> list[str]:
     speedup = record.figures()["replica_speedup_ratio"]
     if alone is not None and speedup is not None:
         before = f"the last run on one replica ({alone.source})"
-        said = f"The replicas train {speedup:.2f} times as fast as {before}"
+        said = f"The replicas train {formatting.compared_speed(speedup)} {before}"
     elif account is not None:
+        bound = formatting.compared_speed(_largest_speedup(account), is_upper_bound=True)
         said = (
             f"The replicas wait for each other in {account.wait_share:.0%} of a step, and so are "
-            f"at most {_largest_speedup(account):.2f} times as fast as one replica alone"
+            f"{bound} one replica alone"
         )
     else:
         return _bound_in_words(record)
     if not is_faster(record):
-        return [f"{said}.", *_bound_in_words(record)]
+        return [f"{said}.", *_comparison_to_make(record), *_bound_in_words(record)]
     causes = "; ".join(_causes(record))
     return [
         f"{said}: here one replica trains faster.",
         *([f"Why: {causes}."] if causes else []),
         f"What to do: {_remedy(record)}.",
         *_bound_in_words(record),
+    ]
+
+
+def _comparison_to_make(record: TrainingRecord) -> list[str]:
+    """Returns in a sentence how to have a run to compare with, if nothing is there yet."""
+    has_turns = record.strategy is not None and record.strategy.speedup is not None
+    if record.one_replica is not None or has_turns:
+        return []
+    return [
+        "No run of the same code on one replica is known to compare with: train once "
+        f"{_on_one_replica(record)}; a script, in the same folder."
     ]
 
 
@@ -96,7 +109,7 @@ def _bound_in_words(record: TrainingRecord) -> list[str]:
         return []
     return [
         "With cores of their own the workers train "
-        f"{speed / unbound.examples_per_second:.2f} times as fast as the last run without "
+        f"{formatting.compared_speed(speed / unbound.examples_per_second)} the last run without "
         f"({unbound.source}): leave distribution.cpu_binding out."
     ]
 
@@ -113,30 +126,52 @@ def _largest_speedup(account: CommunicationAccount) -> float:
 
 
 def _causes(record: TrainingRecord) -> Iterator[str]:
-    """Yields what makes replicas slow."""
-    account, alone = record.communication, record.one_replica
-    if account is not None:
-        if alone is not None and account.wait_share > _NOTABLE_SHARE:  # else it is said already
-            yield f"they wait for each other in {account.wait_share:.0%} of a step"
-        if account.epoch_start_share > _NOTABLE_SHARE:
-            share = f"{account.epoch_start_share:.0%}"
-            yield f"the beginnings of epochs take {share} of the time: longer epochs have fewer"
-    if alone is not None and alone.plan not in (None, record.plan):
+    """Yields what makes replicas slow: what is measured, the largest share first, then the rest."""
+    alone = record.one_replica
+    for share, cause in sorted(_measured_causes(record), reverse=True):
+        if share > _NOTABLE_SHARE:
+            yield cause
+    plan = None if alone is None else alone.plan
+    if plan is None:
+        if any(trial.plan.xla_call and trial.status == "untried" for trial in record.trials):
+            yield (
+                "XLA does not compile the steps of several in one computation, as it may those of "
+                "one"
+            )
+    elif plan != record.plan:
         uncompiled = ", as XLA does not compile the steps of several in one computation"
-        because = uncompiled if alone.plan.xla_call else ""
-        yield f"one trained with {alone.plan}, and these with {record.plan}{because}"
-    elif any(trial.plan.xla_call and trial.status == "untried" for trial in record.trials):
-        yield "XLA does not compile the steps of several in one computation, as it may those of one"
+        because = uncompiled if plan.xla_call else ""
+        yield f"one trained with {plan}, and these with {record.plan}{because}"
     if record.worker_count > 1 and record.host_count == 1:
         yield "the workers share the processor of one machine"
+
+
+def _measured_causes(record: TrainingRecord) -> Iterator[tuple[float, str]]:
+    """Yields shares of the time of a training that replicas lose, and to what."""
+    account = record.communication
+    if account is None:
+        return
+    starts = account.epoch_start_share
+    if record.one_replica is not None:  # else it is said already
+        lost = account.wait_share * (1 - starts)
+        yield lost, f"they wait for each other in {account.wait_share:.0%} of a step"
+    share = f"{starts:.0%}"
+    yield starts, f"the beginnings of epochs take {share} of the time: longer epochs have fewer"
 
 
 def _remedy(record: TrainingRecord) -> str:
     if record.host_count > 1:
         return "give each replica a larger batch, or a faster network"
-    if record.worker_count > 1:
-        return "train in one process, without distribution.workers or tfx-perf launch"
-    return "train on one device, e.g. with distribution.strategy: one_device"
+    return f"train {_on_one_replica(record)}"
+
+
+def _on_one_replica(record: TrainingRecord) -> str:
+    """Returns how one replica trains what several have trained."""
+    if record.host_count > 1:
+        return "in one process, without distribution.job"
+    if record.worker_count > 1 or record.parameter_server_count:
+        return "in one process, without distribution.workers or tfx-perf launch"
+    return "on one device, e.g. with distribution.strategy: one_device"
 
 
 def _run_before(source: str, record: TrainingRecord) -> RunBefore | None:

@@ -62,8 +62,8 @@ class TrialsTogether:
             )
             return self._held_against(choice)
         untried = choosing.for_workers(call, loop, settings=self._settings)
-        if self._folder is None:
-            return self._held_against(untried)
+        if self._folder is None:  # but another run may be one that tries
+            return self._held_against(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
             return self._whole(untried)
         with trials_here.on_own_data(call, loop) as own:
