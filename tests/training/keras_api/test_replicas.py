@@ -17,7 +17,9 @@ import tensorflow as tf
 from tests.training import script_forks, two_workers
 from tfx_perf.training.keras_api import either_keras
 
-pytestmark = pytest.mark.each_choice
+_PATIENCE_SECONDS = 1500  # each case of a slow test is traced and trained anew
+
+pytestmark = [pytest.mark.each_choice, pytest.mark.timeout(_PATIENCE_SECONDS)]
 
 _SCRIPT = pathlib.Path(__file__).with_name("replica_cases.py")
 _CASES = {
@@ -50,7 +52,7 @@ _ONE_OF_EACH = {
 
 def differences(package, replicas, plans, *, script=_SCRIPT):
     """Returns what a process with so many replicas has found."""
-    return found_by(script_forks.run(script, package, replicas, *plans, timeout=500))
+    return found_by(script_forks.run(script, package, replicas, *plans, timeout=_PATIENCE_SECONDS))
 
 
 def found_by(done):
@@ -81,7 +83,7 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
             )
             for configured in two_workers.configurations(worker_count)
         ]
-        return [found_by(worker.done(timeout=500)) for worker in workers]
+        return [found_by(worker.done(timeout=_PATIENCE_SECONDS)) for worker in workers]
 
 
 @pytest.mark.parametrize(
