@@ -16,14 +16,17 @@ import tensorflow as tf
 import tf_keras
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
+from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import compiled_call, fused_update
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.trials import families
+from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.one_case
 
@@ -205,6 +208,23 @@ def test_a_layer_that_asks_other_replicas_is_not_sliced_where_there_are_some():
     )  # fmt: skip
     reason = "a layer asks the other replicas, which may have fewer slices"
     assert json.loads(done.stdout.splitlines()[-1]) == [None, None, None, reason] * 2
+
+
+@pytest.mark.parametrize(
+    "how", [{"micro_batches": 2}, {"recompute": 2}], ids=["micro_batches", "recompute"]
+)
+def test_the_scale_of_a_loss_is_no_constant_where_a_known_plan_is_traced_first(how):
+    model = keras3.Sequential([keras3.Input([4]), keras3.layers.Dense(4), keras3.layers.Dense(1)])
+    scaling = keras3.optimizers.LossScaleOptimizer(keras3.optimizers.SGD(0.0), 2.0**120)
+    model.compile(scaling, "mse")
+    rows = tf.ones([8, 4])
+    data = tf.data.Dataset.from_tensors((1000 * rows, rows[:, :1])).repeat(40)
+    plan = TrainingPlan(steps_per_call=2, **how)
+    session = TrainingSession(PerfConfig(), choice=PlanChoice(plan=plan, plan_reason="given"))
+    with interception.intercepting_fit(session.fit):
+        model.fit(data, verbose=0)
+    assert session.record.plan == plan
+    assert int(scaling.inner_optimizer.iterations) > 0, "in each step an overflow"
 
 
 def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():

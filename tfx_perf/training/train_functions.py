@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 from tfx_perf import errors
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import Takeover
-from tfx_perf.training.keras_api.base_api import Function, KerasApi
+from tfx_perf.training.keras_api.base_api import Function, KerasApi, build_optimizer
 from tfx_perf.training.keras_api.keras_function import KerasFunctions
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan
@@ -125,6 +125,7 @@ class TrainFunctions:
                 f"micro_batches={plan.micro_batches}, but {self.slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
+        build_optimizer(self.model)  # which parts of a step that are traced once have to know
         return TracedSteps(
             self.traced(plan),
             countdown=self._countdown,

@@ -89,7 +89,7 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
 @pytest.mark.parametrize(
     ("package", "replicas", "plans"),
     [
-        pytest.param("keras", "1", ("plain", "fused", "sliced"), marks=pytest.mark.slow),
+        pytest.param("keras", "1", ("plain", "fused"), marks=pytest.mark.slow),
         pytest.param("keras", "2", ("fused", "sliced", "all_entries"), marks=pytest.mark.slow),
         pytest.param("keras", "4", ("plain", "calls", "fused", "xla"), marks=pytest.mark.slow),
         pytest.param("tf_keras", "2", ("plain", "fused", "xla"), marks=pytest.mark.slow),

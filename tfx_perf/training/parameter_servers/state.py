@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import workers
+from tfx_perf.training.keras_api.base_api import build_optimizer
 
 _PREFIX = "state"
 # Else each server writes its own part, to a folder that it need not see.
@@ -30,9 +31,6 @@ def restore(model: Any, folder: pathlib.Path) -> None:
         model: as it was saved.
         folder: that `save` wrote into.
     """
-    optimizer = model.optimizer
-    if model.built and hasattr(optimizer, "build"):  # not of the legacy ones
-        with model.distribute_strategy.scope():
-            optimizer.build(model.trainable_variables)
+    build_optimizer(model)
     options = tf.train.CheckpointOptions(experimental_io_device=_DEVICE)
     tf.train.Checkpoint(model=model).read(str(folder / _PREFIX), options)

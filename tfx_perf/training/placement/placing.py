@@ -15,7 +15,7 @@ from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.tf_internals import following, moved_variables
 from tfx_perf.training import made_strategy
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
+from tfx_perf.training.keras_api.base_api import KerasApi, build_optimizer, optimizers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.placement import chain_cuts, divided_tables, layer_chain
 from tfx_perf.training.placement.layer_chain import LayerChain, PlacedLayer
@@ -133,9 +133,7 @@ def _build(call: FitCall) -> None:
     model = call.model
     if not model.built:
         Loop(call).prepare()  # which nobody uses again: what it traces knows no devices
-    if not getattr(model.optimizer, "built", False):  # that of tf_keras asks itself
-        with model.distribute_strategy.scope():
-            model.optimizer.build(model.trainable_variables)
+    build_optimizer(model)
 
 
 def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) -> int:
