@@ -100,7 +100,7 @@ def command_problem(line: str) -> str | None:
         context = click.Context(command, parent=context)
     if command.ignore_unknown_options or command.context_settings.get("ignore_unknown_options"):
         return None
-    if not command.context_settings.get("allow_interspersed_args", True):  # the rest is a script's
+    if not context.allow_interspersed_args:  # the rest is a script's
         words = list(itertools.takewhile(lambda word: not word.endswith(".py"), words))
     known = {name for each in command.get_params(context) for name in each.opts}
     known |= {name for each in command.get_params(context) for name in each.secondary_opts}

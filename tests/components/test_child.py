@@ -58,6 +58,7 @@ def leave_behind(pid_file):
 def save_at_the_end(pid_file):
     from tfx_perf.training.recovery.termination import Termination
     with Termination() as termination:
+        time.sleep(1)  # so that the parent waits for the child, and not any more for its start
         open(pid_file, "w").write(str(os.getpid()))
         while not termination.requested:
             time.sleep(0.05)
