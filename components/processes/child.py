@@ -18,8 +18,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from typing_extensions import override
+
 from tfx_perf import activity, errors, formatting
 from tfx_perf.components.processes import child_guard, child_server, child_side
+from tfx_perf.components.processes.process import Process
 from tfx_perf.hardware import core_shares
 from tfx_perf.training.recovery.termination import Termination
 
@@ -27,40 +30,26 @@ _POLL_SECONDS = 0.2
 _SERVER = child_server.ChildServer()
 
 
-class Child:
+class Child(Process):
     """One that was started; see `started`."""
 
     def __init__(
         self, process: "subprocess.Popen | child_server.ServedChild", job: "_Job"
     ) -> None:
         """Is made by `started`."""
-        self._process, self._job = process, job
-
-    def poll(self) -> int | None:
-        """Returns the exit code, negative if a signal ended it; None while it runs."""
-        return self._process.poll()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end; returns the exit code.
-
-        Args:
-            timeout: seconds; None: for ever.
-
-        Raises:
-            subprocess.TimeoutExpired: it runs on.
-        """
-        return self._process.wait(timeout)
+        super().__init__(process)
+        self._job = job
 
     def send_signal(self, number: int) -> None:
         """Sends a signal to its guard, which passes on SIGTERM, unless it has ended."""
         self._process.send_signal(number)
 
+    @override
     def terminate(self) -> None:
-        """Sends it SIGTERM, unless it has ended."""
         self.send_signal(signal.SIGTERM)
 
+    @override
     def end(self) -> None:
-        """Ends it, and all that it has started."""
         self.send_signal(child_guard.END)
         self.send_signal(signal.SIGCONT)  # where it was stopped it would not see the other
         self.wait()

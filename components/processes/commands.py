@@ -10,7 +10,10 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO
 
+from typing_extensions import override
+
 from tfx_perf.components.processes import child_guard
+from tfx_perf.components.processes.process import Process
 from tfx_perf.hardware import core_shares
 
 _OUTPUT_SECONDS = 5.0  # for the last lines: what a command has started may keep its output open
@@ -22,38 +25,24 @@ _QUIET = {
 }
 
 
-class Command:
+class Command(Process):
     """One that was started; see `started`."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         """Is made by `started`."""
-        self._process = process
+        super().__init__(process)
+        self._group = process.pid  # it leads a session
 
-    def poll(self) -> int | None:
-        """Returns the exit code, negative if a signal ended it; None while it runs."""
-        return self._process.poll()
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end; returns the exit code.
-
-        Args:
-            timeout: seconds; None: for ever.
-
-        Raises:
-            subprocess.TimeoutExpired: it runs on.
-        """
-        return self._process.wait(timeout)
-
+    @override
     def terminate(self) -> None:
-        """Sends it SIGTERM, unless it has ended."""
         self._process.send_signal(signal.SIGTERM)
         self._process.send_signal(signal.SIGCONT)  # one that is stopped would not notice
 
+    @override
     def end(self) -> None:
-        """Ends it, and all of its process group, the hard way."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self._group, signal.SIGKILL)
             self.wait()
 
 

@@ -8,38 +8,14 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
 
 from tfx_perf import heartbeat
+from tfx_perf.components.processes.process import Process
 from tfx_perf.components.processes.worker_tasks import Task
 
 _PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
 
 Say = Callable[[str], object]
-
-
-class Process(Protocol):
-    """What is asked of a process."""
-
-    def poll(self) -> int | None:
-        """Returns the exit code, negative if a signal ended it; None while it runs."""
-
-    def wait(self, timeout: float | None = None) -> int:
-        """Waits for its end; returns the exit code.
-
-        Args:
-            timeout: seconds; None: for ever.
-
-        Raises:
-            subprocess.TimeoutExpired: it runs on.
-        """
-
-    def terminate(self) -> None:
-        """Sends it SIGTERM, which it notices even if it is stopped, unless it has ended."""
-
-    def end(self) -> None:
-        """Ends it, and all that it has started, the hard way."""
-
 
 Start = Callable[[Task], contextlib.AbstractContextManager[Process]]
 """Starts the process of a task; with the context ends what is left of it."""

@@ -1,6 +1,6 @@
 """`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
 
-An attempt of all of them is `together`; each runs the script by `script_side`.
+Each is a `process`, runs the script by `script_side`, and an attempt of all is `together`.
 
 Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`whole_number`) is told in one line.

@@ -15,13 +15,13 @@ from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import (
     commands,
-    launching,
     restarting,
     script_side,
     together,
     worker_failure,
     worker_tasks,
 )
+from tfx_perf.components.processes.process import Process
 from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import core_shares, crowding
 from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
@@ -187,7 +187,7 @@ class _Launch:
 
 def _started(
     task: Task, *, script: Sequence[str], log_folder: pathlib.Path, err: bool
-) -> contextlib.AbstractContextManager[launching.Process]:
+) -> contextlib.AbstractContextManager[Process]:
     def show(line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
             click.echo(f"{task.label}: {line.rstrip()}", err=err)  # the last may lack its end

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from tfx_perf import activity, workers
 from tfx_perf.components.optimized_trainer.workers import worker_process
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import child, launching, restarting, together, worker_tasks
+from tfx_perf.components.processes import child, restarting, together, worker_tasks
+from tfx_perf.components.processes.process import Process
 from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import crowding
 from tfx_perf.settings.distribution import DistributionSettings
@@ -97,7 +98,7 @@ class LocalRun:
             log = attempt.log.read_text(encoding="utf-8", errors="replace")
             raise restarting.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
 
-    def _started(self, task: Task) -> contextlib.AbstractContextManager[launching.Process]:
+    def _started(self, task: Task) -> contextlib.AbstractContextManager[Process]:
         target, arguments = _WORKER, {"folder": str(self._exchange.folder)}
         if task.only_serves:
             target, arguments = _SERVER, {}
