@@ -227,6 +227,29 @@ def test_the_scale_of_a_loss_is_no_constant_where_a_known_plan_is_traced_first(h
     assert int(scaling.inner_optimizer.iterations) > 0, "in each step an overflow"
 
 
+def test_a_scaled_loss_overflows_in_slices_where_it_does_in_the_whole_batch(keras):
+    def trained(session=None):
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.layers.Input([4]), keras.layers.Dense(1)])
+        scaling = keras.optimizers if keras is keras3 else keras.mixed_precision
+        optimizer = scaling.LossScaleOptimizer(keras.optimizers.SGD(1e-9), initial_scale=2.0**123)
+        model.compile(optimizer, "mse")
+        rows = tf.random.stateless_normal([16, 4], seed=[1, 2])
+        rows *= tf.constant([[1e3]] + [[1.0]] * 15)  # nearly all of the gradient is of this one
+        data = tf.data.Dataset.from_tensors((rows, tf.ones([16, 1]))).repeat(40)
+        if session is None:
+            model.fit(data, verbose=0)
+        else:
+            with interception.intercepting_fit(session.fit):
+                model.fit(data, verbose=0)
+        return float(optimizer.dynamic_scale if keras is keras3 else optimizer.loss_scale)
+
+    plan = TrainingPlan(steps_per_call=2, micro_batches=8)
+    session = TrainingSession(PerfConfig(), choice=PlanChoice(plan=plan, plan_reason="given"))
+    assert trained(session) == trained() < 2.0**120
+    assert session.record.plan == plan
+
+
 def test_a_loss_that_the_optimizer_scales_in_its_own_way_is_not_sliced():
     class Own(keras3.optimizers.SGD):
         def scale_loss(self, loss):

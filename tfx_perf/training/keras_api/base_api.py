@@ -81,19 +81,19 @@ class PartOfBatch(NamedTuple):
     """What a slice of a batch, or a replica's part of it, counts; scalars.
 
     Attributes:
-        share: what the gradients of its mean loss are to be multiplied by, in float64; None if it
-            is no mean.
+        share: what the gradients of a replica's mean loss are to be multiplied by, in float64; None
+            if nothing, or if it is no mean.
         rows: that its loss stands for in a metric that counts rows.
         counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
         place: of its rows in the batch.
-        is_slice: whether it is a slice, which runs in turn with others.
+        slice_share: of a slice, which runs in turn with others, its share of their rows, in float64.
     """
 
     share: tf.Tensor | None
     rows: tf.Tensor
     counts_as: tf.Tensor | None
     place: Rows
-    is_slice: bool = False
+    slice_share: tf.Tensor | None = None
 
 
 class KerasApi(abc.ABC):

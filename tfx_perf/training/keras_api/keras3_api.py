@@ -124,7 +124,7 @@ class Keras3(KerasApi):
     ) -> Any:
         # Under tf.distribute the loss is already divided by the replicas; the metric is not.
         count = tf.distribute.get_strategy().num_replicas_in_sync
-        is_slice = part is not None and part.is_slice
+        is_slice = part is not None and part.slice_share is not None
         if is_slice and any(mask is not None for mask in masks.of(y_pred)):
             raise errors.UserError(
                 "Expected a loss that is the mean over all rows, to train in micro-batches. "

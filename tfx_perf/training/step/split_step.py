@@ -144,6 +144,9 @@ class SplitStep:
         with self.ranges.watched(), row_draws.of_rows(place), tf.GradientTape() as tape:
             y_pred = self._forward(x)
             loss = keras_api.loss(model, x, y, y_pred, weight, part=part)
+            if part is not None and part.slice_share is not None:
+                # Not the gradients: those of a scaled loss would overflow sooner than the batch's.
+                loss *= tf.cast(part.slice_share, loss.dtype)
             loss = keras_api.scaled(model, loss)
         if not self._recompute:
             gradients = tape.gradient(loss, model.trainable_variables)
@@ -175,7 +178,7 @@ class SplitStep:
         if part is not None and part.share is not None:
             # Not the loss: forward and backward pass need not wait for what other replicas have.
             gradients = [_times(each, part.share) for each in gradients]
-        is_slice, keras_api = part is not None and part.is_slice, self._keras_api
+        is_slice, keras_api = part is not None and part.slice_share is not None, self._keras_api
         metrics = keras_api.update_metrics if is_slice else keras_api.metrics
         return gradients, lambda: metrics(self._model, x, y, y_pred, weight)
 
@@ -208,11 +211,11 @@ class SplitStep:
             share = tf.math.divide_no_nan(tf.cast(size, tf.float64), tf.cast(rows, tf.float64))
             counts_as = tf.cast(share * tf.cast(weight, tf.float64), tf.float32)
             part = PartOfBatch(
-                share * of_all,
+                share=of_all,
                 rows=size,
                 counts_as=counts_as,
                 place=Rows(place.first + begin, size, place.of_all),
-                is_slice=True,
+                slice_share=share,
             )
             return self._slice(slices.rows(batch, begin, size), part)
 
@@ -237,7 +240,7 @@ class SplitStep:
 def _counts(batch: Tensors, whole: PartOfBatch | None) -> tuple[Any, Any]:
     """Returns `share` and `counts_as` of all slices together, of a batch or a replica's part."""
     if whole is None:  # Keras weighs a batch by its size where that is static
-        return tf.constant(1.0, tf.float64), datasets.static_row_count(batch) or 1
+        return None, datasets.static_row_count(batch) or 1
     return whole.share, whole.counts_as
 
 
