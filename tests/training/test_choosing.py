@@ -18,6 +18,7 @@ from tfx_perf.training.trials import choosing, plan_key, short_trainings, trials
 from tfx_perf.training.trials.budget import Budget
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
+from tfx_perf.training.trials.contest import Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.short_trainings import ShortTrainings
@@ -321,17 +322,18 @@ def test_trials_without_enough_time_are_not_settled(keras):
 @pytest.mark.usefixtures("same_plans")
 def test_the_wait_for_input_is_known_though_the_time_is_over(keras, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
-    fastest = Trials._fastest
+    fastest, over = Contest.fastest, []
 
     def end_time(self, *_):
         self._budget.keep_back(600.0)
+        over.append(True)
         return True
 
-    def late(self, contenders):  # no winner stands out before the time is over, and then one does
-        return None if self._budget.left_seconds else fastest(self, contenders)
+    def late(self):  # no winner stands out before the time is over, and then one does
+        return fastest(self) if over else None
 
     monkeypatch.setattr(Trials, "_may_pay", end_time)
-    monkeypatch.setattr(Trials, "_fastest", late)
+    monkeypatch.setattr(Contest, "fastest", late)
     settings = settings_with(trial_budget_seconds=120)
     call = small(keras)
     found = choosing.by_trials(call, Loop(call), settings=settings)
@@ -379,12 +381,13 @@ def test_more_blocks_are_measured_where_they_may_pay(keras, steps, gain, spent_s
     )
     variants = {None: Variant(call, Loop(call))}
     budget = Budget(60.0, team=Team())
-    trials = Trials(variants, settings=settings_with(margin=0.02), budget=budget)
+    trials = Trials(variants, settings=settings_with(), budget=budget)
     plain, faster = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds, blocks=[seconds])
         for plan, seconds in ((PLAIN_FIT, 0.02), (FIVE, 0.02 * (1 - gain)))
     )
-    assert trials._may_pay([plain, faster], spent_seconds) is goes_on
+    contest = Contest(plain, [faster], margin=0.02)
+    assert trials._may_pay(contest, spent_seconds) is goes_on
 
 
 TEN = TrainingPlan(steps_per_call=10, fused_update=True)
@@ -414,11 +417,12 @@ def test_what_needs_no_trial_is_what_the_others_must_beat(keras, plain, ten, xla
     budget = Budget(60.0, team=Team())
     trials = Trials({None: Variant(call, Loop(call))}, settings=settings_with(), budget=budget)
     trials._decides_by_turns = True
-    contenders = [
+    reference, *others = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=step, blocks=blocks)
         for plan, step, blocks in ((PLAIN_FIT, 1.0, plain), (TEN, 0.9, ten), (XLA, 0.5, xla))
-    ]
-    assert trials._judge(contenders).plan == chosen
+    )
+    contest = Contest(reference, others, margin=settings_with().training.margin)
+    assert trials._judge(contest).plan == chosen
 
 
 @pytest.mark.parametrize("previous", [None, NARROW_XLA])
@@ -432,10 +436,11 @@ def test_a_narrower_type_is_tried_in_plans_like_the_best(keras, xla_seconds, pre
         previous_plan=previous,
     )
     times = {PLAIN_FIT: 1.0, TEN: 0.9, **({XLA: xla_seconds} if xla_seconds else {})}
-    contenders = [
+    reference, *others = (
         Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=seconds)
         for plan, seconds in times.items()
-    ]
+    )
+    contest = Contest(reference, others, margin=0.0)
     best = XLA if xla_seconds == 0.5 else TEN
     expected = {
         NARROW_TEN: None if best == TEN else best,
@@ -443,7 +448,7 @@ def test_a_narrower_type_is_tried_in_plans_like_the_best(keras, xla_seconds, pre
         XLA: None,
     }
     for plan, other in expected.items():
-        assert trials._best_of_another_kind(plan, contenders) == other
+        assert trials._best_of_another_kind(plan, contest) == other
 
 
 @pytest.mark.usefixtures("known_times")

@@ -8,6 +8,7 @@ import numpy as np
 from tfx_perf import statistics
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import TrialRecord
+from tfx_perf.training.trials.turns import block_seconds
 
 
 @dataclasses.dataclass
@@ -35,6 +36,12 @@ class Contender:
     def seconds(self) -> float:
         """Median time of a step in the blocks; in the check as long as there are none."""
         return float(np.median(self.blocks or [self.step_seconds]))
+
+    @property
+    def block_seconds(self) -> float:
+        """What a block of turns takes, by the check."""
+        calls = self.plan.steps_per_call or 1
+        return block_seconds(call_seconds=calls * self.step_seconds)
 
     def speedup_over(self, reference: "Contender") -> statistics.Interval:
         """Returns the reference's step time over this one's."""
