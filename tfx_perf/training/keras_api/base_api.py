@@ -86,7 +86,7 @@ class PartOfBatch(NamedTuple):
         rows: that its loss stands for in a metric that counts rows.
         counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
         place: of its rows in the batch.
-        slice_share: of the rows of slices that run in turns this one's share, in float64.
+        slice_share: a slice's share of its replica's rows, in float64; None of what is no slice.
     """
 
     share: tf.Tensor | None
