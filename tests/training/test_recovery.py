@@ -17,6 +17,7 @@ from model_cases import Snapshot, assert_same, assert_same_history, captured
 from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.recovery import attempts, checkpoint_store, logs_file, save_clock
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
@@ -25,7 +26,8 @@ from tfx_perf.training.recovery.training_state import StateMismatchError
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.step.traced_steps import TracedSteps
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
+from tfx_perf.training.trials.fit_key import fit_key
 
 pytestmark = pytest.mark.one_case
 
@@ -420,6 +422,42 @@ def test_a_checkpoint_that_cannot_be_read_just_now_is_kept(keras, tmp_path, monk
     session = session_with(**kept)
     session.fit(captured(model_of_two(keras), numbers()))
     assert session.record.resumed_step == 8
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_what_trials_found_is_known_of_a_training_that_goes_on(keras, tmp_path, is_same):
+    settings = PerfConfig.from_dict(
+        {"training": {"checkpoint_steps": 4, "checkpoint_folder": str(tmp_path)}}
+    )
+    call = captured(model_of_two(keras), numbers())
+    failed = TrialRecord(plan=PLAN.model_copy(update={"xla": True}), status="failed", reason="-")
+    found = PlanChoice(
+        plan=PLAN,
+        plan_reason="given",
+        is_settled=True,
+        trials=(failed,),
+        fit=fit_key(call, Loop(call)),
+    )
+
+    def fail(batch, logs=None):
+        raise RuntimeError("planted")
+
+    callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=fail)]
+    with pytest.raises(RuntimeError, match="planted"):
+        TrainingSession(settings, choice=found).fit(
+            captured(model_of_two(keras), numbers(), callbacks=callbacks)
+        )
+    if not is_same:
+        longer = PLAN.model_copy(update={"steps_per_call": 5})
+        found = found.model_copy(update={"plan": longer})
+    session = TrainingSession(settings, choice=found)
+    session.fit(captured(model_of_two(keras), numbers()))
+    record = session.record
+    assert record.plan == PLAN
+    assert record.resumed_step >= 4
+    next_one = record.choice_for_another_run("here", planned_runs=1)
+    assert (next_one is not None) is is_same
+    assert (failed in record.trials) is is_same
 
 
 @pytest.mark.slow

@@ -74,6 +74,11 @@ class TrainingPlan(_Fields):
         return None if found == self else found
 
     @property
+    def in_whole_batches(self) -> "TrainingPlan":
+        """The plan where there is memory for it, without slices."""
+        return self.model_copy(update={"micro_batches": 1})
+
+    @property
     def step_arguments(self) -> dict[str, Any]:
         """The arguments of `steps.train_step`; plans with the same ones share a traced step."""
         arguments: dict[str, Any] = {}

@@ -309,7 +309,7 @@ class TrainingRecord(PlanChoice):
         first, *others = (
             choice.model_copy(
                 update={
-                    "plan": choice.plan.model_copy(update={"micro_batches": 1}),  # memory may do
+                    "plan": choice.plan.in_whole_batches,  # there may be memory for it
                     "trial_time_seconds": 0.0,
                     "trial_import_seconds": None,
                     "trial_setup_seconds": None,

@@ -195,8 +195,7 @@ class TrainingSession:
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
         if recovery is not None and before is not None:
-            reason = f"it went on from step {recovery.step} of a training that was interrupted"
-            choice = PlanChoice(plan=before, plan_reason=reason)
+            choice = self._gone_on_with(before, call, loop, step=recovery.step)
         else:
             began = time.perf_counter()
             choice = plain(_PLACED, is_settled=True) if placement else self._choose(call, loop)
@@ -371,12 +370,8 @@ class TrainingSession:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if strategies.servers_of(call.model.distribute_strategy):
             return choosing.for_parameter_servers(call, loop, settings=self._settings)
-        team = Team(call.model.distribute_strategy)
-        # To see whether a choice holds may build the model, which takes all workers.
-        all_found = team.agrees(str([(found.plan, found.fit) for found in self._found]))
-        choice = self._known(call, loop) if all_found else None
-        all_know = team.agrees("" if choice is None else str(choice.plan))
-        if choice is None or not all_know:
+        choice = self._known_to_all(call, loop)
+        if choice is None:
             choice = self._try(call, loop)
             unspent = sum(found.trial_time_seconds for found in self._found)
             seconds = choice.trial_time_seconds + unspent
@@ -387,6 +382,24 @@ class TrainingSession:
         spent = {"trial_time_seconds": 0.0}
         self._found = [found.model_copy(update=spent) for found in self._found]
         return choosing.with_recompute(call, loop, choice, settings=self._settings)
+
+    def _gone_on_with(
+        self, plan: TrainingPlan, call: FitCall, loop: Loop, *, step: int | None
+    ) -> PlanChoice:
+        """Returns the choice of an interrupted training's plan, with what its trials have found."""
+        known = self._known_to_all(call, loop)
+        if known is None or known.plan.in_whole_batches != plan.in_whole_batches:
+            reason = f"it went on from step {step} of a training that was interrupted"
+            return PlanChoice(plan=plan, plan_reason=reason)
+        return known.model_copy(update={"plan": plan})
+
+    def _known_to_all(self, call: FitCall, loop: Loop) -> PlanChoice | None:
+        """Returns what `_known` does if all workers come to the same; else None."""
+        team = Team(call.model.distribute_strategy)
+        # To see whether a choice holds may build the model, which takes all workers.
+        all_found = team.agrees(str([(found.plan, found.fit) for found in self._found]))
+        choice = self._known(call, loop) if all_found else None
+        return choice if team.agrees("" if choice is None else str(choice.plan)) else None
 
     def _known(self, call: FitCall, loop: Loop) -> PlanChoice | None:
         """Returns what was given, or found for an earlier `fit` like this one; None if nothing."""
