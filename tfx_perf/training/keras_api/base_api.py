@@ -84,9 +84,9 @@ class PartOfBatch(NamedTuple):
         share: what the gradients of a replica's mean loss are to be multiplied by, in float64; None
             if nothing, or if it is no mean.
         rows: that its loss stands for in a metric that counts rows.
-        counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
+        counts_as: the weight that it has in a metric that counts batches, not rows; likewise.
         place: of its rows in the batch.
-        slice_share: of a slice, which runs in turn with others, its share of their rows, in float64.
+        slice_share: of a slice, which runs in turn with others, its share of their rows, float64.
     """
 
     share: tf.Tensor | None
