@@ -10,6 +10,9 @@ Status = Literal["reference", "chosen", "slower", "different", "failed", "untrie
 MUST_BEAT = "what plans must beat"
 """Why the reference is in the table where another plan trains."""
 
+TRIALS_OFF = "trials are off, as training.trial_budget_seconds is 0"
+"""Why plain fit trains where nothing is to be tried."""
+
 
 class TrialRecord(records.Record):
     """One plan that was tried.
