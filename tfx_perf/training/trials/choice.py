@@ -33,6 +33,8 @@ class TrialRecord(records.Record):
         speedup: plain fit's step time over this one's, in interleaved pairs; for a plan with
             oneDNN, that over plain fit with it, times what oneDNN gained plain fit. None without
             turns.
+        may_pass: of a failure, whether another run may be without: a process was killed, say. It is
+            known of plain fit in turns.
     """
 
     plan: TrainingPlan
@@ -43,6 +45,7 @@ class TrialRecord(records.Record):
     compiled_shapes: tuple[str, ...] | None = None
     step_time: statistics.Interval | None = None
     speedup: statistics.Interval | None = None
+    may_pass: bool = True
 
 
 class TrialProgress(records.Record):

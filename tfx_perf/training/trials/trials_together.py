@@ -72,7 +72,7 @@ class TrialsTogether:
             call, loop, settings=self._settings, why=self._why_none
         )
         if self._folder is None:  # but another run may be one that tries
-            return self._held_against(untried.model_copy(update={"is_settled": False}))
+            return self._whole(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
             return self._whole(untried)
         with trials_here.on_own_data(call, loop) as own:
