@@ -102,8 +102,9 @@ def _add_cost(
     else:
         columns.append("all, over one replica's run")
         for row, count in zip(rows, _QUOTED_COUNTS, strict=True):
-            bigger = speedup * scaling.speed_ratio(count, account=account)
-            row.append(f"{bigger:,.2f} times")
+            ratio = speedup * scaling.speed_ratio(count, account=account)
+            # One has nobody to begin an epoch with: its run is what the others are held against.
+            row.append(f"{ratio:,.2f} times" if count > 1 else formatting.MISSING)
         with_plan = f", with {alone.plan}" if alone.plan else ""
         note += (
             f": the last column holds all workers against the last run on one replica "

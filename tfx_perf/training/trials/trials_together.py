@@ -14,8 +14,8 @@ from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialReco
 
 _OWN_LOG = "/dev/stderr"  # the worker's
 _NOT_STARTED_AGAIN = (
-    "a trial may end a worker, and nobody would start these again, as tfx-perf launch --restarts 1 "
-    "does"
+    "a trial may end a worker, and nobody would start these again; start them with tfx-perf launch "
+    "--restarts 1, and they try plans"
 )
 
 
