@@ -39,17 +39,21 @@ class ChildError(MeasurementError):
 
     Attributes:
         cause: what happened to it, a verb and more, without a full stop.
+        may_pass: whether another try may come to a result: it was killed, say.
     """
 
-    def __init__(self, target: str, cause: str, *, log: str = "") -> None:
+    def __init__(
+        self, target: str, cause: str, *, log: str = "", may_pass: bool = True
+    ) -> None:
         """Says what, and where more is said.
 
         Args:
             target: what the process was asked to do.
             cause: see above.
             log: path of its output; empty if it has none of its own.
+            may_pass: see above.
         """
-        self.cause = cause
+        self.cause, self.may_pass = cause, may_pass
         super().__init__(f"{target} {cause}.{log and f' Log: {log}'}")
 
 

@@ -19,7 +19,7 @@ from tfx_perf.components.optimized_trainer import (
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training import machine_check
-from tfx_perf.training.trials.choice import PlanChoice, plain
+from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, plain
 
 _Artifacts = dict[str, list[artifact.Artifact]]
 
@@ -69,7 +69,7 @@ class Executor(base_executor.BaseExecutor):
         folder = job.settings.training.checkpoint_folder or checkpoints.folder_for(
             self._context, input_dict, exec_properties
         )
-        choice: PlanChoice | None = plain("trials are off")
+        choice: PlanChoice | None = plain(TRIALS_OFF)
         previous_plan = None
         if has_trials:
             previous_plan = plans.previous_plan(job)

@@ -228,14 +228,16 @@ def _known(
         return KnownPlan()
     previous_plan = plans.previous_plan(job)
     choice = plans.known_choice(job, key, previous_plan=previous_plan, checkpoint_folder=None)
-    is_too_short = choice is not None and choice.reused_from is None
-    return KnownPlan(
+    known = KnownPlan(
         key=key,
-        choice=None if is_too_short else choice,
         previous_plan=previous_plan,
-        is_too_short=is_too_short,
         spent_seconds=strategy.turns_seconds if strategy else 0.0,
     )
+    if choice is None:
+        return known
+    is_too_short = choice.reused_from is None
+    update = {"too_short": choice.plan_reason} if is_too_short else {"choice": choice}
+    return known.model_copy(update=update)
 
 
 def _in_one_precision(
@@ -257,7 +259,7 @@ def _in_one_precision(
         return job.computed_in(known.choice.plan), known
     if not is_tried:
         return job, known
-    if known.is_too_short or not known.key:
+    if known.too_short or not known.key:
         return job.computed_in(PLAIN_FIT), known
     with storage.local_folder(target.uri) as log_folder:
         turns = precision_turns.found(

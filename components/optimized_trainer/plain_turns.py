@@ -62,7 +62,10 @@ def take(
         if isinstance(error, errors.ChildError):
             reason = f"its process {error.cause}"
         failed = [
-            TrialRecord(plan=plan, status="failed", reason=reason) for plan in plans.values()
+            TrialRecord(
+                plan=plan, status="failed", reason=reason, may_pass=_may_pass(error, len(plans))
+            )
+            for plan in plans.values()
         ]
         return PlainFitTurns(without=None, tried=tuple(failed), seconds=seconds)
     tried = [
@@ -80,6 +83,20 @@ def take(
         tried=_with_one_winner(tried),
         seconds=min(seconds, taken_seconds),
     )
+
+
+def _may_pass(error: Exception, count: int) -> bool:
+    """Returns whether turns may come to something in another run with the same code.
+
+    Args:
+        error: that they ended with.
+        count: of the plans that were tried. Of several nobody knows which one has failed.
+    """
+    if count > 1:
+        return True
+    if isinstance(error, errors.ChildError):
+        return error.may_pass
+    return not isinstance(error, errors.UserError)
 
 
 def _judged(

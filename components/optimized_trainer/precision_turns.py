@@ -7,7 +7,7 @@ over workers stands around one model at a time, so that here each precision has 
 import pathlib
 import time
 
-from tfx_perf.components.optimized_trainer import plain_turns
+from tfx_perf.components.optimized_trainer import plain_turns, previous
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training import precision
 from tfx_perf.training.plan import TrainingPlan
@@ -28,7 +28,10 @@ def found(
     checkpoint_folder: str | None,
     log_folder: pathlib.Path,
 ) -> PlainFitTurns:
-    """Returns what the turns came to, now or before the training was interrupted.
+    """Returns what the turns came to, now, before an interruption, or in a run before.
+
+    What a run before has found holds as its plan does; see `previous.find`. Where that has to be
+    found anew, what the code has failed in is not tried again.
 
     Args:
         job: the training, on several workers of this machine.
@@ -41,10 +44,18 @@ def found(
     before = kept_choice.kept_precision(checkpoint_folder, key)
     if before is not None:
         return before.for_another_run()
+    plans = {
+        name.replace("_", "-"): TrainingPlan(precision=name) for name in precision.candidates()
+    }
+    lost = previous.lost_turns(
+        job.input_dict.get("previous_metrics") or (), key, plans.values()
+    )
+    if lost:
+        return PlainFitTurns(without=None, tried=lost, seconds=0.0, key=key)
     began = time.monotonic()
     turns = plain_turns.take(
         job,
-        {name.replace("_", "-"): TrainingPlan(precision=name) for name in precision.candidates()},
+        plans,
         as_it_is="own-precision",
         budget_seconds=budget_seconds,
         loss_passes=_LOSS_PASSES,

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tfx.types import artifact
 
@@ -11,7 +11,7 @@ from tfx_perf.components import artifacts
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
+from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, TrialRecord
 
 _RUNS = 20  # among which one may be that of one replica
 
@@ -71,6 +71,31 @@ def strategy(
     found = (each.strategy for _, each in records)
     measured = (each for each in found if each is not None and each.speedup is not None)
     return next((each for each in measured if key and each.key == key), None)
+
+
+def lost_turns(
+    items: Sequence[artifact.Artifact], key: Mapping[str, str], plans: Collection[TrainingPlan]
+) -> tuple[TrialRecord, ...]:
+    """Returns the trials in which the code has failed under plans, in the newest run that tells.
+
+    It would fail again, also where trials of other plans are made anew.
+
+    Args:
+        items: see `find`.
+        key: likewise.
+        plans: plain `fit` in other ways.
+
+    Returns:
+        One for each plan; none if one of them may be worth another try.
+    """
+    for _, each in artifacts.newest_first(
+        items, record.TrainingRecord, file_name=record.FILE_NAME
+    ):
+        if each.key == key:
+            found = [trial for trial in each.trials if trial.plan in plans]
+            lost = [trial for trial in found if trial.status == "failed" and not trial.may_pass]
+            return tuple(lost) if len(lost) == len(plans) else ()
+    return ()
 
 
 def find(

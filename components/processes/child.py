@@ -82,7 +82,12 @@ class Child(Process):
         if "user_error" in outcome:
             raise errors.UserError(outcome["user_error"])
         if "error" in outcome:
-            raise errors.ChildError(job.target, f"raised {outcome['error']}", log=job.log)
+            raise errors.ChildError(
+                job.target,
+                f"raised {outcome['error']}",
+                log=job.log,
+                may_pass=outcome["may_pass"],
+            )
         return outcome["result"]
 
 

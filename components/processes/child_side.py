@@ -36,12 +36,23 @@ def carry_out(request_path: str, response_path: str) -> int:
         outcome = {"user_error": str(error)}
     except Exception as error:  # reported to the parent, whatever it is
         traceback.print_exc()
-        outcome = {"error": errors.in_one_line(error)}
+        outcome = {"error": errors.in_one_line(error), "may_pass": _may_pass(error)}
     # Complete or not there at all, even if the process is killed while it writes.
     draft = pathlib.Path(f"{response_path}.draft")
     draft.write_text(json.dumps(outcome))
     draft.rename(response_path)
     return code
+
+
+def _may_pass(error: Exception) -> bool:
+    """Returns whether an error is the machine's or another process's, more than the code's."""
+    if isinstance(error, (OSError, MemoryError)):
+        return True
+    if "tensorflow" not in sys.modules:
+        return False
+    from tfx_perf.training import team
+
+    return team.may_pass(error) or team.is_short_of_memory(error)
 
 
 if __name__ == "__main__":

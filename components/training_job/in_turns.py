@@ -266,9 +266,12 @@ def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
 
 
 def _raise_errors(running: Sequence[futures.Future]) -> None:
-    for training in running:
-        if training.done():
-            training.result()
+    """Raises what a training has ended with; one that has lost another worker is not the cause."""
+    found = [training.exception() for training in running if training.done()]
+    failed = [error for error in found if error is not None]
+    causes = [error for error in failed if not getattr(error, "may_pass", False)]
+    if failed:
+        raise (causes or failed)[0]
 
 
 def _left(deadline: float) -> float:

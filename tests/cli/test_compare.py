@@ -45,10 +45,43 @@ def test_the_parts_of_the_time_add_up_to_the_whole():
                       "fit_time_seconds": 90.0}  # fmt: skip
     parts = comparison.compare(known(**_TIMES), known(**after)).times
     assert [(part.name, part.seconds) for part in parts] == [
-        ("trials", -20.0), ("further steps", 15.0), ("first step", -5.0), ("before fit", 0.0),
+        ("trials", -20.0), ("further steps, and what is between them", 15.0), ("first step", -5.0),
+        ("before fit", 0.0),
     ]  # fmt: skip
     assert sum(part.before for part in parts) == 101.0
     assert comparison.compare(known(**_TIMES), known(fit_time_seconds=1.0)).times == ()
+
+
+def test_the_steps_are_divided_into_computing_and_each_kind_of_waiting():
+    # 100 further steps of 400 ms, and 30 s beside them, of which checkpoints take 10 s.
+    alone = _TIMES | {
+        "examples_per_second": 160.0, "global_batch_size": 64.0, "train_step_count": 110.0,
+        "steps_per_call": 10.0, "checkpoint_time_seconds": 10.0, "replica_count": 1.0,
+        "host_share_ratio": 0.1, "input_wait_ratio": 0.2,
+    }  # fmt: skip
+    of_two = alone | {
+        "examples_per_second": 128.0, "replica_count": 2.0, "communication_share_ratio": 0.3,
+        "load_imbalance_ratio": 0.1,
+    }  # fmt: skip
+    parts = comparison.compare(known(**alone), known(**of_two)).times
+    assert sum(part.before for part in parts) == sum(part.after for part in parts) == 101.0
+    found = {part.name: (part.before, pytest.approx(part.after)) for part in parts}
+    others = ("before fit", "trials", "saving checkpoints")
+    assert {name: pair for name, pair in found.items() if name not in ("first step", *others)} == {
+        "further steps: compute (the rest)": (28.0, 15.0),
+        "further steps: host (Keras, callbacks)": (4.0, 5.0),
+        "further steps: waiting for other replicas": (0.0, 20.0),
+        "further steps: waiting for input": (8.0, 10.0),
+        "validation, and all else between steps": (20.0, 10.0),
+    }
+    assert found["saving checkpoints"] == (10.0, 10.0)
+    unknown = {key: value for key, value in of_two.items() if key != "input_wait_ratio"}
+    names = [part.name for part in comparison.compare(known(**alone), known(**unknown)).times]
+    assert "further steps: waiting for input" not in names  # it is in the rest of both
+    # Steps are not more than the whole, nor waits than the steps.
+    slow = of_two | {"examples_per_second": 32.0, "input_wait_ratio": 0.9}
+    for part in comparison.compare(known(**alone), known(**slow)).times:
+        assert part.after >= 0
 
 
 @pytest.fixture

@@ -71,6 +71,16 @@ def die(number):
 def leave():
     os._exit(3)
 
+def value_error():
+    raise ValueError("not made for it")
+
+def no_memory():
+    raise MemoryError("no more")
+
+def lost_worker():
+    import tensorflow as tf
+    raise tf.errors.UnavailableError(None, None, "the other one has ended")
+
 def user_error():
     raise errors.UserError("Expected a. Received: b.")
 
@@ -137,6 +147,15 @@ def test_result_log_and_environment(run, tmp_path):
     result = run("add", left=1, right=2, environment={"FLAG": "x"})
     assert result == {"sum": 3, "flag": "x"}
     assert "adding" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "may_pass"), [("value_error", False), ("no_memory", True), ("lost_worker", True)]
+)
+def test_an_error_of_the_code_is_told_from_one_of_the_machine(run, name, may_pass):
+    with pytest.raises(errors.ChildError) as caught:
+        run(name)
+    assert caught.value.may_pass == may_pass
 
 
 @pytest.mark.one_case

@@ -16,7 +16,7 @@ from tfx_perf import errors
 from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import strategy_turns
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training.trials.choice import StrategyChoice, plain
+from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
 
 pytestmark = pytest.mark.each_choice
 
@@ -206,7 +206,7 @@ def test_without_trials_auto_is_one_device(trainer):
     settings = {"distribution": _AUTO, "trial_budget_seconds": 0}
     trainer.run(module=module("keras"), **settings)
     found = trainer.record.strategy
-    assert (found.name, found.reason) == ("one_device", "trials are off")
+    assert (found.name, found.reason) == ("one_device", TRIALS_OFF)
 
 
 def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):

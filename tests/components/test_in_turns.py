@@ -7,12 +7,15 @@ import datetime
 import functools
 import math
 import pathlib
+from concurrent import futures
 
 import pytest
 import training_cases
 from tfx.types import standard_artifacts
 
+from tfx_perf import errors
 from tfx_perf.components import types
+from tfx_perf.components.optimized_trainer import plain_turns
 from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
 from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job import job as jobs
@@ -252,3 +255,32 @@ def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
     )
     assert [len(steps) for steps, _ in found] == [blocks, blocks]
     assert "".join(asked) == ("abba" * blocks)[: 2 * blocks]
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (errors.ChildError("a", "raised ValueError: b", may_pass=False), False),
+        (errors.ProcessEndedError("a", "was killed"), True),
+        (errors.MeasurementError("200 s were too short to train in turns"), True),
+        (errors.UserError("Expected a training in steps of its own."), False),
+        (OSError("no space left on device"), True),
+    ],
+)
+def test_turns_that_the_code_has_ended_are_not_worth_another_try(error, may_pass):
+    assert plain_turns._may_pass(error, 1) == may_pass
+    assert plain_turns._may_pass(error, 2)  # perhaps the other plan is good
+
+
+def test_what_has_lost_another_worker_is_not_what_a_failure_is_put_down_to():
+    lost = errors.ChildError("a", "raised UnavailableError: b")
+    cause = errors.ChildError("a", "raised ValueError: c", may_pass=False)
+    ended = []
+    for error in (None, lost, cause):
+        ended.append(futures.Future())
+        ended[-1].set_exception(error) if error else ended[-1].set_result(None)
+    with pytest.raises(errors.ChildError, match="ValueError: c"):
+        in_turns._raise_errors([futures.Future(), *ended])
+    with pytest.raises(errors.ChildError, match="UnavailableError"):
+        in_turns._raise_errors(ended[:2])
+    in_turns._raise_errors(ended[:1])

@@ -163,11 +163,21 @@ class Refuses(keras.layers.Layer):
 
 
 @pytest.mark.slow
-def test_workers_whose_code_is_not_made_for_it_train_as_it_is(trainer):
-    trainer.run(module={**AMONG_WORKERS, "beginning": REFUSES, "layer": "Refuses()"}, **TRIES)
+def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(
+    trainer, monkeypatch
+):
+    given = {**AMONG_WORKERS, "beginning": REFUSES, "layer": "Refuses()"}
+    trainer.run(module=given, **TRIES)
     record = trainer.record
     assert record.environment["precision"] == "float32"
     (failed,) = [each for each in record.trials if each.plan.precision]
     assert (failed.status, failed.plan.precision) == ("failed", "mixed_bfloat16")
     assert "not made for it" in failed.reason
-    assert not record.is_settled
+    assert not failed.may_pass
+    assert not record.is_settled  # the plan has no folder to be found in
+
+    before = trainer.perf_metrics
+    monkeypatch.setattr(plain_turns, "take", None)
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
+    trainer.run(module=given, inputs={"previous_metrics": [before]}, **TRIES)
+    assert failed in trainer.record.trials

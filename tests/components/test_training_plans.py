@@ -18,7 +18,7 @@ from tfx_perf.components import OptimizedTrainer, latest_metrics, types
 from tfx_perf.components.optimized_trainer import plans, previous
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord
-from tfx_perf.training.trials.choice import StrategyChoice
+from tfx_perf.training.trials.choice import StrategyChoice, TrialRecord
 from tfx_perf.training.trials.families import same_function
 
 pytestmark = pytest.mark.each_choice
@@ -372,6 +372,17 @@ class TestPrevious:
         ]
         assert previous.strategy(items, self.KEY) == measured
         assert previous.strategy(items[1:], self.KEY) is None
+
+    def test_what_the_code_has_failed_in_is_known_also_where_there_are_trials_again(self, made):
+        way = TrainingPlan(precision="mixed_bfloat16")
+        raised = TrialRecord(plan=way, status="failed", reason="raised it", may_pass=False)
+        killed = raised.model_copy(update={"may_pass": True})
+        lost = made("a", trials=(raised,), is_settled=False)
+        other_code = made("b", trials=(killed,), key={"code": "0"})
+        assert previous.lost_turns([lost, other_code], self.KEY, [way]) == (raised,)
+        assert previous.lost_turns([lost], {"code": "0"}, [way]) == ()
+        assert previous.lost_turns([lost], self.KEY, [way, TrainingPlan(onednn=True)]) == ()
+        assert previous.lost_turns([lost, made("c", trials=(killed,))], self.KEY, [way]) == ()
 
     @pytest.mark.parametrize(("planned_runs", "is_used"), [(4, True), (5, False), (6, False)])
     def test_more_runs_may_be_worth_more_trials(self, made, planned_runs, is_used):

@@ -52,6 +52,17 @@ def test_everything_is_there_in_order_and_escaped():
     assert 'class="verdict good"' in html
 
 
+def test_a_long_name_goes_on_in_the_next_line_and_nothing_else_does():
+    made = report.Report(title="t", verdict="v")
+    cells = ["peak_memory_share_ratio", "step_time", "/a/run-1/train.log", "a < b.c and d.e"]
+    made.add_table("Table", columns=["a"], rows=[[cell] for cell in cells])
+    html = made.render()
+    assert ">peak_<wbr>memory_<wbr>share_<wbr>ratio</td>" in html
+    assert ">/<wbr>a/<wbr>run-1/<wbr>train.<wbr>log</td>" in html
+    assert ">step_time</td>" in html
+    assert ">a &lt; b.c and d.e</td>" in html
+
+
 def test_a_page_needs_no_network():
     html = page().render()
     assert not re.search(r"""(src|href)=["'](?!#)""", html)

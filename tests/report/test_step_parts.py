@@ -1,4 +1,4 @@
-"""Where a slower step's time went: the picture in PerfEvaluator's report."""
+"""Where a slower step's time went (`step_division`): the picture in PerfEvaluator's report."""
 
 import datetime
 
@@ -63,6 +63,16 @@ def test_what_is_not_known_of_both_is_in_the_rest_and_the_page_says_so(of_both):
     assert ("waiting for input" in texts(html)) == of_both
     assert ("18.0 ms" in texts(html)) != of_both
     assert "last blessed run" in texts(html)
+
+
+def test_what_replicas_wait_for_each_other_is_a_part_of_its_own():
+    waits = {"host_share_ratio": 0.1, "communication_share_ratio": 0.2, "load_imbalance_ratio": 0.1}
+    html = shown(run(0.02, **waits), run(0.01, **waits))
+    assert "waiting for other replicas 3.00 ms more" in html
+    assert "waiting for other replicas" not in shown(
+        run(0.02, host_share_ratio=0.1, replica_count=1),
+        run(0.01, host_share_ratio=0.1, replica_count=1),
+    )
 
 
 def test_shares_that_are_more_than_the_whole_leave_no_rest_and_less_to_the_wait():

@@ -285,6 +285,29 @@ def test_what_more_workers_bring_comes_first():
     assert places == sorted(places)
 
 
+def test_more_workers_are_held_against_what_one_replica_had_with_a_faster_plan():
+    compiled = TrainingPlan(steps_per_call=50, xla_call=True)
+    alone = RunBefore(source="/runs/2", examples_per_second=100_000, plan=compiled)
+    account = WAITING.model_copy(update={"epoch_start_seconds": 0.0004})
+    found = of_two(communication=account, one_replica=alone, mean_step_time_seconds=0.0012)
+    assert found.figures()["replica_speedup_ratio"] == pytest.approx(1 / 3)
+    html = training_report.report_on(found).render()
+    section = html[html.index("<h2>What more workers cost</h2>") :]
+    section = section[: section.index("<h2>Loss</h2>")]
+    of_two_workers = section[section.index(">2</td>") : section.index(">8</td>")]
+    assert ">0.33 times</td>" in of_two_workers  # as in the first lines
+    assert "one of these workers, which trains with 50 steps per call." in section
+    assert f"the last run on one replica (/runs/2, with {compiled})" in section
+    scaling = Scaling.of(account)
+    for count in (1, 8):
+        mean = scaling.step_time_seconds(count) + 0.0004
+        ratio = count * 20 / mean / (40 / 0.0012)  # examples per second
+        assert scaling.speed_ratio(count, account=account) == pytest.approx(ratio)
+    html = training_report.report_on(of_two(communication=account)).render()
+    assert "all, over one replica" not in html
+    assert "a run on it before this one adds a column" in html
+
+
 def test_every_trial_and_every_figure_is_there():
     html = training_report.report_on(record(notes=("FLOPs not counted: why",))).render()
     for trial in TRIALS:

@@ -1,5 +1,7 @@
 """The job on a cluster that a training is handed to; what it takes are `kubernetes_values`."""
 
+import itertools
+
 import pytest
 
 from tfx_perf import errors
@@ -34,7 +36,7 @@ def test_workers_on_this_machine():
         ({}, False),
         ({"workers": "auto"}, True),
         ({"strategy": "auto"}, True),
-        ({"workers": 2, "strategy": "auto"}, False),
+        ({"workers": 2}, False),
     ],
 )
 def test_what_trains_is_open_where_one_process_or_several_may(settings, is_open):
@@ -60,12 +62,56 @@ def test_how_replicas_reduce():
         ({"strategy": "tpu"}, "tpu"),
         ({"strategy": "model_parallel", "device_memory_bytes": 2**30}, "model_parallel"),
         ({"workers": 2}, "multi_worker"),
-        ({"workers": 2, "strategy": "auto"}, "multi_worker"),
         ({"strategy": "multi_worker", **_job()["distribution"]}, "multi_worker"),
     ],
 )
 def test_the_strategy_that_is_made(settings, made):
     assert PerfConfig.from_dict({"distribution": settings}).distribution.made_strategy == made
+
+
+_STRATEGIES = [
+    "one_device", "mirrored", "model_parallel", "multi_worker", "parameter_server", "tpu", "auto"
+]  # fmt: skip
+_ALL = [
+    *(("strategy", name) for name in _STRATEGIES),
+    ("workers", 2),
+    ("workers", "auto"),
+    ("parameter_servers", 1),
+    ("device_memory_bytes", 2**30),
+    ("top_k_ratio", 0.1),
+    ("reduction_dtype", "bfloat16"),
+    ("cpu_binding", "exclusive"),
+]
+# What stands beside a setting that takes it; a setting that is not here takes nothing.
+_TAKES = {
+    ("strategy", "multi_worker"): {("workers", 2)},
+    # And the workers beside the servers: no pair is enough.
+    ("strategy", "parameter_server"): set(),
+    ("parameter_servers", 1): {("workers", 2)},
+    ("device_memory_bytes", 2**30): {("strategy", "model_parallel")},
+}
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [pair for pair in itertools.combinations(_ALL, 2) if pair[0][0] != pair[1][0]],
+    ids=lambda pair: "-".join(f"{name}={value}" for name, value in pair),
+)
+def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
+    first, second = pair
+    lacks = any(
+        one in _TAKES and other not in _TAKES[one] for one, other in (pair, (second, first))
+    )
+    # Each of both says what trains.
+    strategy, workers = first, second[0] == "workers"
+    contradict = strategy[0] == "strategy" and workers and pair != (
+        ("strategy", "multi_worker"), ("workers", 2)
+    )  # fmt: skip
+    if not lacks and not contradict:
+        PerfConfig.from_dict({"distribution": dict(pair)})
+        return
+    with pytest.raises(errors.UserError, match=r"Received: distribution.*\. (Leave|Set) .*\.$"):
+        PerfConfig.from_dict({"distribution": dict(pair)})
 
 
 @pytest.mark.parametrize(
@@ -133,6 +179,14 @@ def test_the_strategy_that_is_made(settings, made):
         (
             {"distribution": {"strategy": "mirrored", "workers": 2}},
             ["Expected multi_worker, or no strategy at all", "distribution.strategy='mirrored'"],
+        ),
+        (
+            {"distribution": {"strategy": "auto", "workers": 2}},
+            ["which train, not both", "distribution.strategy='auto'", "distribution.workers out"],
+        ),
+        (
+            {"distribution": {"strategy": "auto", **_job()["distribution"]}},
+            ["which train, not both", "distribution.job out"],
         ),
         (
             {"distribution": {"strategy": "tpu", **_job()["distribution"]}},

@@ -16,7 +16,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import choosing, plan_key, short_trainings, trials, turns
 from tfx_perf.training.trials.budget import Budget
-from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
+from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord, plain
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.contest import Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
@@ -175,12 +175,15 @@ def test_workers_have_a_plan_without_trials_or_plain_fit_whatever_goes_wrong(ker
             raise RuntimeError("not set yet")
 
     call = small(keras)
-    plan = choosing.for_workers(call, Loop(call), settings=settings_with()).plan
+    why = "nobody would start them again; do so"
+    found = choosing.for_workers(call, Loop(call), settings=settings_with(), why=why)
+    plan = found.plan
+    assert found.plan_reason == f"1 workers train together, without trials: {why}"
     assert (plan.steps_per_call, plan.xla, plan.xla_call) == (10, False, False)
     off = choosing.for_workers(call, Loop(call), settings=settings_with(trial_budget_seconds=0))
-    assert (off.plan, off.plan_reason) == (PLAIN_FIT, "trials are off")
+    assert (off.plan, off.plan_reason) == (PLAIN_FIT, TRIALS_OFF)
     call.arguments["callbacks"] = [Odd()]
-    odd = choosing.for_workers(call, Loop(call), settings=settings_with())
+    odd = choosing.for_workers(call, Loop(call), settings=settings_with(), why=why)
     assert odd.plan == PLAIN_FIT
     assert odd.plan_reason.endswith("without trials: RuntimeError: not set yet")
 

@@ -54,6 +54,20 @@ def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settin
     assert found.startswith(f"distribution.{name} has no effect: ")
 
 
+@pytest.mark.parametrize("strategy", ["one_device", "model_parallel", "auto"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("top_k_ratio", 0.5), ("reduction_dtype", "float16"), ("cpu_binding", "exclusive")],
+)
+def test_what_is_of_replicas_or_workers_is_named_beside_a_strategy_of_one(strategy, name, value):
+    made = DistributionSettings.model_validate({"strategy": strategy, name: value})
+    under = tf.distribute.get_strategy()
+    if strategy == "model_parallel":
+        under = tf.distribute.OneDeviceStrategy("CPU:0")
+    (found,) = idle_settings.of_distribution(made, under)
+    assert found.startswith(f"distribution.{name}={value} has no effect: ")
+
+
 def test_mirrored_on_one_device_is_no_replica_more():
     made = DistributionSettings(strategy="mirrored")
     (found,) = idle_settings.of_distribution(made, tf.distribute.MirroredStrategy(["CPU:0"]))

@@ -71,14 +71,18 @@ def test_a_plan_that_needed_no_trial_computes_in_the_winners_way():
     assert [each.status for each in choice.trials] == ["reference", "slower"]
 
 
+@pytest.mark.parametrize("may_pass", [True, False])
 @pytest.mark.parametrize("status", ["slower", "different", "failed"])
-def test_where_plain_fit_is_as_good_as_it_is_that_is_said(status):
+def test_where_plain_fit_is_as_good_as_it_is_that_is_said(status, may_pass):
     way = TrainingPlan(precision="mixed_bfloat16")
     untried = PlanChoice(plan=FUSED, plan_reason="without trials", is_settled=True)
     found = turns(way, status=status)
+    tried = tuple(each.model_copy(update={"may_pass": may_pass}) for each in found.tried)
+    found = found.model_copy(update={"tried": tried})
     choice = found.held_against(untried)
     assert found.plan == PLAIN_FIT
     assert (choice.plan, choice.plan_reason) == (FUSED, "without trials")
     assert [each.status for each in choice.trials] == [status]
-    assert choice.is_settled == (status != "failed")  # the next run tries that again
+    # The next run tries again what may pass, not what the code has failed in.
+    assert choice.is_settled == (status != "failed" or not may_pass)
     assert found.for_another_run().held_against(plain("")).trial_time_seconds == 0.0

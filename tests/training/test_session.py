@@ -19,7 +19,7 @@ from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials import turns
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice
 from tfx_perf.training.trials.fit_key import fit_key
 
 pytestmark = pytest.mark.one_case
@@ -121,7 +121,7 @@ def test_without_a_budget_plain_fit_is_only_watched(keras):
     session.fit(call)
     record = session.record
     assert record.plan.is_plain_fit
-    assert record.plan_reason == "trials are off"
+    assert record.plan_reason == TRIALS_OFF
     assert record.train_step_count == 60
     assert record.step_time.low <= record.step_time.value <= record.step_time.high
     assert record.compile_time_seconds > 0

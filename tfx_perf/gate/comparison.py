@@ -2,9 +2,10 @@
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from tfx_perf import fingerprint, metrics
+from tfx_perf.gate import step_division
 from tfx_perf.mlmd.recorded_runs import RecordedRun
 
 # The parts of a training's wall time, as sums of metrics with a sign; no part holds another.
@@ -12,8 +13,9 @@ _TIMES = {
     "before fit": {"setup_time_seconds": 1},
     "trials": {"trial_time_seconds": 1},
     "first step": {"time_to_first_step_seconds": 1, "trial_time_seconds": -1},
-    "further steps": {"fit_time_seconds": 1, "time_to_first_step_seconds": -1},
 }
+_BETWEEN = "validation, and all else between steps"
+_AFTER_FIRST_STEP = {"fit_time_seconds": 1, "time_to_first_step_seconds": -1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,14 +95,44 @@ def _weight(difference: Difference) -> tuple[bool, float]:
 
 
 def _times(before: RecordedRun, after: RecordedRun) -> tuple[Difference, ...]:
-    needed = {key for parts in _TIMES.values() for key in parts}
+    needed = {key for parts in (*_TIMES.values(), _AFTER_FIRST_STEP) for key in parts}
     if not needed <= before.metrics.keys() & after.metrics.keys():
         return ()
-    parts = [
-        Difference(name, *(_sum(run.metrics, terms) for run in (before, after)))
-        for name, terms in _TIMES.items()
+    both = before.metrics, after.metrics
+    times = [
+        {name: _sum(run, terms) for name, terms in _TIMES.items()} | further
+        for run, further in zip(both, _after_first_step(both), strict=True)
     ]
+    parts = [Difference(name, *(time[name] for time in times)) for name in times[0]]
     return tuple(sorted(parts, key=lambda part: abs(part.seconds), reverse=True))
+
+
+def _after_first_step(runs: Sequence[Mapping[str, float]]) -> list[dict[str, float]]:
+    """Returns the same parts of the time after the first step for each run, as far as all tell."""
+    whole = [_sum(run, _AFTER_FIRST_STEP) for run in runs]
+    steps = [_further_steps_seconds(run) for run in runs]
+    if None in steps:
+        return [{"further steps, and what is between them": seconds} for seconds in whole]
+    parts = step_division.known_parts(runs)
+    found = []
+    for run, seconds, own in zip(runs, whole, steps, strict=True):
+        in_steps = min(seconds, own or 0.0)
+        saving = min(seconds - in_steps, run.get("checkpoint_time_seconds", 0.0))
+        shares = {part: in_steps * step_division.share_of(part, run) for part in parts}
+        divided = step_division.divided(in_steps, shares)
+        found.append(
+            {f"further steps: {part}": time for part, time in divided.items()}
+            | {"saving checkpoints": saving, _BETWEEN: seconds - in_steps - saving}
+        )
+    return found
+
+
+def _further_steps_seconds(figures: Mapping[str, float]) -> float | None:
+    """Returns what the steps after those of the first call took; None if that is not known."""
+    mean, count = step_division.mean_seconds(figures), figures.get("train_step_count")
+    if mean is None or count is None:
+        return None
+    return mean * max(0.0, count - figures.get("steps_per_call", 1.0))
 
 
 def _sum(figures: Mapping[str, float], terms: Mapping[str, int]) -> float:

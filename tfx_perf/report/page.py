@@ -3,6 +3,7 @@
 import dataclasses
 import datetime
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -18,6 +19,9 @@ FILE_NAME = "report.html"
 
 Tone = Literal["good", "bad", "neutral"]
 
+# Where a cell that is one long name may go on in the next line, e.g. `peak_memory_share_ratio`.
+_BREAK = re.compile(r"(?<=[_./])(?=[A-Za-z])")
+_LONG_NAME = 14
 _TEMPLATE_FOLDER = pathlib.Path(__file__).parent
 
 
@@ -114,6 +118,7 @@ class Report:
             autoescape=True,
             undefined=jinja2.StrictUndefined,
         )
+        environment.filters["pieces"] = _pieces
         return environment.get_template("page.html.j2").render(
             title=self.title,
             first_lines=self._first_lines,
@@ -139,3 +144,10 @@ class Report:
             "tfx-perf": tfx_perf.__version__,
         }
         return [(name, value) for name, value in known.items() if value]
+
+
+def _pieces(cell: Any) -> list[str]:
+    """Returns the text of a cell, in the pieces between which lines may break."""
+    text = str(cell)
+    is_long_name = len(text) >= _LONG_NAME and " " not in text
+    return _BREAK.split(text) if is_long_name else [text]

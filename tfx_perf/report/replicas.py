@@ -3,25 +3,28 @@
 from tfx_perf import formatting
 from tfx_perf.report import page, plots
 from tfx_perf.training.measuring.accounts import CommunicationAccount
+from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.scaling import Scaling
 
 _MOST_DOUBLINGS = 10  # of the workers
 _QUOTED_COUNTS = (1, 2, 8, 64, 1024)
 
 
-def add_to(report: page.Report, account: CommunicationAccount | None) -> None:
+def add_to(report: page.Report, record: TrainingRecord) -> None:
     """Adds both to OptimizedTrainer's report.
 
     Args:
         report: the report.
-        account: of the training; None if nothing was measured, and nothing is added.
+        record: of the training; if nothing was measured of its replicas, nothing is added.
     """
+    account = record.communication
     if account is None:
         return
     _add_replicas(report, account)
     scaling = Scaling.of(account)
     if scaling is not None:
         _add_more_workers(report, scaling)
+        _add_cost(report, record, account=account, scaling=scaling)
 
 
 def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
@@ -67,23 +70,50 @@ def _add_more_workers(report: page.Report, scaling: Scaling) -> None:
             predicted="",
         ),
         note="A prediction for steps within an epoch, by the ring algorithm, if each worker has a "
-        "machine of its own, and alone takes what it computes now. Measured between these workers: "
+        "machine of its own, and alone takes what it computes now, with the same plan. Measured "
+        "between these workers: "
         f"{formatting.format_seconds(scaling.network.latency_seconds)} for a message, "
         f"{formatting.format_bytes(scaling.network.bytes_per_second)} a second.",
     )
+
+
+def _add_cost(
+    report: page.Report, record: TrainingRecord, *, account: CommunicationAccount, scaling: Scaling
+) -> None:
+    """Adds the same in figures, held also against what one replica takes alone, if it is known."""
+    alone, speedup = record.one_replica, record.figures()["replica_speedup_ratio"]
+    columns = ["workers", "step time", "speed of each", "speed of all", "million examples cost"]
+    rows = [
+        [
+            f"{count:,}",
+            formatting.format_seconds(scaling.step_time_seconds(count)),
+            f"{scaling.efficiency(count):.0%}",
+            f"{count * scaling.efficiency(count):,.1f} times",
+            f"{1 / scaling.efficiency(count):.2f} times",
+        ]
+        for count in _QUOTED_COUNTS
+    ]
+    note = (
+        "Speed and cost are held against those of one of these workers, which trains with "
+        f"{record.plan}. One device alone may have a faster plan"
+    )
+    if alone is None or speedup is None:
+        note += ": a run on it before this one adds a column that holds all workers against it."
+    else:
+        columns.append("all, over one replica's run")
+        for row, count in zip(rows, _QUOTED_COUNTS, strict=True):
+            ratio = speedup * scaling.speed_ratio(count, account=account)
+            # One has nobody to begin an epoch with: its run is what the others are held against.
+            row.append(f"{ratio:,.2f} times" if count > 1 else formatting.MISSING)
+        with_plan = f", with {alone.plan}" if alone.plan else ""
+        note += (
+            f": the last column holds all workers against the last run on one replica "
+            f"({alone.source}{with_plan}), with the beginnings of epochs as they were."
+        )
     report.add_table(
         "What more workers cost",
-        columns=["workers", "step time", "speed of each", "speed of all", "million examples cost"],
-        rows=[
-            (
-                f"{count:,}",
-                formatting.format_seconds(scaling.step_time_seconds(count)),
-                f"{scaling.efficiency(count):.0%}",
-                f"{count * scaling.efficiency(count):,.1f} times",
-                f"{1 / scaling.efficiency(count):.2f} times",
-            )
-            for count in _QUOTED_COUNTS
-        ],
-        note="Speed and cost are held against those of one worker. With gate.price_per_hour in the "
-        "settings PerfEvaluator says what a million examples have cost in this training.",
+        columns=columns,
+        rows=[tuple(row) for row in rows],
+        note=f"{note} With gate.price_per_hour in the settings PerfEvaluator says what a million "
+        "examples have cost in this training.",
     )

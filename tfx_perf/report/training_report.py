@@ -46,7 +46,7 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
             f"host and the versions are those of an earlier run, {record.reused_from}. The "
             "trials shown are its.",
         )
-    replicas.add_to(report, record.communication)
+    replicas.add_to(report, record)
     _add_losses(report, record)
     timed = [trial for trial in record.trials if trial.step_time]
     if any(trial.speedup for trial in timed):  # not by the few steps of a check

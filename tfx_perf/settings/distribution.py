@@ -218,7 +218,10 @@ class DistributionSettings(Section):
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "DistributionSettings":
         if self.parameter_servers is not None and not isinstance(self.workers, int):
-            raise ValueError("parameter_servers beside a number of workers on this machine")
+            raise SettingError(
+                "parameter_servers beside a number of workers on this machine",
+                remedy="Set distribution.workers to a number, or leave parameter_servers out.",
+            )
         if isinstance(self.workers, int):
             _check_workers(self.workers, self.parameter_servers)
         self._check_strategy()
@@ -227,8 +230,21 @@ class DistributionSettings(Section):
     def _check_strategy(self) -> None:
         wanted, given = self.made_strategy, self.strategy
         if given == "parameter_server" and self.servers is None:
-            raise ValueError("parameter_servers with the strategy parameter_server")
-        if self.has_others_train and given not in (wanted, "auto", None):
+            raise SettingError(
+                "parameter_servers with the strategy parameter_server",
+                remedy="Set distribution.parameter_servers and distribution.workers, or those of "
+                "a job.",
+            )
+        if given == "auto" and self.has_others_train:
+            number = "workers" if self.job is None else "job"
+            raise SettingError(
+                "strategy=auto, which finds out whether one device trains or all of this "
+                "machine's, or a number of workers, which train, not both",
+                "strategy",
+                remedy="Leave distribution.strategy out, and the workers train, or leave "
+                f"distribution.{number} out, and what is faster trains.",
+            )
+        if self.has_others_train and given not in (wanted, None):
             among = "beside parameter servers" if self.servers else "for several workers"
             raise SettingError(
                 f"{wanted}, or no strategy at all, {among}",
@@ -236,7 +252,10 @@ class DistributionSettings(Section):
                 remedy="Leave distribution.strategy out: the workers get the one that fits.",
             )
         if self.workers == "auto" and given is not None:
-            raise ValueError(f"workers=auto, which finds out what trains, without strategy={given}")
+            raise SettingError(
+                f"workers=auto, which finds out what trains, without strategy={given}",
+                remedy="Leave distribution.strategy or distribution.workers out.",
+            )
         if self.device_memory_bytes is not None and given != "model_parallel":
             raise SettingError(
                 "device_memory_bytes only beside strategy=model_parallel",
@@ -244,7 +263,10 @@ class DistributionSettings(Section):
                 remedy="Leave device_memory_bytes out, or set that strategy.",
             )
         if given == "multi_worker" and not self.has_others_train:
-            raise ValueError("workers or a job with the strategy multi_worker")
+            raise SettingError(
+                "workers or a job with the strategy multi_worker",
+                remedy="Set distribution.workers or distribution.job, or leave strategy out.",
+            )
 
     @property
     def made_strategy(self) -> str | None:
@@ -293,7 +315,7 @@ class DistributionSettings(Section):
     @property
     def is_open(self) -> bool:
         """Whether what trains has to be found out."""
-        return not self.has_others_train and "auto" in (self.strategy, self.workers)
+        return "auto" in (self.strategy, self.workers)
 
 
 def _check_workers(worker_count: int, server_count: int | None) -> None:

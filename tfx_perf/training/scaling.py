@@ -82,6 +82,19 @@ class Scaling:
         """
         return self.step_time_seconds(1) / self.step_time_seconds(workers)
 
+    def speed_ratio(self, workers: int, *, account: CommunicationAccount) -> float:
+        """Returns the examples per second of all workers over those of the training.
+
+        Each epoch's beginning counts as it did.
+
+        Args:
+            workers: how many, each with the batch that it has now.
+            account: of the training.
+        """
+        now = account.step_time_seconds + account.epoch_start_seconds
+        then = self.step_time_seconds(workers) + account.epoch_start_seconds
+        return workers / account.worker_count * now / then
+
     def cost_per_million_examples(
         self, workers: int, *, batch_size: float, price_per_hour: float
     ) -> float:

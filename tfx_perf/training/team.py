@@ -63,6 +63,11 @@ def may_pass(error: BaseException) -> bool:
     return isinstance(error, (TeamError, *_OF_CONNECTIONS))
 
 
+def is_short_of_memory(error: BaseException) -> bool:
+    """Returns whether an error is that of a step, or of Python, that has no memory left."""
+    return isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError))
+
+
 def folder_of(index: int, count: int) -> str:
     """Returns the name of a worker's folder in one that all share; empty if it is alone.
 
@@ -168,8 +173,7 @@ class Team:
         """
         if isinstance(error, TeamError):
             raise error
-        is_short = isinstance(error, (tf.errors.ResourceExhaustedError, MemoryError))
-        if self.count > 1 and is_short:
+        if self.count > 1 and is_short_of_memory(error):
             raise FailedAloneError(
                 f"{errors.in_one_line(error)} on worker {self.index}"
             ) from error

@@ -18,7 +18,8 @@ class KnownPlan(records.Record):
         key: of the choice; see `plan_key`. Empty if there are to be no trials.
         choice: of a run before; None if trials may find another one.
         previous_plan: see `Trials`.
-        is_too_short: whether the training is known to be too short for trials.
+        too_short: that the training is known to be too short for trials, in a part of a sentence;
+            empty if it is not.
         precision: what teams of workers in several precisions came to; None if none were tried.
         spent_seconds: of the trials' budget, before there were workers.
     """
@@ -28,7 +29,7 @@ class KnownPlan(records.Record):
     key: dict[str, str] = {}
     choice: PlanChoice | None = None
     previous_plan: TrainingPlan | None = None
-    is_too_short: bool = False
+    too_short: str = ""
     precision: PlainFitTurns | None = None
     spent_seconds: float = 0.0
 

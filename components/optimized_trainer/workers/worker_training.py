@@ -6,7 +6,9 @@ from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer import supervised_trials, training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
+from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.training_job import strategy_check, trainer_args
+from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.trials_together import TrialsTogether
 from tfx_perf.workers import ParameterServers, Worker
@@ -47,13 +49,14 @@ def train(exchange: Exchange, worker: Worker) -> None:
         job.input_dict, outputs, job.exec_properties, worker_count=worker.count
     )
     known, checkpoint_folder = exchange.known_plan, job.settings.training.checkpoint_folder
-    has_trials = distribution.restarts and not known.is_too_short
+    why_none = _why_no_trials(distribution, known, checkpoint_folder=checkpoint_folder)
     trials = TrialsTogether(
         supervised_trials.settings_of(
             job,
             budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,
         ),
-        folder=checkpoint_folder if has_trials else None,
+        folder=None if why_none else checkpoint_folder,
+        why_none=why_none,
         key=known.key,
         previous_plan=known.previous_plan,
         held_against=known.held_against,
@@ -72,6 +75,25 @@ def train(exchange: Exchange, worker: Worker) -> None:
         exchange.report(TrainingResult(record=record))
     else:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _why_no_trials(
+    distribution: DistributionSettings, known: KnownPlan, *, checkpoint_folder: str | None
+) -> str:
+    """Returns why the workers try no plans, and what to do; empty if they do."""
+    if known.too_short:
+        return f"{known.too_short}; schedule.planned_runs counts the runs that a plan is for"
+    if not distribution.restarts:
+        return (
+            "a trial may end a worker, and with distribution.restarts=0 nobody would start it "
+            "again; leave that out, or set it to 1"
+        )
+    if checkpoint_folder is None:
+        return (
+            "no folder is known in which workers that are started again would find the plan; set "
+            "training.checkpoint_folder"
+        )
+    return ""
 
 
 def _in_words(servers: ParameterServers | None, worker_count: int) -> str:

@@ -84,7 +84,7 @@ class PartOfBatch(NamedTuple):
         share: what the gradients of a replica's mean loss are to be multiplied by, in float64; None
             if nothing, or if it is no mean.
         rows: that its loss stands for in a metric that counts rows.
-        counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
+        counts_as: the weight that it has in a metric that counts batches, not rows; likewise.
         place: of its rows in the batch.
         slice_share: a slice's share of its replica's rows, in float64; None of what is no slice.
     """

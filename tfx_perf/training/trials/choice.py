@@ -10,6 +10,9 @@ Status = Literal["reference", "chosen", "slower", "different", "failed", "untrie
 MUST_BEAT = "what plans must beat"
 """Why the reference is in the table where another plan trains."""
 
+TRIALS_OFF = "trials are off, as training.trial_budget_seconds is 0"
+"""Why plain fit trains where nothing is to be tried."""
+
 
 class TrialRecord(records.Record):
     """One plan that was tried.
@@ -30,6 +33,8 @@ class TrialRecord(records.Record):
         speedup: plain fit's step time over this one's, in interleaved pairs; for a plan with
             oneDNN, that over plain fit with it, times what oneDNN gained plain fit. None without
             turns.
+        may_pass: of a failure, whether another run may be without: a process was killed, say. It is
+            known of plain fit in turns.
     """
 
     plan: TrainingPlan
@@ -40,6 +45,7 @@ class TrialRecord(records.Record):
     compiled_shapes: tuple[str, ...] | None = None
     step_time: statistics.Interval | None = None
     speedup: statistics.Interval | None = None
+    may_pass: bool = True
 
 
 class TrialProgress(records.Record):

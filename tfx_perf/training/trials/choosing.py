@@ -16,7 +16,14 @@ from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.team import Team, TeamError
 from tfx_perf.training.trials import families
 from tfx_perf.training.trials.budget import Budget
-from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, failed, plain
+from tfx_perf.training.trials.choice import (
+    TRIALS_OFF,
+    PlanChoice,
+    TrialProgress,
+    TrialRecord,
+    failed,
+    plain,
+)
 from tfx_perf.training.trials.fit_key import fit_key
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
@@ -56,7 +63,7 @@ def by_trials(
     """
     began, budget_seconds = time.perf_counter(), settings.training.trial_budget_seconds
     if not budget_seconds:
-        return plain("trials are off")
+        return plain(TRIALS_OFF)
     budget = Budget(budget_seconds, team=Team(call.model.distribute_strategy))
     reason = obstacle(call, loop)
     if reason:
@@ -91,7 +98,9 @@ def by_trials(
     )
 
 
-def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoice:
+def for_workers(
+    call: FitCall, loop: Loop, *, settings: PerfConfig, why: str = ""
+) -> PlanChoice:
     """Returns the plan where several workers train; each of them comes to the same.
 
     There are no trials, in which a worker that failed alone would have the others wait for ever. So
@@ -102,6 +111,8 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoic
         call: the user's `fit`.
         loop: the loop that would run it.
         settings: the section `training`.
+        why: there are no trials, and what to do, unless something rules plans out; empty if there
+            may be some.
     """
     strategy = call.model.distribute_strategy
     plan, reason = PLAIN_FIT, None
@@ -119,8 +130,9 @@ def for_workers(call: FitCall, loop: Loop, *, settings: PerfConfig) -> PlanChoic
         plan, reason = PLAIN_FIT, "another worker cannot train with the same plan"
     together = f"{team.count} workers train together, without trials"
     if not has_trials:
-        return plain("trials are off")
-    plan_reason = f"{together}: {reason}" if reason else together
+        return plain(TRIALS_OFF)
+    because = reason or why
+    plan_reason = f"{together}: {because}" if because else together
     return PlanChoice(plan=plan, plan_reason=plan_reason, is_settled=True)
 
 
@@ -129,20 +141,21 @@ def for_parameter_servers(
 ) -> PlanChoice:
     """Returns the plan where a coordinator hands out steps: the fewest steps a call, untried.
 
-    Trials would have to keep workers, and what they hold, as they were.
-
     Args:
         call: the user's `fit`.
         loop: of this `fit`.
         settings: the section `training`.
     """
     if not settings.training.trial_budget_seconds:
-        return plain("trials are off")
-    reason = "workers train asynchronously, without trials"
+        return plain(TRIALS_OFF)
+    reason = (
+        "workers train asynchronously, without trials, which would have to keep them as they were"
+    )
     own = loop.keras_api.get_steps_per_execution(call.model)
     if own > 1:
         return plain(f"{reason}: the model has steps_per_execution={own}", is_settled=True)
     plan = TrainingPlan(steps_per_call=min(settings.training.steps_per_call))
+    reason = f"{reason}; set training.steps_per_call to another number that you want"
     return PlanChoice(plan=plan, plan_reason=reason, is_settled=True)
 
 

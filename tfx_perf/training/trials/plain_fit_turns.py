@@ -36,9 +36,9 @@ class PlainFitTurns(records.Record):
         return PLAIN_FIT if self._winner is None else self._winner.plan
 
     @property
-    def has_failed(self) -> bool:
-        """Whether the next run had better try again."""
-        return any(each.status == "failed" for each in self.tried)
+    def may_pass(self) -> bool:
+        """Whether the next run had better try again, since a failure need not come again."""
+        return any(each.status == "failed" and each.may_pass for each in self.tried)
 
     def for_another_run(self) -> "PlainFitTurns":
         """Returns what they came to, for a run that takes none."""
@@ -52,7 +52,7 @@ class PlainFitTurns(records.Record):
             choice = self._over_plain_fit(choice, without=self.without, winner=self._winner)
         return choice.model_copy(
             update={
-                "is_settled": choice.is_settled and not self.has_failed,
+                "is_settled": choice.is_settled and not self.may_pass,
                 "trial_time_seconds": choice.trial_time_seconds + self.wall_seconds,
             }
         )

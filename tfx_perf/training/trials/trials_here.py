@@ -17,7 +17,7 @@ from tfx_perf.training.trials.variant import Variant
 
 NEEDS_OWN_PROCESS = (
     "the data call Python functions, or too much is held beside the model, so that trials might "
-    "change what they must not"
+    "change what they must not: what TensorFlow reads by itself, TFRecord files, say, has trials"
 )
 """Why plain `fit` trains where trials have no other process to run in."""
 

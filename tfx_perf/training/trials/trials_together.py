@@ -13,6 +13,10 @@ from tfx_perf.training.trials import budget, choosing, families, kept_choice, tr
 from tfx_perf.training.trials.choice import PlanChoice, TrialProgress, TrialRecord, lost
 
 _OWN_LOG = "/dev/stderr"  # the worker's
+_NOT_STARTED_AGAIN = (
+    "a trial may end a worker, and nobody would start these again; start them with tfx-perf launch "
+    "--restarts 1, and they try plans"
+)
 
 
 class TrialsTogether:
@@ -28,6 +32,7 @@ class TrialsTogether:
         settings: PerfConfig,
         *,
         folder: str | None = None,
+        why_none: str = _NOT_STARTED_AGAIN,
         key: Mapping[str, str] | None = None,
         previous_plan: TrainingPlan | None = None,
         held_against: Callable[[PlanChoice], PlanChoice] = lambda choice: choice,
@@ -38,12 +43,14 @@ class TrialsTogether:
             settings: see `choosing.by_trials`.
             folder: where workers that are started again find the choice; None: there are to be no
                 trials.
+            why_none: why there is no such folder, and what to do.
             key: of the choice; see `plan_key`.
             previous_plan: see `Trials`.
             held_against: makes of a choice what it is beside what was found before.
         """
         self._settings = settings
         self._folder, self._key = folder, dict(key or {})
+        self._why_none = why_none if folder is None else ""
         self._previous_plan = previous_plan
         self._held_against = held_against
 
@@ -61,18 +68,22 @@ class TrialsTogether:
                 call, loop, settings=self._settings, previous_plan=self._previous_plan
             )
             return self._held_against(choice)
-        untried = choosing.for_workers(call, loop, settings=self._settings)
+        untried = choosing.for_workers(
+            call, loop, settings=self._settings, why=self._why_none
+        )
         if self._folder is None:  # but another run may be one that tries
-            return self._held_against(untried.model_copy(update={"is_settled": False}))
+            return self._whole(untried.model_copy(update={"is_settled": False}))
         if untried.plan.is_plain_fit:
             return self._whole(untried)
         with trials_here.on_own_data(call, loop) as own:
             if not team.all(own is not None and own is not call):
-                return self._whole(untried)
+                return self._whole(_because(untried, trials_here.NEEDS_OWN_PROCESS))
             seconds = budget.limit_seconds(self._settings.training.trial_budget_seconds)
             with time_limit.ended_after(seconds, log_path=_OWN_LOG):
                 choice = self._tried(own or call, loop, untried=untried, team=team)
-                choice = self._whole(choice if team.agrees(str(choice.plan)) else untried)
+                if not team.agrees(str(choice.plan)):
+                    choice = _because(untried, "the workers' trials came to different plans")
+                choice = self._whole(choice)
         if team.is_chief:
             kept_choice.keep(self._folder, choice)
         return choice
@@ -107,6 +118,11 @@ class TrialsTogether:
     def _whole(self, choice: PlanChoice) -> PlanChoice:
         """Returns a choice with what was found before, and its key."""
         return self._held_against(choice).model_copy(update={"key": self._key})
+
+
+def _because(untried: PlanChoice, reason: str) -> PlanChoice:
+    """Returns the choice of the plan that needs no trial, with why it trains."""
+    return untried.model_copy(update={"plan_reason": f"{untried.plan_reason}: {reason}"})
 
 
 def _cut_off(
