@@ -17,6 +17,7 @@ import tensorflow as tf
 
 import tfx_perf
 from tfx_perf import config, errors, interception, script
+from tfx_perf.cli import main
 from tfx_perf.components.processes import script_side
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.training.record import TrainingRecord
@@ -134,7 +135,7 @@ def test_a_run_that_is_worse_than_the_blessed_ones_is_refused(tmp_path, capfd):
     # A person may decide otherwise, as the terminal has said.
     (line,) = [line for line in capfd.readouterr().err.splitlines() if "tfx-perf bless" in line]
     arguments = line.partition("tfx-perf ")[2].split()
-    subprocess.run([sys.executable, "-m", "tfx_perf", *arguments], check=True, timeout=100)
+    main.cli.main(arguments, standalone_mode=False)
     with tfx_perf.optimized(settings, name="dense") as training:
         _fit(keras, learning_rate=1e-5)
     assert training.decision.blessed

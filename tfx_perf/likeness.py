@@ -6,12 +6,20 @@ what its own code names of it. Nothing in it depends on addresses, on the order 
 where a module was imported from; code of Python and of the frameworks goes by its name.
 """
 
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import functools
 import inspect
 import json
 import pathlib
+import re
 import sys
 import types
+import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -22,12 +30,39 @@ from tfx_perf import fingerprint
 _FRAMEWORKS = {"keras", "tf_keras", "tensorflow", "numpy", *sys.stdlib_module_names} - {"__main__"}
 _WORDS = (type(None), bool, int, float, complex, str, bytes, type(...))
 _NOT_CODE = ("__doc__", "__module__", "__dict__", "__weakref__", "__annotations__")
+# They cannot change, and in words they are all that they are.
+_VALUES = (
+    range,
+    pathlib.PurePath,
+    datetime.date,
+    datetime.time,
+    datetime.timedelta,
+    datetime.timezone,
+    decimal.Decimal,
+    fractions.Fraction,
+    uuid.UUID,
+    np.dtype,
+    np.ufunc,
+)
+_CONSTANTS = (
+    *_WORDS,
+    *_VALUES,
+    enum.Enum,
+    re.Pattern,
+    slice,
+    types.ModuleType,
+    np.ndarray,
+    np.generic,
+)
+_SEQUENCES = (tuple, list, collections.deque, set, frozenset)
+_CACHED = type(functools.cache(id))
 _CODE = (
     type,
     types.FunctionType,
     types.BuiltinFunctionType,
     types.MethodType,
     functools.partial,
+    _CACHED,
     staticmethod,
     classmethod,
     property,
@@ -71,13 +106,25 @@ class Likeness:
         self._met[id(value)] = value, f"{type(value).__name__} {len(self._met)}"
         try:
             found = self._of(value)
+            is_constant = _is_constant(value)
         except Exception:  # a property of somebody's, say, that raises
-            found = type(value).__name__
+            found, is_constant = type(value).__name__, False
         if isinstance(value, _CODE):
             self._met[id(value)] = value, found if isinstance(found, str) else digest(found)
+        elif is_constant:  # whether equal ones are one object depends on where they were compiled
+            self._met[id(value)] = value, found
         return found
 
     def _of(self, value: Any) -> Any:
+        if isinstance(value, (*_CODE, types.CodeType)) or hasattr(value, "python_function"):
+            return self._of_callable(value)
+        if isinstance(value, (Mapping, *_SEQUENCES)):
+            return self._of_container(value)
+        if isinstance(value, _CONSTANTS) or _is_type_of_tensors(value) or _has_fields(value):
+            return self._of_constant(value)
+        return self._of_array(value) or self._of_object(value)
+
+    def _of_callable(self, value: Any) -> Any:
         if isinstance(value, type):
             return self._of_class(value)
         if isinstance(value, types.MethodType):
@@ -86,24 +133,43 @@ class Likeness:
             return self._of_function(value)
         if isinstance(value, types.CodeType):
             return self._of_code(value)
-        if hasattr(value, "python_function"):  # a tf.function
-            return ["tf.function", self.of(value.python_function)]
+        if isinstance(value, types.BuiltinFunctionType):
+            return [value.__qualname__, self._named(value.__self__)]
         if isinstance(value, functools.partial):
             return [self._named(part) for part in (value.func, value.args, value.keywords)]
         if isinstance(value, (staticmethod, classmethod)):
             return [type(value).__name__, self.of(value.__func__)]
         if isinstance(value, property):
             return [self.of(part) for part in (value.fget, value.fset, value.fdel)]
+        if isinstance(value, _CACHED):
+            return ["cached", self.of(value.__wrapped__)]
+        return ["tf.function", self.of(value.python_function)]
+
+    def _of_container(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {
                 key if isinstance(key, str) else json.dumps(self.of(key)): self.of(item)
                 for key, item in value.items()
             }
         if isinstance(value, (set, frozenset)):
-            return ["set", *sorted(json.dumps(self.of(item)) for item in value)]
-        if isinstance(value, (list, tuple)):
-            return [self.of(item) for item in value]
-        return self._of_array(value) or self._of_object(value)
+            items = sorted(value, key=_place)  # what two of them hold is met in the same one first
+            return ["set", *sorted(json.dumps(self.of(item)) for item in items)]
+        return [self.of(item) for item in value]
+
+    def _of_constant(self, value: Any) -> Any:
+        if isinstance(value, (np.ndarray, np.generic)):
+            return self._of_array(value)
+        if isinstance(value, enum.Enum):
+            return [type(value).__qualname__, value.name, self._named(value.value)]
+        if isinstance(value, re.Pattern):
+            return [self.of(value.pattern), value.flags]
+        if isinstance(value, slice):
+            return ["slice", *map(self.of, (value.start, value.stop, value.step))]
+        if isinstance(value, types.ModuleType):
+            return value.__name__
+        if _has_fields(value):
+            return [self.of(type(value)), {k: self.of(v) for k, v in _fields(value).items()}]
+        return [type(value).__name__, str(value)]
 
     def _of_class(self, cls: type) -> Any:
         if is_of_framework(cls):
@@ -157,10 +223,14 @@ class Likeness:
                     found |= {f"{name}.{n}": vars(value)[n] for n in names if n in vars(value)}
             else:
                 found[name] = value
-        return {name: self._named(value) for name, value in found.items() if _is_constant(value)}
+        return {name: self._named(value) for name, value in found.items()}
 
     def _named(self, value: Any) -> Any:
-        return self.of(value) if _is_constant(value) else type(value).__name__
+        """Returns the likeness of what code names: of what may change, only that of its class."""
+        if _is_constant(value):
+            return self.of(value)
+        cls = type(value)
+        return cls.__name__ if is_of_framework(cls) or _is_installed(cls) else self.of(cls)
 
     def _of_array(self, value: Any) -> Any:
         if hasattr(value, "assign") and hasattr(value, "trainable"):  # a variable: a state
@@ -193,6 +263,19 @@ class Likeness:
             return None
 
 
+def _place(item: Any) -> str:
+    """Returns what the items of a set are sorted by, whatever their hashes are."""
+    if isinstance(item, (*_WORDS, *_VALUES)):
+        return f"{type(item).__name__} {item!r}"
+    if isinstance(item, (set, frozenset)):
+        return str(sorted(map(_place, item)))
+    if isinstance(item, _SEQUENCES):
+        return str([*map(_place, item)])
+    if isinstance(item, types.FunctionType):
+        return f"{item.__qualname__} {item.__code__.co_firstlineno}"
+    return str(getattr(item, "name", type(item).__qualname__))
+
+
 def _names(code: types.CodeType | None) -> Iterable[str]:
     """Yields the names of globals and attributes in code and the code inside it."""
     if code is not None:
@@ -218,14 +301,38 @@ def _is_full(cell: types.CellType) -> bool:
 
 def _is_constant(value: Any) -> bool:
     """Whether a function that names the value depends on what it is, and it stays so."""
-    if isinstance(value, (tuple, list, frozenset, set)):
+    if isinstance(value, _SEQUENCES):
         return all(map(_is_constant, value))
     if isinstance(value, Mapping):
         return all(map(_is_constant, value.values()))
+    if _has_fields(value):
+        return all(map(_is_constant, _fields(value).values()))
     is_code = isinstance(value, _CODE) or hasattr(value, "python_function")
     is_tensor = hasattr(value, "numpy") and not hasattr(value, "assign")  # no variable
-    return is_code or is_tensor or isinstance(value, (*_WORDS, np.ndarray, np.generic))
+    return is_code or is_tensor or isinstance(value, _CONSTANTS) or _is_type_of_tensors(value)
 
 
-def _is_installed(function: types.FunctionType) -> bool:
-    return "site-packages" in pathlib.Path(function.__code__.co_filename).parts
+def _is_type_of_tensors(value: Any) -> bool:
+    """Whether it is one of TensorFlow's dtypes, shapes and specs."""
+    return not isinstance(value, type) and hasattr(value, "is_compatible_with")
+
+
+def _has_fields(value: Any) -> bool:
+    """Whether a value is no more than its named fields."""
+    is_dataclass = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    return is_dataclass or isinstance(value, types.SimpleNamespace)
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, types.SimpleNamespace):
+        return vars(value)
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+
+
+def _is_installed(code: types.FunctionType | type) -> bool:
+    """Whether a function or class of Python code is from an installed package."""
+    if isinstance(code, type):
+        file = getattr(sys.modules.get(code.__module__), "__file__", None) or ""
+    else:
+        file = code.__code__.co_filename
+    return "site-packages" in pathlib.Path(file).parts

@@ -170,27 +170,21 @@ def test_with_servers_only_the_coordinator_runs_the_script_and_all_end_with_it(t
     ]
 
 
-def test_what_is_no_script_is_refused(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2", "absent.py"],
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.returncode == 2
-    assert "Received: script=absent.py" in done.stderr
+@pytest.fixture
+def told_of(call_command):
+    """Returns what returns the only line that is said of arguments that are refused."""
 
+    def line(*arguments):
+        done = call_command("launch", *arguments)
+        assert done.returncode == 2
+        (said,) = done.stderr.splitlines()
+        return said
 
-def told_of(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "tfx_perf", "launch", *arguments],
-        check=False, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
     return line
+
+
+def test_what_is_no_script_is_refused(told_of):
+    assert "Received: script=absent.py" in told_of("--workers", "2", "absent.py")
 
 
 @pytest.mark.parametrize(
@@ -201,14 +195,14 @@ def told_of(*arguments):
         (["--workers", "0"], ["Expected a whole number of at least 1. Received: --workers=0."]),
     ],
 )
-def test_a_wrong_option_is_told_in_one_line(options, words):
+def test_a_wrong_option_is_told_in_one_line(options, words, told_of):
     line = told_of(*options, "train.py", "--any-argument")
     for word in words:
         assert word in line
 
 
 @pytest.mark.parametrize("workers", [["--workers", "2"], ["--workers=2"]])
-def test_an_option_behind_the_script_is_said_to_belong_before_it(workers):
+def test_an_option_behind_the_script_is_said_to_belong_before_it(workers, told_of):
     line = told_of("train.py", *workers)
     assert f"Expected {workers[0]} before the script" in line
     assert f"Received: train.py {' '.join(workers)}." in line

@@ -1,14 +1,13 @@
 """A worker that does not come up is named (`arrival`): real processes, which wait."""
 
+import contextlib
 import json
-import os
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from tests.ports import free_port
+from tests.training import script_forks
 
 SCRIPT = """
 import pathlib, sys
@@ -23,39 +22,38 @@ print("all are up")
 """
 
 
-def start(index, hosts, *, report, seconds):
-    task = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(report), str(seconds)],
-        env={**os.environ, "TF_CONFIG": json.dumps(task)},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@pytest.fixture
+def started(tmp_path):
+    """Returns the context of a worker that runs, which reports to `tmp_path / "report"`."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+
+    def of(index, hosts, *, seconds):
+        task = {"cluster": {"worker": hosts}, "task": {"type": "worker", "index": index}}
+        environment = {"TF_CONFIG": json.dumps(task)}
+        arguments = str(tmp_path / "report"), str(seconds)
+        return script_forks.started(script, *arguments, environment=environment)
+
+    return of
 
 
 @pytest.mark.parametrize("index", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_the_one_that_is_missing_is_named(index, tmp_path):
+def test_the_one_that_is_missing_is_named(index, started, tmp_path):
     hosts = [f"localhost:{free_port()}" for _ in range(2)]
-    worker = start(index, hosts, report=tmp_path / "report", seconds=1)
-    try:
-        worker.communicate(timeout=120)
-    finally:
-        worker.kill()
-    assert worker.returncode == -signal.SIGKILL
+    with started(index, hosts, seconds=1) as worker:
+        assert worker.done(timeout=120).returncode == -signal.SIGKILL
     missing = 1 - index
     text = (tmp_path / "report").read_text()
     assert f"no answer from worker {missing} at {hosts[missing]}." in text
 
 
 @pytest.mark.slow
-def test_where_all_come_up_nothing_is_said(tmp_path):
+def test_where_all_come_up_nothing_is_said(started, tmp_path):
     hosts = [f"localhost:{free_port()}" for _ in range(2)]
-    both = [start(index, hosts, report=tmp_path / "report", seconds=100) for index in (0, 1)]
-    try:
+    with contextlib.ExitStack() as running:
+        both = [
+            running.enter_context(started(index, hosts, seconds=100)) for index in (0, 1)
+        ]
         for worker in both:
-            out, _ = worker.communicate(timeout=120)
-            assert "all are up" in out
-    finally:
-        for worker in both:
-            worker.kill()
+            assert "all are up" in worker.done(timeout=120).stdout
     assert not (tmp_path / "report").exists()

@@ -130,22 +130,6 @@ def test_trials_that_end_the_workers_are_not_made_again(trainer, cluster, tmp_pa
     assert trainer.record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
 
 
-# Once, when there have been checkpoints.
-KILLS = """
-    import os, signal
-    from tfx_perf.training.recovery import decisions, save_clock
-    save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0
-
-    class Fuse(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            is_second = json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1
-            if is_second and epoch == 3 and not os.path.exists({flag!r}):
-                open({flag!r}, "w").close()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
-
-
 @pytest.mark.parametrize("place", ["job", pytest.param("here", marks=pytest.mark.slow)])
 def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_is_killed(
     place, trainer, cluster, tmp_path, caplog
@@ -157,7 +141,8 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
         "checkpoint_folder": str(tmp_path / "checkpoints") if place == "here" else None,
     }  # fmt: skip
     flag = tmp_path / "flag"
-    train = KILLS.strip().format(flag=str(flag))
+    is_second = 'json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1'
+    train = training_cases.killed_once(flag, condition=is_second)
     module = {**MODULE, "line": "keras", "beginning": "import json", "train": train}
     inputs = {"input_plan": [trainer.plan("default")]}  # the examples are in one file
     flag.touch()  # nobody is killed

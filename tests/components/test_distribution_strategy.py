@@ -222,22 +222,10 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     assert choose(known=known) == StrategyChoice(name="one_device", reason="nothing was faster")
 
 
-_KILLED = """
-    import os, signal
-
-    class Fuse(keras.callbacks.Callback):
-        def on_epoch_begin(self, epoch, logs=None):
-            if epoch == 3 and not os.path.exists({flag!r}):
-                open({flag!r}, "w").close()
-                os.kill(os.getpid(), signal.SIGKILL)
-
-    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
-
-
 @pytest.mark.slow
 def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
     given = waiting_module("keras", condition=f"{_REPLICAS} == 1")
-    given["train"] = _KILLED.format(flag=str(tmp_path / "flag"))
+    given["train"] = training_cases.killed_once(tmp_path / "flag")
     settings = {
         "distribution": _AUTO, "trial_budget_seconds": 30, "checkpoint_steps": 10,
         "checkpoint_folder": str(tmp_path / "checkpoints"),
@@ -246,9 +234,11 @@ def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
         trainer.run(module=given, **settings)
     monkeypatch.setattr(strategy_turns, "_by_turns", None)
     trainer.run(module=given, **settings)
-    assert trainer.record.strategy.name == "mirrored"
-    assert trainer.record.environment["strategy"] == "MirroredStrategy"
-    assert trainer.record.train_step_count == 120
+    record = trainer.record
+    assert record.strategy.name == "mirrored"
+    assert record.environment["strategy"] == "MirroredStrategy"
+    assert record.resumed_step >= 40
+    assert record.train_step_count == 120 - record.resumed_step
 
 
 @pytest.mark.slow
@@ -259,7 +249,7 @@ def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
     first, before = trainer.record, trainer.perf_metrics
     monkeypatch.setattr(strategy_turns, "_by_turns", None)
     inputs = {"previous_metrics": [before]}
-    trainer.perf_metrics = trainer._artifact(types.PerfMetrics, "second_metrics")
+    trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
     trainer.run(module=given, inputs=inputs, **settings)
     assert trainer.record.reused_from
     assert trainer.record.strategy.name == first.strategy.name == "mirrored"

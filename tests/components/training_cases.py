@@ -68,10 +68,33 @@ FIT = """model.fit(
         train, steps_per_epoch=fn_args.train_steps, validation_data=test,
         validation_steps=fn_args.eval_steps, verbose=0,
         callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir, update_freq="batch")])"""
+# There have been checkpoints by then, whatever share of the time a save takes, and however seldom
+# workers ask each other.
+_KILLED = """import os
+    from tfx_perf.training.recovery import decisions, save_clock
+    save_clock._SAVE_SHARE = decisions._PERIOD_SECONDS = 0
+
+    class Fuse(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 3 and {condition} and not os.path.exists({flag!r}):
+                open({flag!r}, "w").close()
+                os.kill(os.getpid(), 9)
+
+    model.fit(train, steps_per_epoch=20, epochs=6, verbose=0, callbacks=[Fuse()])"""
 LOOP = "model.train_on_batch(*next(iter(train)))"
 # Whether a module's process is one that only measures: it has a log of its own.
 ONLY_MEASURES = 'os.readlink("/proc/self/fd/1").endswith(".log")'
 SAVE = "tf.saved_model.save(model, fn_args.serving_model_dir)"
+
+
+def killed_once(flag, *, condition="True"):
+    """Returns what a module trains by to be killed once after 60 of 120 steps.
+
+    Args:
+        flag: the path of a file that is made then.
+        condition: of the process, in the module's words, for it to be the one.
+    """
+    return _KILLED.format(flag=str(flag), condition=condition)
 
 
 class Trainer:

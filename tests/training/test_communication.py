@@ -4,16 +4,14 @@ What is served of it while they train comes from `recent_waits`.
 """
 
 import json
-import os
 import pathlib
-import subprocess
-import sys
 
 import communicating
 import pytest
 import tensorflow as tf
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.training import script_forks, two_workers
 from tfx_perf.training.measuring import accounts, communication
 
 pytestmark = pytest.mark.each_choice
@@ -24,18 +22,13 @@ _SLEEP_SECONDS = 0.03
 
 def trained(package, place, *, replicas, sleep_seconds, optimizer="SGD"):
     """Returns what each worker has found, or the only process."""
-    arguments = [str(_SCRIPT), package, str(place), str(replicas), str(sleep_seconds), optimizer]
-    workers = ["-m", "tfx_perf", "launch", "--workers", "2", "--log", str(place / "logs")]
-    launch = workers if replicas == 1 else []
-    done = subprocess.run(
-        [sys.executable, *launch, *arguments],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=400,
-        env={**os.environ, "PYTHONPATH": str(_SCRIPT.parents[2])},
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    arguments = [package, str(place), str(replicas), str(sleep_seconds), optimizer]
+    if replicas == 1:
+        ended = two_workers.run(_SCRIPT, [arguments] * 2, timeout=400)
+    else:
+        ended = [script_forks.run(_SCRIPT, *arguments, timeout=400)]
+    for done in ended:
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return [json.loads(path.read_text()) for path in sorted(place.glob("*.json"))]
 
 

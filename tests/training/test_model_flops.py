@@ -1,14 +1,12 @@
 """FLOPs are those of the whole step, however little of it is traced for them."""
 
-import subprocess
-import sys
-
 import keras as keras3
 import model_cases
 import pytest
 import tensorflow as tf
 import tf_keras
 
+from tests.training import script_forks, two_workers
 from tfx_perf.training import model_flops
 from tfx_perf.xla import hlo
 
@@ -70,13 +68,10 @@ def test_an_own_step_counts_as_a_whole(keras):
 def test_of_several_replicas_those_of_the_whole_batch_count(package, replicas, tmp_path):
     script = tmp_path / "script.py"
     script.write_text(_REPLICAS)
-    launch = ["-m", "tfx_perf", "launch", "--workers", "2"] if replicas == 1 else []
-    done = subprocess.run(
-        [sys.executable, *launch, str(script), package, str(replicas)],
-        cwd=tmp_path,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
-    assert f"FLOPs {_FLOPS} None" in done.stdout, done.stdout + done.stderr
+    arguments = package, str(replicas)
+    if replicas == 1:
+        ended = two_workers.run(script, [arguments] * 2, timeout=200)
+    else:
+        ended = [script_forks.run(script, *arguments, timeout=200)]
+    for done in ended:
+        assert f"FLOPs {_FLOPS} None" in done.stdout, done.stdout + done.stderr

@@ -5,8 +5,6 @@ Methods of the user's own are found by `overriding`.
 
 import functools
 import json
-import subprocess
-import sys
 
 import keras as keras3
 import model_cases
@@ -16,6 +14,7 @@ import tensorflow as tf
 import tf_keras
 from model_cases import Snapshot, assert_same, assert_same_history, captured
 
+from tests.training import script_forks
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.keras_api import either_keras
@@ -201,11 +200,11 @@ print(json.dumps(found))
 """
 
 
-def test_a_layer_that_asks_other_replicas_is_not_sliced_where_there_are_some():
-    done = subprocess.run(
-        [sys.executable, "-c", _SYNCHRONIZED],
-        capture_output=True, text=True, check=True, timeout=200,
-    )  # fmt: skip
+def test_a_layer_that_asks_other_replicas_is_not_sliced_where_there_are_some(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(_SYNCHRONIZED)
+    done = script_forks.run(script, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
     reason = "a layer asks the other replicas, which may have fewer slices"
     assert json.loads(done.stdout.splitlines()[-1]) == [None, None, None, reason] * 2
 

@@ -1,4 +1,4 @@
-"""Runs a script as each of two workers."""
+"""Runs a script as each of two workers, or of several."""
 
 import contextlib
 import json
@@ -16,8 +16,28 @@ def configurations(worker_count):
     ]
 
 
+def run(script, each_ones_arguments, *, timeout=300):
+    """Returns what `subprocess.run` would of each worker.
+
+    Args:
+        script: its path.
+        each_ones_arguments: on the command line of each.
+        timeout: in seconds.
+    """
+    with contextlib.ExitStack() as running:
+        workers = [
+            running.enter_context(
+                script_forks.started(script, *arguments, environment={"TF_CONFIG": configured})
+            )
+            for arguments, configured in zip(
+                each_ones_arguments, configurations(len(each_ones_arguments)), strict=True
+            )
+        ]
+        return [worker.done(timeout=timeout) for worker in workers]
+
+
 def last_lines(script, package, *arguments, timeout=300):
-    """Returns the last line that each has printed.
+    """Returns the last line that each of two has printed.
 
     Args:
         script: gets the Keras package, the worker's index, and the arguments.
@@ -25,13 +45,5 @@ def last_lines(script, package, *arguments, timeout=300):
         *arguments: of the script.
         timeout: in seconds.
     """
-    with contextlib.ExitStack() as running:
-        workers = [
-            running.enter_context(
-                script_forks.started(
-                    script, package, str(index), *arguments, environment={"TF_CONFIG": configured}
-                )
-            )
-            for index, configured in enumerate(configurations(2))
-        ]
-        return [worker.done(timeout=timeout).stdout.splitlines()[-1] for worker in workers]
+    each_ones = [(package, str(index), *arguments) for index in range(2)]
+    return [done.stdout.splitlines()[-1] for done in run(script, each_ones, timeout=timeout)]
