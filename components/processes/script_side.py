@@ -36,12 +36,12 @@ def _run(script: str, failure_folder: pathlib.Path) -> int:
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:  # as Python has it
-        if error.code is None or isinstance(error.code, int):
-            return error.code or 0
-        print(error.code, file=sys.stderr)
-        # It may be what the script says of workers that it has lost.
-        WorkerFailure.told(str(error.code), worker=worker).leave_in(failure_folder)
-        return _FAILED
+        failure, code = WorkerFailure.of_exit(error, worker=worker), error.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+        if failure.may_pass or not isinstance(code, int):  # else the exit code says it all
+            failure.leave_in(failure_folder)
+        return code if isinstance(code, int) else _FAILED
     except (Exception, KeyboardInterrupt) as error:
         WorkerFailure.of(error, worker=worker).leave_in(failure_folder)
         with contextlib.redirect_stderr(log):

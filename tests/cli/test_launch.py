@@ -215,6 +215,12 @@ def test_an_option_behind_the_script_is_said_to_belong_before_it(workers):
     assert "Missing option" in told_of("train.py", "--any-argument")
 
 
+def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
+    own = ["--log", "x", "--workers=7", "--json", "--help", "--", "-x"]
+    process = started(tmp_path, "import sys; print(sys.argv[1:])", *own, workers=1)
+    assert process.communicate(timeout=60) == (f"0: {own}\n", "Logs: script.logs\n")
+
+
 def record_of(folder):
     return json.loads((folder / "perf-0" / "metrics.json").read_text())
 
@@ -306,7 +312,7 @@ def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
 
 
 _ENDS = """
-import os, sys, threading
+import argparse, os, sys, threading
 from tfx_perf import workers
 
 class Unprintable(Exception):
@@ -326,15 +332,42 @@ threading.Event().wait(60)
         ("raise Unprintable", "Unprintable", 1),
         ("raise KeyboardInterrupt", "KeyboardInterrupt", 130),
         ("sys.exit('no data in the folder')", "no data in the folder", 1),
+        ("argparse.ArgumentParser().parse_args(['--wrong'])", "ended with exit code 2", 2),
         ("raise ValueError(2000 * 'x')", f"ValueError: {999 * 'x'}…", 1),
     ],
 )
 def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
-    process = started(tmp_path, _ENDS.format(ends))
+    process = started(tmp_path, _ENDS.format(ends), options=["--restarts", "3"])
     output, error = process.communicate(timeout=60)
     assert error == f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
     assert output.startswith("1: no end of line") and output.endswith("\n")
     assert process.returncode == code
+
+
+_LOSING = """
+import os, signal, sys
+from tfx_perf import workers
+
+if os.path.exists("again"):
+    sys.exit()
+if workers.this().index == 1:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
+    os.kill(os.getpid(), signal.SIGSTOP)  # until it is told to end
+import tensorflow as tf
+open("again", "w").close()
+try:
+    raise tf.errors.UnavailableError(None, None, "connection reset")
+except tf.errors.OpError:
+    sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+def test_an_exit_after_another_worker_was_lost_has_all_start_again(tmp_path):
+    process = started(tmp_path, _LOSING, options=["--restarts", "1"])
+    output, error = process.communicate(timeout=100)
+    assert process.returncode == 0, output + error
+    assert "All workers start again (1 of 1). Worker 0: ended with exit code 3." in error
 
 
 class Launched:

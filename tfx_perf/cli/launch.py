@@ -80,8 +80,9 @@ def command(
     figures are the training's. If one fails, the others are ended, the last line says why, and
     the exit code is its own. With --restarts all begin again after a worker was killed or lost the
     others, from the last checkpoint where the settings name a training.checkpoint_folder; an error
-    of the script ends all at once. With --restarts the workers try plans, too; where that ends one
-    of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+    of the script, or an exit of its own, ends all at once. With --restarts the workers try plans,
+    too; where that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them
+    as SIGTERM.
 
     With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: NUMA nodes
     where these can be divided evenly, else cores next to each other.
