@@ -86,7 +86,8 @@ class PartOfBatch(NamedTuple):
         rows: that its loss stands for in a metric that counts rows.
         counts_as: the weight that it has in a metric that counts batches instead of rows; likewise.
         place: of its rows in the batch.
-        slice_share: of a slice, which runs in turn with others, its share of their rows, in float64.
+        slice_share: of a slice, which runs in turn with others, its share of their rows, in
+            float64.
     """
 
     share: tf.Tensor | None
