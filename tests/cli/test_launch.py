@@ -6,8 +6,10 @@ Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`whole_number`) is told in one line.
 """
 
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import time
 import psutil
 import pytest
 
+from tfx_perf import activity, pulse
+from tfx_perf.cli import launch
 from tfx_perf.components.processes import commands, launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
@@ -80,6 +84,12 @@ def started(folder, script, *arguments, workers=2, options=()):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def without_pulses(error):
+    """Returns the lines of standard error that come however slow the machine is."""
+    lines = error.splitlines(keepends=True)
+    return "".join(line for line in lines if f" s  {pulse.SIGN} " not in line)
 
 
 def test_every_worker_knows_which_it_is_and_its_lines_have_its_number(tmp_path):
@@ -218,7 +228,20 @@ def test_an_option_behind_the_script_is_said_to_belong_before_it(workers):
 def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
     own = ["--log", "x", "--workers=7", "--json", "--help", "--", "-x"]
     process = started(tmp_path, "import sys; print(sys.argv[1:])", *own, workers=1)
-    assert process.communicate(timeout=60) == (f"0: {own}\n", "Logs: script.logs\n")
+    output, error = process.communicate(timeout=60)
+    assert (output, without_pulses(error)) == (f"0: {own}\n", "Logs: script.logs\n")
+
+
+def test_a_silent_terminal_is_told_what_is_being_done(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(launch, "Pulse", functools.partial(pulse.Pulse, seconds=0.05))
+    said = ""
+    with launch._never_silent():
+        activity.say("trying plan 1 of 2: 10 steps per call")
+        while not said:
+            time.sleep(0.01)
+            said = capsys.readouterr().err
+    assert re.fullmatch(r" +0\.\d s  \.\.\. trying plan 1 of 2: 10 steps per call\n", said)
 
 
 def record_of(folder):
@@ -301,9 +324,8 @@ def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
     output, error = process.communicate(timeout=60)
     assert process.returncode == 1
     words = r"KeyError: 'no [/column] of this name\nin the data'"
-    assert error.splitlines() == [
-        f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log"
-    ]
+    told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    assert without_pulses(error) == told
     lines = {line.partition(": ")[2] for line in output.splitlines()}
     assert lines == {"WARNING:root:own log", "own line"}
     log = (tmp_path / "script.logs" / "worker-1.log").read_text()
@@ -339,7 +361,8 @@ threading.Event().wait(60)
 def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
     process = started(tmp_path, _ENDS.format(ends), options=["--restarts", "3"])
     output, error = process.communicate(timeout=60)
-    assert error == f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    assert without_pulses(error) == told
     assert output.startswith("1: no end of line") and output.endswith("\n")
     assert process.returncode == code
 

@@ -169,7 +169,7 @@ class Trials:
 
     def _checked(self, start: StartingPoint) -> tuple[list[Contender], tf.data.Dataset]:
         """Returns the reference and the plans that are worth timing, and data of one batch."""
-        self._try([self._reference])
+        self._try([self._reference], how="trying")
         equivalence = EquivalenceCheck(
             self._variants,
             self._reference,
@@ -189,7 +189,8 @@ class Trials:
         contenders = [first]
         if not self._stop_when(first.step_seconds):
             self._training_seconds = time.perf_counter() - began - first.compile_seconds
-            for plans in self._to_try(first):
+            to_try = self._to_try(first)
+            for number, plans in enumerate(to_try, 1):
                 best = self._best_of_another_kind(plans[0], contenders)
                 if best is not None:
                     reason = f"not tried: {best} is the best in the model's own precision"
@@ -210,7 +211,7 @@ class Trials:
                     break
                 if contenders[0] is first:
                     contenders = [equivalence.reference(first)]
-                self._try(plans)
+                self._try(plans, how=f"trying plan {number} of {len(to_try)}:")
                 with self._leftovers.of(plans):
                     found = equivalence.check(plans[0])
                 if isinstance(found, TrialRecord):
@@ -341,9 +342,9 @@ class Trials:
     def _check_limit(self) -> float:
         return time.perf_counter() + self._budget.left_seconds * _CHECK_SHARE
 
-    def _try(self, plans: Iterable[TrainingPlan]) -> None:
+    def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
         running = tuple(plans)
-        activity.say(f"trying {'; '.join(map(str, running))}")
+        activity.say(f"{how} {'; '.join(map(str, running))}")
         self._watch(
             TrialProgress(began=self._began, running=running, finished=tuple(self._finished))
         )
@@ -362,7 +363,10 @@ class Trials:
                 break
             round_began = time.perf_counter()
             for contender, turn in zip(contenders, turns, strict=True):
-                self._try([contender.plan])
+                self._try(
+                    [contender.plan],
+                    how=f"timing {len(contenders)} plans in turns: round {round_index + 1},",
+                )
                 contender.blocks.append((yield turn))
             round_seconds = time.perf_counter() - round_began
             is_decided = self._is_decided(
@@ -381,7 +385,7 @@ class Trials:
         # Not in turns with the real data: their buffers would fill up in the meantime. But at about
         # the same time, since a host is now faster and now slower.
         winner = self._fastest(contenders) or contenders[0]
-        self._try([winner.plan])
+        self._try([winner.plan], how="measuring the wait for data:")
         iterator = self._loop.iterator_over(one_batch)
         reading, repeated = [], []
         rounds = min(_MIN_ROUNDS, len(winner.blocks))
