@@ -11,6 +11,8 @@ import os
 import pathlib
 import sys
 import tempfile
+import threading
+import traceback
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -84,11 +86,15 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def leave_standard_error_to_libraries() -> TextIO:
+def leave_standard_error_to_libraries(log_path: str) -> TextIO:
     """Has what Python code prints to standard error go to standard output from now on.
 
     For a process whose standard error is a log. There stays what libraries write to the
-    descriptor, what the loggers of TensorFlow and absl say, and Python's warnings.
+    descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the tracebacks
+    of threads, for each of which a line is printed that names the log.
+
+    Args:
+        log_path: of the log, for that line.
 
     Returns:
         The stream of the log.
@@ -101,6 +107,17 @@ def leave_standard_error_to_libraries() -> TextIO:
         handler.handle(record)
         return False
 
+    def traceback_into_log(failed: threading.ExceptHookArgs) -> None:
+        error = failed.exc_value
+        if error is None or isinstance(error, SystemExit):  # as Python has it
+            return
+        name = failed.thread.name if failed.thread else "that has ended"
+        print(f"Exception in thread {name}:", file=log)
+        traceback.print_exception(error, file=log)
+        said = errors.in_one_line(error)
+        print(f"Thread {name} has failed: {said}. Log: {log_path}", file=sys.stderr)
+
+    threading.excepthook = traceback_into_log
     logging.captureWarnings(True)
     with contextlib.suppress(ImportError):
         importlib.import_module("absl.logging")  # it has to make its logger itself

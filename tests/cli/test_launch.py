@@ -319,6 +319,26 @@ threading.Event().wait(60)
 """
 
 
+def test_the_traceback_of_a_thread_is_in_the_log_which_a_line_names(tmp_path):
+    code = (
+        "import sys, threading\n"
+        "def work(): raise KeyError('absent')\n"
+        "for task in (work, sys.exit):\n"
+        "    thread = threading.Thread(target=task, name='reader')\n"
+        "    thread.start()\n"
+        "    thread.join()\n"
+    )
+    process = started(tmp_path, code, workers=1)
+    output, error = process.communicate(timeout=60)
+    log = "script.logs/worker-0.log"
+    assert output == f"0: Thread reader has failed: KeyError: 'absent'. Log: {log}\n"
+    assert process.returncode == 0
+    assert "Traceback" not in without_pulses(error)
+    logged = (tmp_path / log).read_text()
+    assert logged.startswith("Exception in thread reader:\nTraceback ")
+    assert "in work" in logged
+
+
 def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
     process = started(tmp_path, _FAILING, options=["--restarts", "3"])
     output, error = process.communicate(timeout=60)

@@ -120,7 +120,9 @@ def command(
                 together.train,
                 start=functools.partial(
                     _started,
-                    script=script_side.command(folder, script, arguments),
+                    script=functools.partial(
+                        script_side.command, script, arguments, failure_folder=folder
+                    ),
                     log_folder=logs,
                     err=as_json,
                     pulse=pulse,
@@ -215,18 +217,25 @@ def _never_silent() -> Iterator[Pulse]:
 
 
 def _started(
-    task: Task, *, script: Sequence[str], log_folder: pathlib.Path, err: bool, pulse: Pulse
+    task: Task,
+    *,
+    script: Callable[..., list[str]],
+    log_folder: pathlib.Path,
+    err: bool,
+    pulse: Pulse,
 ) -> contextlib.AbstractContextManager[Process]:
     def show(line: str) -> None:
         pulse.put_off()
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
             click.echo(f"{task.label}: {line.rstrip()}", err=err)  # the last may lack its end
 
+    log_path = log_folder / workers.log_file(task.name)
+    server = [sys.executable, "-m", _SERVER]
     return commands.started(
-        [sys.executable, "-m", _SERVER] if task.only_serves else script,
+        server if task.only_serves else script(log_path=log_path),
         environment=task.environment,
         cpus=task.cpus,
-        log_path=log_folder / workers.log_file(task.name),
+        log_path=log_path,
         show=show,
     )
 
