@@ -9,6 +9,7 @@ import importlib
 import logging
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
 import threading
@@ -16,13 +17,14 @@ import traceback
 from collections.abc import Iterator
 from typing import TextIO
 
-from tfx_perf import errors
+from tfx_perf import errors, sieve
 
 _STANDARD_OUTPUT = 1
 _STANDARD_ERROR = 2
 EXIT_USER_ERROR = 2
 _LIBRARIES_LOGGERS = "absl", "tensorflow", "py.warnings"
 EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
+_SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard error open
 
 
 @contextlib.contextmanager
@@ -84,6 +86,59 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
     except KeyboardInterrupt:
         tell("interrupted.", program=os.path.basename(sys.argv[0]))
         sys.exit(EXIT_INTERRUPTED)
+
+
+@contextlib.contextmanager
+def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Sends what C++ libraries log to standard error, while the context lasts, into a file.
+
+    All else still gets there, above all what the user's code prints, which may run inside, and
+    what a library says before it ends the process. Where `sys.stderr` is another stream, as in
+    pytest, or under `tfx-perf launch`, somebody takes care of libraries already, and nothing
+    is done. Nor is it where no process can be started, or the file cannot be written.
+
+    Args:
+        log_path: the file, to whose end it is added; its folder is there. It stays only if there
+            is something in it. None: what libraries log goes nowhere.
+    """
+    with contextlib.ExitStack() as until:
+        if _is_own_standard_error():
+            with contextlib.suppress(OSError):
+                _put_sieve(log_path, until)
+        yield
+
+
+def _is_own_standard_error() -> bool:
+    try:
+        return sys.stderr.fileno() == _STANDARD_ERROR
+    except (AttributeError, OSError, ValueError):  # None, of no file, closed
+        return False
+
+
+def _put_sieve(log_path: str | os.PathLike[str] | None, until: contextlib.ExitStack) -> None:
+    with open(os.devnull if log_path is None else log_path, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-IS", sieve.__file__],
+            stdin=subprocess.PIPE,
+            stdout=_STANDARD_ERROR,
+            stderr=log,
+            start_new_session=True,  # it ends with what it reads, and not by Ctrl-C
+        )
+    assert process.stdin is not None  # a pipe was asked for
+    kept = os.dup(_STANDARD_ERROR)
+    with process.stdin:
+        _replace_standard_error(process.stdin.fileno())
+
+    def take_away() -> None:
+        _replace_standard_error(kept)
+        os.close(kept)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SIEVE_SECONDS)
+        with contextlib.suppress(OSError):  # somebody has removed it, or its folder
+            if log_path is not None and not os.path.getsize(log_path):
+                os.unlink(log_path)
+
+    until.callback(take_away)
 
 
 def leave_standard_error_to_libraries(log_path: str) -> TextIO:
