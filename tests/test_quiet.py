@@ -1,4 +1,4 @@
-"""Standard error holds a program's own lines; what libraries say is in a file."""
+"""Standard error holds a program's own lines; what libraries say is in a file (`sieve`)."""
 
 import os
 import pathlib
