@@ -13,11 +13,8 @@ from tfx import v1 as tfx
 from tfx.components.util import udf_utils
 from tfx.orchestration.portable import data_types, launcher
 
-from tfx_perf import activity, periodic, quiet
+from tfx_perf import activity, periodic, pulse, quiet
 from tfx_perf.pipelines import remarks
-
-PULSE = "..."
-"""What follows the time in the lines of a node that is still at work."""
 
 _FAILED = "failed"
 _SKIPPED = "skipped"  # its condition was false
@@ -51,7 +48,10 @@ class NodeRun:
 
 @contextlib.contextmanager
 def shown(
-    terminal: TextIO, *, pulse_seconds: float = 30.0, longest_pulse_seconds: float = 600.0
+    terminal: TextIO,
+    *,
+    pulse_seconds: float = pulse.SILENT_SECONDS,
+    longest_pulse_seconds: float = pulse.LONGEST_SECONDS,
 ) -> Iterator[Sequence[NodeRun]]:
     """Shows, while the context lasts, the nodes that end in this process.
 
@@ -64,8 +64,7 @@ def shown(
         terminal: where a line is written for each node.
         pulse_seconds: time to the first line of a node that is still at work, and between two in
             which it does something else.
-        longest_pulse_seconds: to which the time between two others grows: the second comes after
-            twice the time of the first, and so on.
+        longest_pulse_seconds: to which the time between two others grows.
 
     Yields:
         The nodes that have ended, which become more.
@@ -111,25 +110,6 @@ class _Watch:
     result: data_types.ExecutionInfo | None = None
 
 
-class _Pulse:
-    """Says what a node is doing: at intervals that grow, or once it does something else."""
-
-    def __init__(
-        self, say: Callable[[str], None], *, began: float, longest_seconds: float
-    ) -> None:
-        self._say, self._began, self._longest_seconds = say, began, longest_seconds
-        self._said, self._next = "", began
-
-    def __call__(self, activity_now: str) -> None:
-        what, now = activity_now or "at work", time.monotonic()
-        doing = what.partition(":")[0]  # before how far it is
-        if doing == self._said and now < self._next:
-            return
-        self._said = doing
-        self._next = now + min(now - self._began, self._longest_seconds)
-        self._say(f"{PULSE} {what}")
-
-
 class _Nodes:
     """Writes a line for each node, and what there is to say of it.
 
@@ -158,10 +138,14 @@ class _Nodes:
         def say(what: str) -> None:
             self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
 
-        pulse = _Pulse(say, began=began, longest_seconds=self._longest_pulse_seconds)
+        node_pulse = pulse.Pulse(
+            say, seconds=self._pulse_seconds, longest_seconds=self._longest_pulse_seconds
+        )
         try:
             activity.say("")
-            pulses = periodic.calling(lambda: pulse(self.activity()), seconds=self._pulse_seconds)
+            pulses = periodic.calling(
+                lambda: node_pulse(self.activity()), seconds=self._pulse_seconds
+            )
             # Keras' progress bar is on standard output.
             with pulses, quiet.standard_output():
                 yield watch

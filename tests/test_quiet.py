@@ -1,4 +1,4 @@
-"""Standard error holds a program's own lines; what libraries say is in a file."""
+"""Standard error holds a program's own lines; what libraries say is in a file (`sieve`)."""
 
 import os
 import pathlib
@@ -42,6 +42,46 @@ def test_only_own_lines_are_shown_and_nothing_is_left(tmp_path):
     assert done.returncode == 0
     assert done.stderr == "own line\nafterwards\n"
     assert _logs(tmp_path) == []
+
+
+_LINES = {
+    "TensorFlow": "2026-11-27 05:00:43.948947: W tensorflow/core/cache_dataset_ops.cc:858] The",
+    "Abseil": "I0000 00:00:1795755653.126952   22169 service.cc:153]   StreamExecutor device",
+    "early": "WARNING: All log messages before absl::InitializeLog() is called are written to",
+}
+_OWN = [
+    "W1127 05:00:43.948947 22169 train.py:12] of absl in Python",
+    "2026-11-27 05:00:43.948947: step 3",
+    "2026-11-27 05:00:43.948947: F tensorflow/core/platform/env.cc:12] Check failed",
+]
+
+
+def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
+    lines = [*_LINES.values(), *_OWN]
+    body = (
+        "import os, sys\n"
+        "with quiet.sifted('libraries.log'):\n"
+        f"    for line in {lines!r}:\n"
+        "        os.write(2, line.encode() + b'\\n')\n"
+        "    print('50 %', end='', file=sys.stderr, flush=True)\n"
+        "    assert os.system('sleep 0.3; echo of a process >&2') == 0\n"
+        f"os.write(2, {_LINES['TensorFlow']!r}.encode() + b'\\n')\n"
+    )
+    done = _run(tmp_path, body)
+    shown = [*_OWN, "50 %of a process", _LINES["TensorFlow"]]
+    assert done.stderr.splitlines() == shown
+    assert (tmp_path / "libraries.log").read_text().splitlines() == list(_LINES.values())
+
+
+def test_a_sieve_that_has_sifted_nothing_leaves_no_log(tmp_path):
+    body = "import sys\nwith quiet.sifted('libraries.log'):\n    print('mine', file=sys.stderr)\n"
+    assert _run(tmp_path, body).stderr == "mine\n"
+    assert not (tmp_path / "libraries.log").exists()
+
+
+def test_the_last_words_of_a_process_that_crashes_get_through_the_sieve(tmp_path):
+    body = "import os\nwith quiet.sifted(None):\n    os.write(2, b'why')\n    os.abort()\n"
+    assert _run(tmp_path, body).stderr == "why"
 
 
 def test_a_named_log_stays_and_has_everything(tmp_path):

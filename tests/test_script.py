@@ -290,6 +290,44 @@ def test_a_cache_that_was_not_read_to_its_end_is_let_go_of(keras, tmp_path):
                 _compiled(keras).fit(data.repeat(), steps_per_epoch=3, epochs=2, verbose=0)
 
 
+_CACHED = """
+import sys
+import keras
+import numpy as np
+import tensorflow as tf
+import tfx_perf
+
+class Telling(keras.layers.Layer):
+    def call(self, x):
+        print("traced", file=sys.stderr, flush=True)
+        return x
+
+x = np.ones((6400, 4), "float32")
+data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).cache().batch(8)
+model = keras.Sequential([keras.layers.Input((4,)), Telling(), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+print("here it begins", file=sys.stderr)
+with tfx_perf.optimized({"schedule": {"planned_runs": 100}}, folder="perf") as run:
+    model.fit(data, epochs=2, verbose=0)
+print(len(run.record.trials))
+"""
+
+
+@pytest.mark.slow
+def test_what_libraries_log_in_trials_is_in_a_file_and_what_the_user_prints_is_not(tmp_path):
+    (tmp_path / "train.py").write_text(_CACHED)
+    done = subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 1
+    shown = done.stderr.partition("here it begins\n")[2]
+    log = (tmp_path / "perf" / "libraries.log").read_text()
+    assert "The calling iterator did not fully read the dataset being cached" in log
+    assert ".cc:" not in shown
+    assert "traced" in shown
+    assert "traced" not in log
+
+
 def test_what_is_measured_at_the_end_draws_no_seeds(keras):
     def drawn(context):
         keras.utils.set_random_seed(5)

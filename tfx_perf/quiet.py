@@ -9,18 +9,22 @@ import importlib
 import logging
 import os
 import pathlib
+import subprocess
 import sys
 import tempfile
+import threading
+import traceback
 from collections.abc import Iterator
 from typing import TextIO
 
-from tfx_perf import errors
+from tfx_perf import errors, sieve
 
 _STANDARD_OUTPUT = 1
 _STANDARD_ERROR = 2
 EXIT_USER_ERROR = 2
 _LIBRARIES_LOGGERS = "absl", "tensorflow", "py.warnings"
 EXIT_INTERRUPTED = 130  # as a shell says of SIGINT
+_SIEVE_SECONDS = 1.0  # for the last lines: another process may keep standard error open
 
 
 @contextlib.contextmanager
@@ -84,11 +88,68 @@ def script(log_path: str | os.PathLike[str] | None = None) -> Iterator[TextIO]:
         sys.exit(EXIT_INTERRUPTED)
 
 
-def leave_standard_error_to_libraries() -> TextIO:
+@contextlib.contextmanager
+def sifted(log_path: str | os.PathLike[str] | None) -> Iterator[None]:
+    """Sends what C++ libraries log to standard error, while the context lasts, into a file.
+
+    All else still gets there, above all what the user's code prints, which may run inside, and
+    what a library says before it ends the process. Where `sys.stderr` is another stream, as in
+    pytest, or under `tfx-perf launch`, somebody takes care of libraries already, and nothing
+    is done. Nor is it where no process can be started, or the file cannot be written.
+
+    Args:
+        log_path: the file, to whose end it is added; its folder is there. It stays only if there
+            is something in it. None: what libraries log goes nowhere.
+    """
+    with contextlib.ExitStack() as until:
+        if _is_own_standard_error():
+            with contextlib.suppress(OSError):
+                _put_sieve(log_path, until)
+        yield
+
+
+def _is_own_standard_error() -> bool:
+    try:
+        return sys.stderr.fileno() == _STANDARD_ERROR
+    except (AttributeError, OSError, ValueError):  # None, of no file, closed
+        return False
+
+
+def _put_sieve(log_path: str | os.PathLike[str] | None, until: contextlib.ExitStack) -> None:
+    with open(os.devnull if log_path is None else log_path, "ab") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-IS", sieve.__file__],
+            stdin=subprocess.PIPE,
+            stdout=_STANDARD_ERROR,
+            stderr=log,
+            start_new_session=True,  # it ends with what it reads, and not by Ctrl-C
+        )
+    assert process.stdin is not None  # a pipe was asked for
+    kept = os.dup(_STANDARD_ERROR)
+    with process.stdin:
+        _replace_standard_error(process.stdin.fileno())
+
+    def take_away() -> None:
+        _replace_standard_error(kept)
+        os.close(kept)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_SIEVE_SECONDS)
+        with contextlib.suppress(OSError):  # somebody has removed it, or its folder
+            if log_path is not None and not os.path.getsize(log_path):
+                os.unlink(log_path)
+
+    until.callback(take_away)
+
+
+def leave_standard_error_to_libraries(log_path: str) -> TextIO:
     """Has what Python code prints to standard error go to standard output from now on.
 
     For a process whose standard error is a log. There stays what libraries write to the
-    descriptor, what the loggers of TensorFlow and absl say, and Python's warnings.
+    descriptor, what the loggers of TensorFlow and absl say, Python's warnings, and the tracebacks
+    of threads, for each of which a line is printed that names the log.
+
+    Args:
+        log_path: of the log, for that line.
 
     Returns:
         The stream of the log.
@@ -101,6 +162,17 @@ def leave_standard_error_to_libraries() -> TextIO:
         handler.handle(record)
         return False
 
+    def traceback_into_log(failed: threading.ExceptHookArgs) -> None:
+        error = failed.exc_value
+        if error is None or isinstance(error, SystemExit):  # as Python has it
+            return
+        name = failed.thread.name if failed.thread else "that has ended"
+        print(f"Exception in thread {name}:", file=log)
+        traceback.print_exception(error, file=log)
+        said = errors.in_one_line(error)
+        print(f"Thread {name} has failed: {said}. Log: {log_path}", file=sys.stderr)
+
+    threading.excepthook = traceback_into_log
     logging.captureWarnings(True)
     with contextlib.suppress(ImportError):
         importlib.import_module("absl.logging")  # it has to make its logger itself

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tfx_perf
-from tfx_perf import config, errors, fingerprint, interception, workers
+from tfx_perf import config, errors, fingerprint, interception, quiet, workers
 from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
@@ -21,6 +21,7 @@ from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.tf_internals import generated_code
 from tfx_perf.training import custom_loop, one_replica
 from tfx_perf.training import record as training_record
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.record import TrainingRecord
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import evaluation
@@ -30,6 +31,7 @@ from tfx_perf.training.trials.trials_together import TrialsTogether
 
 _TITLE = "How the model was trained"
 GATE_REPORT_FILE = "gate_report.html"
+LOG_FILE = "libraries.log"
 
 # The session of a pipeline's component that runs the code, which then writes and judges.
 _AROUND: list[TrainingSession] = []
@@ -108,17 +110,30 @@ def optimized(
             key=key,
             previous_plan=None if before is None else before.plan,
         )
-        session = TrainingSession(settings, choice=choice, choose=trials.choose)
+        log = None if place is None else place / LOG_FILE
+        if log is not None:
+            with contextlib.suppress(OSError):  # it is not to be written either
+                log.unlink(missing_ok=True)  # of the run before
+
+        def choose(call: interception.FitCall, loop: Loop) -> PlanChoice:
+            if not settings.training.trial_budget_seconds:
+                return trials.choose(call, loop)  # which has nothing to say
+            with quiet.sifted(log):  # the same lines in the training are the user's
+                return trials.choose(call, loop)
+
+        session = TrainingSession(settings, choice=choice, choose=choose)
         with (
             interception.intercepting_fit(session.fit),
             evaluation.as_one_device(),
         ):
             yield training
         session.close()
-        if session.record is None:
+        with quiet.sifted(log):  # it compiles steps for their memory
+            found = session.record
+        if found is None:
             _say(f"Nothing was measured: {session.gap}.")
             return
-        found = session.record.model_copy(update={"key": key or {}, "runs_before": runs_before})
+        found = found.model_copy(update={"key": key or {}, "runs_before": runs_before})
         known = [] if before is None else [("a run before", before)]
         training.record = one_replica.held_against(found, known)
         training.decision = _published(training.record, settings.gate, name=name, place=place)

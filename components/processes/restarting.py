@@ -3,7 +3,7 @@
 import dataclasses
 import logging
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from tfx_perf import errors
 from tfx_perf.components.processes.worker_failure import WorkerFailure
@@ -90,26 +90,28 @@ def cause_of(
     failures: Mapping[int, WorkerFailure],
     endings: Mapping[int, str],
     *,
+    exited: Collection[int] = (),
     message: str = "",
     names: Mapping[int, str] = types.MappingProxyType({}),
 ) -> Cause:
     """Returns why workers of which one has failed have ended.
 
     Those that fail later mostly follow from it: they have lost a worker. What a worker's code has
-    raised would come again.
+    raised would come again, and so would its exit; a signal may not.
 
     Args:
         failures: what each of them has reported, by its index.
         endings: of those that have failed, how they have ended; likewise.
+        exited: those of them that have ended themselves, by an exit code.
         message: what else is known.
         names: of those that are no worker with that index.
     """
     own = [each for each in failures.values() if not each.may_pass]
-    killed = sorted(endings.keys() - failures.keys())
-    if killed and not own:  # or it never came so far as to report something
-        worker = killed[0]
+    silent = endings.keys() - failures.keys()  # an exit code says it all
+    if silent and not own:
+        worker = min(silent, key=lambda index: (index in exited, index))
         name = names.get(worker, f"worker {worker}")
-        return Cause(worker, name, endings[worker], may_pass=True)
+        return Cause(worker, name, endings[worker], may_pass=worker not in exited)
     first = min(own or failures.values(), key=lambda failure: failure.seconds, default=None)
     if first is None:
         return Cause(0, names.get(0, "worker 0"), message)

@@ -1,7 +1,7 @@
 """What a worker of `tfx-perf launch` runs: the user's script, as `python SCRIPT` does.
 
-Arguments: where it leaves a `WorkerFailure`, the script, the script's own. Its standard error is a
-log; what the script prints there goes to standard output.
+Arguments: where it leaves a `WorkerFailure`, its log, the script, the script's own. Its standard
+error is the log; what the script prints there goes to standard output.
 """
 
 import contextlib
@@ -18,30 +18,34 @@ from tfx_perf.components.processes.worker_failure import WorkerFailure
 _FAILED = 1
 
 
-def command(failure_folder: str, script: str, arguments: Sequence[str]) -> list[str]:
+def command(
+    script: str, arguments: Sequence[str], *, failure_folder: str, log_path: pathlib.Path
+) -> list[str]:
     """Returns the command of a worker.
 
     Args:
-        failure_folder: where it leaves why it has failed.
         script: the path of the user's.
         arguments: of the script.
+        failure_folder: where it leaves why it has failed.
+        log_path: of its standard error.
     """
-    return [sys.executable, "-m", __spec__.name, failure_folder, script, *arguments]
+    module = __spec__.name
+    return [sys.executable, "-m", module, failure_folder, str(log_path), script, *arguments]
 
 
-def _run(script: str, failure_folder: pathlib.Path) -> int:
+def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
     """Runs a script as the main module; returns the exit code."""
-    log = quiet.leave_standard_error_to_libraries()
+    log = quiet.leave_standard_error_to_libraries(log_path)
     worker = workers.this().index
     try:
         runpy.run_path(script, run_name="__main__")
     except SystemExit as error:  # as Python has it
-        if error.code is None or isinstance(error.code, int):
-            return error.code or 0
-        print(error.code, file=sys.stderr)
-        # It may be what the script says of workers that it has lost.
-        WorkerFailure.told(str(error.code), worker=worker).leave_in(failure_folder)
-        return _FAILED
+        failure, code = WorkerFailure.of_exit(error, worker=worker), error.code or 0
+        if not isinstance(code, int):
+            print(code, file=sys.stderr)
+        if failure.may_pass or not isinstance(code, int):  # else the exit code says it all
+            failure.leave_in(failure_folder)
+        return code if isinstance(code, int) else _FAILED
     except (Exception, KeyboardInterrupt) as error:
         WorkerFailure.of(error, worker=worker).leave_in(failure_folder)
         with contextlib.redirect_stderr(log):
@@ -53,9 +57,9 @@ def _run(script: str, failure_folder: pathlib.Path) -> int:
 
 
 if __name__ == "__main__":
-    folder, *sys.argv = sys.argv[1:]
+    folder, own_log, *sys.argv = sys.argv[1:]
     script = os.path.abspath(sys.argv[0])
     sys.path[0] = os.path.dirname(script)
-    code = _run(script, pathlib.Path(folder))
+    code = _run(script, failure_folder=pathlib.Path(folder), log_path=own_log)
     # Where it has failed, the others wait for this worker.
     forking.end(code, within_seconds=forking.LEFT_THREADS_SECONDS if code else None)

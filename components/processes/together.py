@@ -59,11 +59,19 @@ def train(
             is_over=is_over,
             say=say,
         )
-        endings, codes = launched.endings, launched.codes  # before the others are ended
+        # Before the others are ended: what they say then may follow from that.
+        endings, codes, reported = launched.endings, launched.codes, failures()
     if first is None:
         return Attempt(launched.codes)
     names = {index: task.name for index, task in enumerate(tasks)}
-    cause = restarting.cause_of(failures(), endings, names=names)
+    ended_by = {index: codes[index] or 0 for index in endings}
+    cause = restarting.cause_of(
+        # Who has lost another one may say so before that one does, but one that is killed never.
+        reported if min(ended_by.values(), default=0) < 0 else failures(),
+        endings,
+        exited=[index for index, code in ended_by.items() if code > 0],
+        names=names,
+    )
     return Attempt(
         launched.codes,
         cause,

@@ -47,6 +47,25 @@ class WorkerFailure(records.Record):
         )
 
     @classmethod
+    def of_exit(cls, exited: SystemExit, *, worker: int) -> "WorkerFailure":
+        """Returns the failure of a worker whose code has ended it on purpose.
+
+        That would come again, unless it was the answer to an error that need not.
+
+        Args:
+            exited: what the code has raised.
+            worker: its index.
+        """
+        code = exited.code
+        return cls(
+            worker=worker,
+            seconds=time.time(),
+            message=f"ended with exit code {code}" if isinstance(code, int) else str(code),
+            is_users=False,
+            may_pass=exited.__context__ is not None and _may_pass(exited.__context__),
+        )
+
+    @classmethod
     def told(cls, message: str, *, worker: int) -> "WorkerFailure":
         """Returns the failure of a worker that has ended with a message, and may succeed again.
 

@@ -6,8 +6,10 @@ Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`whole_number`) is told in one line.
 """
 
+import functools
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,6 +18,8 @@ import time
 import psutil
 import pytest
 
+from tfx_perf import activity, pulse
+from tfx_perf.cli import launch
 from tfx_perf.components.processes import commands, launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
@@ -80,6 +84,12 @@ def started(folder, script, *arguments, workers=2, options=()):
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+def without_pulses(error):
+    """Returns the lines of standard error that come however slow the machine is."""
+    lines = error.splitlines(keepends=True)
+    return "".join(line for line in lines if f" s  {pulse.SIGN} " not in line)
 
 
 def test_every_worker_knows_which_it_is_and_its_lines_have_its_number(tmp_path):
@@ -209,6 +219,25 @@ def test_an_option_behind_the_script_is_said_to_belong_before_it(workers, told_o
     assert "Missing option" in told_of("train.py", "--any-argument")
 
 
+def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
+    own = ["--log", "x", "--workers=7", "--json", "--help", "--", "-x"]
+    process = started(tmp_path, "import sys; print(sys.argv[1:])", *own, workers=1)
+    output, error = process.communicate(timeout=60)
+    assert (output, without_pulses(error)) == (f"0: {own}\n", "Logs: script.logs\n")
+
+
+def test_a_silent_terminal_is_told_what_is_being_done(monkeypatch, capsys):
+    monkeypatch.setattr(launch, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(launch, "Pulse", functools.partial(pulse.Pulse, seconds=0.05))
+    said = ""
+    with launch._never_silent():
+        activity.say("trying plan 1 of 2: 10 steps per call")
+        while not said:
+            time.sleep(0.01)
+            said = capsys.readouterr().err
+    assert re.fullmatch(r" +0\.\d s  \.\.\. trying plan 1 of 2: 10 steps per call\n", said)
+
+
 def record_of(folder):
     return json.loads((folder / "perf-0" / "metrics.json").read_text())
 
@@ -284,14 +313,33 @@ threading.Event().wait(60)
 """
 
 
+def test_the_traceback_of_a_thread_is_in_the_log_which_a_line_names(tmp_path):
+    code = (
+        "import sys, threading\n"
+        "def work(): raise KeyError('absent')\n"
+        "for task in (work, sys.exit):\n"
+        "    thread = threading.Thread(target=task, name='reader')\n"
+        "    thread.start()\n"
+        "    thread.join()\n"
+    )
+    process = started(tmp_path, code, workers=1)
+    output, error = process.communicate(timeout=60)
+    log = "script.logs/worker-0.log"
+    assert output == f"0: Thread reader has failed: KeyError: 'absent'. Log: {log}\n"
+    assert process.returncode == 0
+    assert "Traceback" not in without_pulses(error)
+    logged = (tmp_path / log).read_text()
+    assert logged.startswith("Exception in thread reader:\nTraceback ")
+    assert "in work" in logged
+
+
 def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
     process = started(tmp_path, _FAILING, options=["--restarts", "3"])
     output, error = process.communicate(timeout=60)
     assert process.returncode == 1
     words = r"KeyError: 'no [/column] of this name\nin the data'"
-    assert error.splitlines() == [
-        f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log"
-    ]
+    told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    assert without_pulses(error) == told
     lines = {line.partition(": ")[2] for line in output.splitlines()}
     assert lines == {"WARNING:root:own log", "own line"}
     log = (tmp_path / "script.logs" / "worker-1.log").read_text()
@@ -300,7 +348,7 @@ def test_an_error_of_the_script_ends_all_and_the_last_line_says_which(tmp_path):
 
 
 _ENDS = """
-import os, sys, threading
+import argparse, os, sys, threading
 from tfx_perf import workers
 
 class Unprintable(Exception):
@@ -320,15 +368,43 @@ threading.Event().wait(60)
         ("raise Unprintable", "Unprintable", 1),
         ("raise KeyboardInterrupt", "KeyboardInterrupt", 130),
         ("sys.exit('no data in the folder')", "no data in the folder", 1),
+        ("argparse.ArgumentParser().parse_args(['--wrong'])", "ended with exit code 2", 2),
         ("raise ValueError(2000 * 'x')", f"ValueError: {999 * 'x'}…", 1),
     ],
 )
 def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
-    process = started(tmp_path, _ENDS.format(ends))
+    process = started(tmp_path, _ENDS.format(ends), options=["--restarts", "3"])
     output, error = process.communicate(timeout=60)
-    assert error == f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
+    assert without_pulses(error) == told
     assert output.startswith("1: no end of line") and output.endswith("\n")
     assert process.returncode == code
+
+
+_LOSING = """
+import os, signal, sys
+from tfx_perf import workers
+
+if os.path.exists("again"):
+    sys.exit()
+if workers.this().index == 1:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))
+    os.kill(os.getpid(), signal.SIGSTOP)  # until it is told to end
+import tensorflow as tf
+open("again", "w").close()
+try:
+    raise tf.errors.UnavailableError(None, None, "connection reset")
+except tf.errors.OpError:
+    sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+def test_an_exit_after_another_worker_was_lost_has_all_start_again(tmp_path):
+    process = started(tmp_path, _LOSING, options=["--restarts", "1"])
+    output, error = process.communicate(timeout=100)
+    assert process.returncode == 0, output + error
+    assert "All workers start again (1 of 1). Worker 0: ended with exit code 3." in error
 
 
 class Launched:

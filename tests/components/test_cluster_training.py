@@ -172,6 +172,9 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
         np.testing.assert_array_equal(expected[name], value, err_msg=name)
 
 
+_THREAD = "import threading; threading.Thread(target=lambda: 1 / 0, name='reader').start()"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "chosen",
@@ -183,7 +186,7 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
 def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, trainer, cluster):
     inputs = {"input_plan": [trainer.plan(chosen)]}
     trainer.run(  # the examples are in one file; no folder: no trials
-        module={**MODULE, "line": "keras"},
+        module={**MODULE, "line": "keras", "beginning": f"{MODULE['beginning']}\n{_THREAD}"},
         inputs=inputs,
         distribution={"workers": 2},
         monitoring={"metrics_port": free_port()},
@@ -192,6 +195,9 @@ def test_two_workers_on_this_machine_divide_what_an_input_plan_reads(chosen, tra
     check_published(trainer)
     logs = [pathlib.Path(trainer.perf_metrics.uri, f"worker-{i}.log").read_text() for i in (0, 1)]
     assert ["etrics are served at" in log for log in logs] == [True, False]
+    notes = " ".join(trainer.record.notes)
+    for name in ("worker 0", "worker 1"):
+        assert f"threads of {name} have failed (reader); see " in notes
     assert trainer.record.plan == TrainingPlan(steps_per_call=10, fused_update=True)
     assert list(pathlib.Path(trainer.model_run.uri).rglob("events*"))
 

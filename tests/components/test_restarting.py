@@ -13,9 +13,9 @@ def failure(worker, seconds, message="it broke", *, is_users=False, may_pass=Fal
     )
 
 
-def failed(*failures, endings=(), message="it failed", logs=()):
+def failed(*failures, endings=(), exited=(), message="it failed", logs=()):
     cause = restarting.cause_of(
-        {each.worker: each for each in failures}, dict(endings), message=message
+        {each.worker: each for each in failures}, dict(endings), exited=exited, message=message
     )
     return restarting.failed("the job", cause, logs=dict(logs))
 
@@ -53,6 +53,21 @@ def test_the_worker_that_failed_first_of_itself_is_named(failures, endings, caus
     error = failed(*failures, endings=endings)
     assert (str(error.cause), error.cause.may_pass) == (cause, may_pass)
     assert str(error).startswith(f"Expected the workers of the job to succeed. Received: {cause}.")
+
+
+@pytest.mark.parametrize(
+    ("failures", "endings", "cause", "may_pass"),
+    [
+        ([], {0: "exit code 2", 1: "exit code 2"}, "worker 0: exit code 2", False),
+        # It has lost the one that exits.
+        ([failure(0, 1.0, LOST, may_pass=True)], {1: "exit code"}, "worker 1: exit code", False),
+        ([], {0: "exit code 2", 1: "SIGKILL"}, "worker 1: SIGKILL", True),
+    ],
+)
+def test_an_exit_would_come_again_and_a_signal_may_not(failures, endings, cause, may_pass):
+    exited = [index for index, how in endings.items() if how.startswith("exit")]
+    found = failed(*failures, endings=endings, exited=exited).cause
+    assert (str(found), found.may_pass) == (cause, may_pass)
 
 
 def test_an_error_of_the_user_is_said_as_it_is():

@@ -148,20 +148,6 @@ def test_what_takes_long_says_what_it_is_doing(tmp_path):
     assert last.endswith(" s  done")
 
 
-def test_a_line_comes_at_growing_intervals_or_once_something_else_is_done(monkeypatch):
-    now, said = [0.0], []
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
-    pulse = progress._Pulse(
-        lambda what: said.append((now[0], what)), began=0.0, longest_seconds=100.0
-    )
-    for seconds in range(30, 420, 30):
-        now[0] = float(seconds)
-        pulse("saving" if seconds >= 330 else f"training: {seconds} steps done")
-    times = [30, 60, 120, 240, 330]
-    assert [when for when, _ in said] == times
-    assert [what for _, what in said[-2:]] == ["... training: 240 steps done", "... saving"]
-
-
 def test_that_all_is_from_cache_is_said_though_resolvers_look_again(tmp_path):
     for is_again in (False, True):
         said = _shown(tmp_path, latest_metrics(), runner_components.Choose(number=1))

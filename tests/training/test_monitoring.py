@@ -264,7 +264,8 @@ def test_who_waits_is_told_how_far_it_is_and_where_its_metrics_are(keras, port, 
     counted = [re.fullmatch(told, text) for text in said]
     counts = [int(found[1].replace(",", "")) for found in counted if found]
     assert counts == sorted(counts)
-    assert 0 <= counts[0] < counts[-1] <= total
+    assert f"training: tracing, compiling and the first steps{address}" in said
+    assert 0 < counts[0] < counts[-1] <= total
     assert made.record.train_step_count == total
 
 

@@ -5,12 +5,13 @@ import functools
 import pathlib
 import sys
 import tempfile
+import time
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from tfx_perf import errors, workers
+from tfx_perf import activity, errors, periodic, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import (
@@ -24,11 +25,13 @@ from tfx_perf.components.processes import (
 from tfx_perf.components.processes.process import Process
 from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import core_shares, crowding
+from tfx_perf.pulse import Pulse
 from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
 _SERVER = "tfx_perf.training.parameter_servers.server"
 _SIGNALLED = 128  # what shells add to a signal's number
+_LOOK_SECONDS = 1.0  # whether the terminal is silent
 
 
 @click.command("launch", cls=user_script.Command)
@@ -75,13 +78,15 @@ def command(
 ) -> None:
     """Runs SCRIPT in several workers, which train together under MultiWorkerMirroredStrategy.
 
-    Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers; what
+    Each has TF_CONFIG and the same ARGUMENTS. Their lines of output begin with their numbers;
+    after ten seconds without any a line of standard error says what is being done. What
     TensorFlow and others log, and tracebacks, go into a file for each. The first one's model and
     figures are the training's. If one fails, the others are ended, the last line says why, and
     the exit code is its own. With --restarts all begin again after a worker was killed or lost the
     others, from the last checkpoint where the settings name a training.checkpoint_folder; an error
-    of the script ends all at once. With --restarts the workers try plans, too; where that ends one
-    of them, all begin again without. Ctrl-C and SIGTERM reach all of them as SIGTERM.
+    of the script, or an exit of its own, ends all at once. With --restarts the workers try plans,
+    too; where that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them
+    as SIGTERM.
 
     With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: NUMA nodes
     where these can be divided evenly, else cores next to each other.
@@ -99,7 +104,10 @@ def command(
         _say(f"{shared}.")
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
     _empty_logs(logs, names=names)
-    with tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder:
+    with (
+        tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder,
+        _never_silent() as pulse,
+    ):
         kept = {workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {}
         launch = _Launch(
             lambda: worker_tasks.tasks(
@@ -112,9 +120,12 @@ def command(
                 together.train,
                 start=functools.partial(
                     _started,
-                    script=script_side.command(folder, script, arguments),
+                    script=functools.partial(
+                        script_side.command, script, arguments, failure_folder=folder
+                    ),
                     log_folder=logs,
                     err=as_json,
+                    pulse=pulse,
                 ),
                 log_folder=logs,
                 failures=lambda: worker_failure.left_in(pathlib.Path(folder)),
@@ -122,6 +133,7 @@ def command(
                 heartbeat_timeout_seconds=heartbeat_timeout,
                 say=_say,
             ),
+            script=path.name,
         )
         said = f"Logs: {logs}"
         try:
@@ -152,14 +164,16 @@ class _Launch:
         make_tasks: Callable[[], list[Task]],
         *,
         train: Callable[..., together.Attempt],
+        script: str,
     ) -> None:
         """Starts nothing.
 
         Args:
             make_tasks: returns what the processes do, each time with other ports.
             train: `together.train`, which lacks what only an attempt knows.
+            script: its name.
         """
-        self._make_tasks, self._train = make_tasks, train
+        self._make_tasks, self._train, self._script = make_tasks, train, script
         self.last = together.Attempt(())
 
     def attempt(self) -> None:
@@ -173,6 +187,7 @@ class _Launch:
             if task.cpus is not None:
                 cpus = core_shares.in_words(task.cpus)
                 _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
+        activity.say(f"running {self._script} in {', '.join(task.name for task in tasks)}")
         with Termination() as termination:  # it takes effect when all have been ended
             self.last = self._train(tasks, is_over=lambda: termination.requested)
             if termination.requested:
@@ -185,18 +200,42 @@ class _Launch:
             )
 
 
+@contextlib.contextmanager
+def _never_silent() -> Iterator[Pulse]:
+    """Says on standard error, while the context lasts, what is being done if nothing else is said.
+
+    Yields:
+        What is to be put off with each line of the workers.
+    """
+    began = time.monotonic()
+    pulse = Pulse(lambda what: _say(f"{time.monotonic() - began:7.1f} s  {what}"))
+    with (
+        activity.watched() as last,
+        periodic.calling(lambda: pulse(last()), seconds=_LOOK_SECONDS),
+    ):
+        yield pulse
+
+
 def _started(
-    task: Task, *, script: Sequence[str], log_folder: pathlib.Path, err: bool
+    task: Task,
+    *,
+    script: Callable[..., list[str]],
+    log_folder: pathlib.Path,
+    err: bool,
+    pulse: Pulse,
 ) -> contextlib.AbstractContextManager[Process]:
     def show(line: str) -> None:
+        pulse.put_off()
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
             click.echo(f"{task.label}: {line.rstrip()}", err=err)  # the last may lack its end
 
+    log_path = log_folder / workers.log_file(task.name)
+    server = [sys.executable, "-m", _SERVER]
     return commands.started(
-        [sys.executable, "-m", _SERVER] if task.only_serves else script,
+        server if task.only_serves else script(log_path=log_path),
         environment=task.environment,
         cpus=task.cpus,
-        log_path=log_folder / workers.log_file(task.name),
+        log_path=log_path,
         show=show,
     )
 

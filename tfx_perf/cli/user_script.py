@@ -8,6 +8,11 @@ import click
 
 from tfx_perf import errors
 
+_WHOSE = (
+    "Options stand before SCRIPT. What stands behind it is the script's own, as with `python "
+    "SCRIPT`: also an option that this command has, too."
+)
+
 
 class Command(click.Command):
     """A subcommand that takes a script: what stands behind that is the script's own.
@@ -16,6 +21,16 @@ class Command(click.Command):
     """
 
     allow_interspersed_args = False
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        """Has the help say whose the options are.
+
+        Args:
+            *arguments: of click.
+            **settings: likewise.
+        """
+        super().__init__(*arguments, **settings)
+        self.epilog = _WHOSE
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Returns what is left of the arguments.

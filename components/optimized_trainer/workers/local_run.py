@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Callable
 
 from tfx_perf import activity, workers
-from tfx_perf.components.optimized_trainer.workers import worker_process
+from tfx_perf.components.optimized_trainer.workers import failed_threads, worker_process
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import child, restarting, together, worker_tasks
 from tfx_perf.components.processes.process import Process
@@ -67,9 +67,17 @@ class LocalRun:
             )
             if not self._termination.requested:
                 activity.say("taking the model from the workers; writing the report")
-                collect(notes)
+                collect((*notes, *self._failed_threads()))
         finally:
             self._exchange.remove()
+
+    def _failed_threads(self) -> tuple[str, ...]:
+        settings = self._settings
+        names = workers.names_of(settings.worker_count, settings.servers)
+        notes = failed_threads.notes(self._log_folder, names=names)
+        for note in notes:
+            _LOGGER.warning("%s.", note[:1].upper() + note[1:])
+        return notes
 
     def _train(self) -> None:
         servers = self._settings.servers

@@ -29,9 +29,13 @@ def announcing(
     of = f" of {step_count:,}" if step_count else ""
     served = f"; metrics at {address}" if address else ""
     activity.say(f"training{served}")
+
+    def how_far() -> str:
+        done = training.done_count
+        return f"{done:,}{of} steps done" if done else "tracing, compiling and the first steps"
+
     with periodic.calling(
-        lambda: activity.say(f"training: {training.done_count:,}{of} steps done{served}"),
-        seconds=_SECONDS,
+        lambda: activity.say(f"training: {how_far()}{served}"), seconds=_SECONDS
     ):
         yield
     activity.say("trained; saving and measuring the model")

@@ -163,7 +163,7 @@ class Trials:
 
     def _checked(self, start: StartingPoint) -> tuple[Contest | None, tf.data.Dataset]:
         """Returns the plans that are worth timing, and data of one batch."""
-        self._try([self._reference])
+        self._try([self._reference], how="trying")
         equivalence = EquivalenceCheck(
             self._variants,
             self._reference,
@@ -183,7 +183,8 @@ class Trials:
         contest = Contest(first, margin=self._settings.training.margin)
         if not self._stop_when(first.step_seconds):
             self._training_seconds = time.perf_counter() - began - first.compile_seconds
-            for plans in self._to_try(step_seconds=first.step_seconds):
+            to_try = self._to_try(step_seconds=first.step_seconds)
+            for number, plans in enumerate(to_try, 1):
                 if not self._is_worth_trying(plans, contest):
                     continue
                 # The reference trains twice more before anything is held against it.
@@ -194,7 +195,7 @@ class Trials:
                     break
                 if contest.reference is first:
                     contest.reference = equivalence.reference(first)
-                self._try(plans)
+                self._try(plans, how=f"trying plan {number} of {len(to_try)}:")
                 with self._leftovers.of(plans):
                     found = equivalence.check(plans[0])
                 if isinstance(found, TrialRecord):
@@ -329,9 +330,9 @@ class Trials:
     def _check_limit(self) -> float:
         return time.perf_counter() + self._budget.left_seconds * _CHECK_SHARE
 
-    def _try(self, plans: Iterable[TrainingPlan]) -> None:
+    def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
         running = tuple(plans)
-        activity.say(f"trying {'; '.join(map(str, running))}")
+        activity.say(f"{how} {'; '.join(map(str, running))}")
         self._watch(
             TrialProgress(began=self._began, running=running, finished=tuple(self._finished))
         )
@@ -351,7 +352,10 @@ class Trials:
                 break
             round_began = time.perf_counter()
             for contender, turn in zip(contenders, turns, strict=True):
-                self._try([contender.plan])
+                self._try(
+                    [contender.plan],
+                    how=f"timing {len(contenders)} plans in turns: round {round_index + 1},",
+                )
                 contender.blocks.append((yield turn))
             round_seconds = time.perf_counter() - round_began
             is_decided = self._is_decided(
@@ -370,7 +374,7 @@ class Trials:
         # Not in turns with the real data: their buffers would fill up in the meantime. But at about
         # the same time, since a host is now faster and now slower.
         winner = contest.fastest() or contest.reference
-        self._try([winner.plan])
+        self._try([winner.plan], how="measuring the wait for data:")
         iterator = self._loop.iterator_over(one_batch)
         reading, repeated = [], []
         rounds = min(MIN_ROUNDS, contest.round_count)
