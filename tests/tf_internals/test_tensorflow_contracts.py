@@ -21,6 +21,7 @@ from tests.contracts import contract
 from tfx_perf.tf_internals import (
     ancestry,
     autograph,
+    built_optimizer,
     clusters,
     communication_options,
     devices,
@@ -433,3 +434,15 @@ def test_what_reads_a_variable_in_a_graph_is_where_it_is():
         (norm,) = itself.get_concrete_function().graph.get_operation_by_name("norm").outputs
     (call,) = [each for each in graph.get_operations() if "PartitionedCall" in each.type]
     assert call.device == norm.device == variable.device
+
+
+@contract("Trials of another precision fail where the module makes a strategy for each model.")
+@pytest.mark.parametrize("is_scaling", [False, True])
+def test_an_optimizer_of_tf_keras_tells_that_it_is_built(is_scaling):
+    model = tf_keras.Sequential([tf_keras.Input([1]), tf_keras.layers.Dense(1)])
+    optimizer = tf_keras.optimizers.SGD()
+    scaling = tf_keras.mixed_precision.LossScaleOptimizer
+    model.compile(scaling(optimizer) if is_scaling else optimizer, "mse")
+    assert not built_optimizer._is_built(model.optimizer)
+    built_optimizer.build_optimizer(model)
+    assert built_optimizer._is_built(model.optimizer)

@@ -1,5 +1,6 @@
 """A narrower type is chosen if it is faster and trains the same, not otherwise."""
 
+import contextlib
 import time
 
 import model_cases
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.each_choice
 NARROW = "mixed_bfloat16"
 
 
-def small(keras, *, policy=None, factor=1.0, width=8):
+def small(keras, *, policy=None, factor=1.0, width=8, strategy=None):
     """Returns a `fit` whose model takes time in float32 only, and is another one in bfloat16."""
 
     class Slow(keras.layers.Layer):
@@ -30,7 +31,7 @@ def small(keras, *, policy=None, factor=1.0, width=8):
             tf.numpy_function(lambda value: time.sleep(0.01) or value, [x], x.dtype)
             return x
 
-    with precision.policy(policy):
+    with precision.policy(policy), strategy.scope() if strategy else contextlib.nullcontext():
         model = keras.Sequential(
             [
                 keras.layers.Input((4,)),
@@ -61,8 +62,13 @@ def choose(same_plans, monkeypatch):
     return run
 
 
-def test_it_is_chosen_where_it_is_faster(keras, choose):
-    call, other = small(keras), small(keras, policy=NARROW)
+@pytest.mark.parametrize("is_mirrored", [False, True])
+def test_it_is_chosen_where_it_is_faster(keras, choose, is_mirrored):
+    one, another = (
+        tf.distribute.MirroredStrategy(["CPU:0"]) if is_mirrored else None for _ in range(2)
+    )
+    call = small(keras, strategy=one)
+    other = small(keras, policy=NARROW, strategy=another)
     before = call.model.get_weights()
     found = choose(call, other)
     assert str(found.plan) == "5 steps per call, mixed_bfloat16"

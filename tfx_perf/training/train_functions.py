@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
 from tfx_perf import errors
+from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import Takeover
-from tfx_perf.training.keras_api.base_api import Function, KerasApi, build_optimizer
+from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunctions
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan

@@ -11,6 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.tf_internals.messages import hlo_pb2
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.xla.flops import count_flops
@@ -101,12 +102,7 @@ def model_step_hlo(
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:
         raise NotCompilable(f"the model is mirrored over {replicas} replicas")
-    # The legacy optimizers of tf_keras have no `build`; a step makes their variables. Keras 3's
-    # `LossScaleOptimizer` begins anew when it is built again.
-    optimizer = model.optimizer
-    if model.built and hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
-        with strategy.scope():  # tracing must not create variables
-            optimizer.build(model.trainable_variables)
+    build_optimizer(model)
     return step_hlo(
         lambda data: strategy.run(step or model.train_step, args=(data,)),
         batch,

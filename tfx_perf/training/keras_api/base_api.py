@@ -30,18 +30,6 @@ def optimizers(model: Any) -> list[Any]:
     return [model.optimizer] if inner is None else [model.optimizer, inner]
 
 
-def build_optimizer(model: Any) -> None:
-    """Has the optimizer of a model that is built make its variables, as `fit` of Keras 3 has it.
-
-    A step that is traced before may hold its first loss scale for a constant. Legacy optimizers
-    make their variables in the first step.
-    """
-    optimizer = model.optimizer
-    if model.built and hasattr(optimizer, "build") and not getattr(optimizer, "built", False):
-        with model.distribute_strategy.scope():
-            optimizer.build(model.trainable_variables)
-
-
 def all_layers(model: Any) -> list[Any]:
     """Returns a model and every layer in it, those in layers included."""
     return list(model._flatten_layers())

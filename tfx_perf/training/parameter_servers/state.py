@@ -6,7 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import workers
-from tfx_perf.training.keras_api.base_api import build_optimizer
+from tfx_perf.tf_internals.built_optimizer import build_optimizer
 
 _PREFIX = "state"
 # Else each server writes its own part, to a folder that it need not see.

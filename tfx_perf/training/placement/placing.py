@@ -13,9 +13,10 @@ from tfx_perf.memory import batches, limit
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.tf_internals import following, moved_variables
+from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.training import made_strategy
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.base_api import KerasApi, build_optimizer, optimizers
+from tfx_perf.training.keras_api.base_api import KerasApi, optimizers
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.placement import chain_cuts, divided_tables, layer_chain
 from tfx_perf.training.placement.layer_chain import LayerChain, PlacedLayer
