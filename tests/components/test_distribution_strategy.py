@@ -46,12 +46,13 @@ def trainer(tmp_path):
 
 @pytest.fixture(scope="module")
 def trained_alone(tmp_path_factory):
-    """Returns a Keras line's trainer that has trained on one device."""
+    """Returns a trainer that has trained a module of a Keras line on one device."""
 
     @functools.cache
-    def of(line):
+    def of(line, beginning):
         trainer = training_cases.Trainer(tmp_path_factory.mktemp(line))
-        trainer.run(module=module(line), seed=5, distribution={"strategy": "one_device"})
+        given = module(line, beginning=beginning)
+        trainer.run(module=given, seed=5, distribution={"strategy": "one_device"})
         return trainer
 
     return of
@@ -95,10 +96,11 @@ def predictions(trainer):
 def test_a_module_without_a_strategy_trains_as_on_one_device(
     distribution, strategy, line, trainer, trained_alone
 ):
-    alone = trained_alone(line)
+    beginning = _BEGINNING if "workers" in distribution else _TWO_DEVICES
+    alone = trained_alone(line, beginning)
     before = alone.record
     assert before.environment["strategy"] == "one_device"
-    given = module(line, beginning=_BEGINNING if "workers" in distribution else _TWO_DEVICES)
+    given = module(line, beginning=beginning)
     executions = pathlib.Path(trainer.perf_metrics.uri)
     shutil.copytree(alone.perf_metrics.uri, executions / "1")
     trainer.perf_metrics.uri = str(executions / "2")
