@@ -277,8 +277,11 @@ while not os.path.exists("go_on"):
 
 
 def run(trainer, tmp_path, *, restarts=0, **settings):
-    distribution = {**job_settings(tmp_path, **settings), "restarts": restarts}
-    trainer.run(module=MODULE, distribution=distribution)
+    trainer.run(module=MODULE, distribution=handed_over(tmp_path, restarts=restarts, **settings))
+
+
+def handed_over(tmp_path, *, restarts=0, **settings):
+    return {**job_settings(tmp_path, **settings), "restarts": restarts}
 
 
 def is_clean(cluster, tmp_path):
@@ -520,7 +523,7 @@ executor.Executor().Do(json_utils.loads(inputs), json_utils.loads(outputs), prop
 def start(trainer, tmp_path):
     """Returns a process that runs the executor as `run` does."""
     module = trainer.write_module(**MODULE)
-    given = trainer.given(module, distribution=job_settings(tmp_path))
+    given = trainer.given(module, distribution=handed_over(tmp_path))
     inputs, outputs, properties = given
     arguments = [json_utils.dumps(inputs), json_utils.dumps(outputs), properties]
     return subprocess.Popen(
