@@ -39,6 +39,7 @@ NARROW = ("sgd", "clipnorm", "sparse", "uneven_batch", "weighted")  # with all p
 SETTINGS = {"all_entries": {"top_k_ratio": 1.0}}
 LAST_BATCHES = {
     "short_batch": 12,
+    "short_sparse": 12,
     "uneven_batch": 13,
     "single_row": 1,
     "normalized": 1,
@@ -100,6 +101,7 @@ def optimizers(keras):
         "uneven_outputs": lambda: made.SGD(0.05, momentum=0.9),
         "uneven_weights": lambda: made.SGD(0.05, momentum=0.9),
         "sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
+        "short_sparse": lambda: made.Adam(0.05, global_clipnorm=0.1),
         "two_outputs": lambda: made.SGD(0.05, momentum=0.9),
         "own_apply_gradients": lambda: _own_apply_gradients(made)(0.05, clipnorm=0.1),
         "around_another": lambda: _around_another(made)(made.Adam(0.05, clipnorm=0.1)),

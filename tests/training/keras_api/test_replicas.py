@@ -24,7 +24,8 @@ pytestmark = [pytest.mark.each_choice, pytest.mark.timeout(_PATIENCE_SECONDS)]
 _SCRIPT = pathlib.Path(__file__).with_name("replica_cases.py")
 _CASES = {
     "sgd", "clipnorm", "global_clipnorm", "clipvalue", "weight_decay", "moving_average", "overflow",
-    "regularized", "weighted", "short_batch", "sparse", "two_outputs", "own_apply_gradients",
+    "regularized", "weighted", "short_batch", "sparse", "short_sparse", "two_outputs",
+    "own_apply_gradients",
     "around_another", "own_train_step", "uneven_batch", "single_row", "normalized",
     "calls_keras_step", "indivisible", "own_mean", "overwritten", "no_rows_convolved",
     "no_rows_added_loss", "uneven_outputs", "uneven_weights", "noise", "noise_of_one",
@@ -39,13 +40,14 @@ _NARROW = {"sgd", "clipnorm", "sparse", "uneven_batch", "weighted"}
 _BOUNDS = {"bfloat16": 20 * 2**-8, "float16": 20 * 2**-11}
 _FUSED = {
     "noise", "noise_of_one",
-    "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "two_outputs",
+    "clipnorm", "global_clipnorm", "weight_decay", "moving_average", "sparse", "short_sparse",
+    "two_outputs",
     "uneven_batch", "single_row", "normalized", "accumulated", "overwritten", "no_rows_convolved",
     "no_rows_added_loss", "uneven_outputs", "uneven_weights",
 }  # fmt: skip
 # One for each reason why replicas could come to something else than one device.
 _ONE_OF_EACH = {
-    "accumulated", "overwritten", "sparse", "two_outputs", "uneven_batch", "normalized",
+    "accumulated", "overwritten", "short_sparse", "two_outputs", "uneven_batch", "normalized",
     "uneven_weights", "noise",
 }  # fmt: skip
 

@@ -122,14 +122,15 @@ class _SummingOnce:
         return self._keeps or bool(scaling.inner_optimizer.gradient_accumulation_steps)
 
     def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
-        context = tf.distribute.get_replica_context()
-
         def sum_up(given: Any, _: Any) -> Any:
+            context = tf.distribute.get_replica_context()  # of a branch, perhaps
             return context.all_reduce(tf.distribute.ReduceOp.SUM, given)
 
-        present = [each for each in grads if each is not None]
-        summed = iter(self._sum(present, weights, sum_up=sum_up) if present else ())
-        return [None if each is None else next(summed) for each in grads]
+        present = [n for n, each in enumerate(grads) if each is not None]
+        own = [weights[n] for n in present] if weights else [None] * len(present)
+        summed = self._sum([grads[n] for n in present], own, sum_up=sum_up) if present else []
+        found = dict(zip(present, summed, strict=True))
+        return [found.get(n) for n in range(len(grads))]
 
 
 def _as_they_are(optimizer: Any, grads_and_vars: Any) -> Any:

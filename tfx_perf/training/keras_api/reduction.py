@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api import gradient_sum
+from tfx_perf.training.keras_api import constant_shapes, gradient_sum
 from tfx_perf.training.keras_api.gradient_sum import Gradient
 from tfx_perf.training.keras_api.top_k import TopK, is_cut
 
@@ -74,11 +74,24 @@ class Summing:
     def _whole(
         self, gradients: Sequence[Gradient], weights: Sequence[Any], sum_up: SumUp
     ) -> list[Gradient]:
+        def summed(given: Sequence[Gradient], of: Sequence[Any]) -> list[Gradient]:
+            return gradient_sum.summed(given, lambda each: sum_up(each, of), dtype=self._dtype)
+
+        changing = [n for n, each in enumerate(gradients) if constant_shapes.may_change(each)]
+        others = [n for n in range(len(gradients)) if n not in changing]
+        sums: dict[int, Gradient] = {}
         # Applying gradients waits for those of all replicas (`Journal.applying`); a sum does not.
         with tf.control_dependencies(None):
-            return gradient_sum.summed(
-                gradients, lambda given: sum_up(given, weights), dtype=self._dtype
-            )
+            if others:
+                found = summed([gradients[n] for n in others], [weights[n] for n in others])
+                sums |= zip(others, found, strict=True)
+            if changing:
+                found = constant_shapes.summed(
+                    [gradients[n] for n in changing],
+                    [lambda each, n=n: summed([each], [weights[n]])[0] for n in changing],
+                )
+                sums |= zip(changing, found, strict=True)
+        return [sums[n] for n in range(len(gradients))]
 
 
 def _are_finite(sums: list[Gradient]) -> tf.Tensor:

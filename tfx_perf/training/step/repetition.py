@@ -6,6 +6,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.tf_internals.quick_function import QuickFunction
+from tfx_perf.training.keras_api import constant_shapes
 
 Tensors = Any  # a nested structure of tensors
 
@@ -29,7 +30,8 @@ def repeated(
     Returns:
         The results of the last step, and its state.
     """
-    function = QuickFunction(step).get_concrete_function(tf.constant(0), state)
+    with constant_shapes.in_a_loop():
+        function = QuickFunction(step).get_concrete_function(tf.constant(0), state)
 
     def body(done: tf.Tensor, last: tuple[Tensors, Tensors]) -> tuple[tf.Tensor, Any]:
         # If the data end in this step, that must not cut short the one before.
