@@ -37,8 +37,8 @@ def command(
     The terminal shows a line for each node, and at the end what tfx-perf's components found:
     the plans, whether the gate has blessed the run, why not, and what to do. What TFX,
     TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
-    exit code is 1 if the pipeline fails; a refusal is a result, and no failure. If the script
-    itself refuses something, e.g. an argument, its line is shown, and its exit code is the one.
+    exit code is 1 if the pipeline fails; a refusal is a result, and no failure. What the script
+    itself refuses, e.g. an argument, is shown as the script says it, with the script's exit code.
     """
     path = user_script.checked(script)
     log = pathlib.Path(log_path or path.with_suffix(".log").name).absolute()
