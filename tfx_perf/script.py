@@ -100,14 +100,13 @@ def optimized(
         before = _record_before(file)
         runs_before = 0 if before is None else 1 + before.runs_before
         planned_runs = settings.schedule.run_count(runs_before=runs_before)
-        schedule = ScheduleSettings(planned_runs=planned_runs)
         restart_folder = workers.restart_folder()
         choice = kept_choice.kept(restart_folder, key or {})
         if choice is None and before is not None and key is not None:
             choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
-        settings = settings.model_copy(update={"schedule": schedule})
+        schedule = ScheduleSettings(planned_runs=planned_runs)
         trials = TrialsTogether(
-            settings,
+            settings.model_copy(update={"schedule": schedule}),
             folder=restart_folder,
             key=key,
             previous_plan=None if before is None else before.plan,
@@ -144,14 +143,14 @@ def optimized(
             with _beside(error):
                 training.record = found()
                 if training.record is not None:
-                    _keep(training.record, settings.gate, error, place=place)
+                    _keep(training.record, settings, error, place=place)
             raise
         session.close()
         training.record = found()
         if training.record is None:
             _say(f"Nothing was measured: {session.gap}.")
             return
-        training.decision = _published(training.record, settings.gate, name=name, place=place)
+        training.decision = _published(training.record, settings, name=name, place=place)
 
 
 class LoopMeter(custom_loop.Meter):
@@ -209,7 +208,7 @@ def measured(
         elif _AROUND:
             _AROUND[-1].add(meter.record)
         else:
-            meter.decision = _published(meter.record, settings.gate, name=name, place=place)
+            meter.decision = _published(meter.record, settings, name=name, place=place)
 
 
 @contextlib.contextmanager
@@ -237,7 +236,7 @@ def _beside(error: BaseException) -> Iterator[None]:
 
 def _keep(
     training: TrainingRecord,
-    settings: GateSettings,
+    settings: config.PerfConfig,
     error: BaseException,
     *,
     place: pathlib.Path | None,
@@ -248,15 +247,15 @@ def _keep(
     kept = "run.record, of `optimized(…) as run`, has its figures"
     if place is not None:
         with _unless_the_disk_refuses():
-            _write(training, training_report.report_on(training, title=_TITLE), place)
+            _write(training, _report_on(training, settings), place)
             kept = f"its figures and its plan are kept. Report: {place / report_page.FILE_NAME}"
-    unjudged = " The gate has not judged it." if settings.baseline_uri else ""
+    unjudged = " The gate has not judged it." if settings.gate.baseline_uri else ""
     _say(f"model.fit had ended before {type(error).__name__} was raised: {kept}.{unjudged}")
 
 
 def _published(
     training: TrainingRecord,
-    settings: GateSettings,
+    settings: config.PerfConfig,
     *,
     name: str,
     place: pathlib.Path | None,
@@ -267,14 +266,19 @@ def _published(
     """
     if not workers.this().is_chief:
         return None
-    page = training_report.report_on(training, title=_TITLE)
+    page = _report_on(training, settings)
     if place is not None:
         with _unless_the_disk_refuses():
             _write(training, page, place)
     _tell(page, place and place / report_page.FILE_NAME)
-    if not settings.baseline_uri:
+    if not settings.gate.baseline_uri:
         return None
-    return _judge(training, settings, name=name, place=place)
+    return _judge(training, settings.gate, name=name, place=place)
+
+
+def _report_on(training: TrainingRecord, settings: config.PerfConfig) -> report_page.Report:
+    runs_are_planned = settings.schedule.planned_runs is not None
+    return training_report.report_on(training, title=_TITLE, runs_are_planned=runs_are_planned)
 
 
 def _write(training: TrainingRecord, page: report_page.Report, place: pathlib.Path) -> None:
