@@ -5,6 +5,7 @@ import dataclasses
 import datetime
 import logging
 import pathlib
+import shlex
 import sys
 import sysconfig
 from collections.abc import Iterator, Mapping, Sequence
@@ -415,7 +416,8 @@ def _judge(
         with _unless_the_disk_refuses():
             page.write(place / GATE_REPORT_FILE)
     evaluation = (place or pathlib.Path()) / gate_record.FILE_NAME  # which needs a folder
-    which = f"{evaluation} --reason TEXT --baseline-uri {settings.baseline_uri}"
+    uri = shlex.quote(str(settings.baseline_uri))
+    which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
     details = [*explanation.lines(decision, run_to_bless=which)][1:]
     _tell(page, place and place / GATE_REPORT_FILE, details)
     baseline.extended(known, decision, settings=settings)
