@@ -153,7 +153,7 @@ class _Nodes:
                 state = _SKIPPED
             else:
                 state, made = _outcome(node, watch.result)
-                found = list(_closing(name, made))
+                found = list(_closing(name, made, database=_database(node)))
                 # The rest of it stands at the end.
                 decided = (*remarks.decisions(made), *remarks.pushes(made))
                 decisions = [re.split("[:.]", each)[0] for each in decided]
@@ -187,9 +187,17 @@ def _outcome(
     return _STATES.get(execution.last_known_state, _DONE), made
 
 
-def _closing(name: str, made: Sequence[mlmd.Artifact]) -> Iterator[str]:
+def _database(node: launcher.Launcher) -> str:
+    """Returns the path of ML Metadata's SQLite file; empty if ML Metadata is on a server."""
+    connection = node._mlmd_connection._connection_config
+    is_server = not isinstance(connection, mlmd.ConnectionConfig)
+    return "" if is_server else connection.sqlite.filename_uri
+
+
+def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
     """Yields what there is to say of a node at the end: what it found, remarks, reports."""
-    found = [*remarks.outcome(made)] or [*remarks.decisions(made), *remarks.pushes(made)]
+    found = [*remarks.outcome(made, database=database)]
+    found = found or [*remarks.decisions(made), *remarks.pushes(made)]
     headline = " ".join(found[:1])
     said = [remark for remark in remarks.remarks(made) if remark not in headline]
     if found or said:

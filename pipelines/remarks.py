@@ -58,17 +58,23 @@ def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
             yield remark
 
 
-def outcome(outputs: Iterable[mlmd.Artifact]) -> Sequence[str]:
+def outcome(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequence[str]:
     """Returns what one of our components found, for the end of a run; empty of other components.
 
     The headline of its report, of PerfEvaluator also the figures and what to do.
+
+    Args:
+        outputs: of its node.
+        database: path of the SQLite file of ML Metadata; empty if it is on a server, whose
+            password nobody should see.
     """
     for artifact in outputs:
         headline = artifact.custom_properties[artifacts.HEADLINE].string_value
         if artifact.type == types.PerfEvaluation.TYPE_NAME:
             try:
                 file = storage.path(artifact.uri) / gate_record.FILE_NAME
-                return list(explanation.lines(gate_record.GateRecord.read(file)))
+                decision = gate_record.GateRecord.read(file)
+                return list(explanation.lines(decision, database=database))
             except errors.UserError:  # removed, or of another version
                 return [headline]
         if headline:

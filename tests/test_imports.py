@@ -158,8 +158,8 @@ OTHERS_PRIVATE = {
     "_clear", "_run_exitfuncs",  # of atexit, as multiprocessing uses them
     "_shutdown",  # of threading, likewise
     "_asdict", "_exit", "_replace",
-    "_GetFnArgs", "_get_url_prefix", "_mlmd_connection", "_output_dir", "_output_filename",
-    "_pipeline_node", "_resolve_pip_dependencies", "_run_driver",
+    "_GetFnArgs", "_connection_config", "_get_url_prefix", "_mlmd_connection", "_output_dir",
+    "_output_filename", "_pipeline_node", "_resolve_pip_dependencies", "_run_driver",
 }  # fmt: skip
 
 

@@ -98,6 +98,56 @@ def test_an_error_of_the_users_code_passes_and_leaves_keras_as_it_was(keras, tmp
     assert not (tmp_path / "perf").exists()
 
 
+@pytest.mark.parametrize("error", [OSError("disk full"), SystemExit(3)], ids=repr)
+def test_an_error_after_a_fit_leaves_its_figures_and_goes_on(error, tmp_path, capfd):
+    keras = importlib.import_module("keras")
+    baseline = tmp_path / "baseline"
+    checkpoints = tmp_path / "checkpoints"
+    training = {**_NO_TRIALS["training"], "checkpoint_folder": str(checkpoints)}
+    settings = {"training": training, "gate": {"baseline_uri": str(baseline)}}
+    optimized = tfx_perf.optimized(settings, folder=tmp_path / "perf")
+    with pytest.raises(type(error)) as raised, optimized as run:
+        _fit(keras)
+        raise error
+    assert raised.value is error
+    assert TrainingRecord.read(tmp_path / "perf" / "metrics.json") == run.record
+    assert run.record.train_step_count == 128
+    (said,) = [line for line in capfd.readouterr().err.splitlines() if "model.fit" in line]
+    assert f"before {type(error).__name__} was raised" in said
+    assert f"Report: {tmp_path / 'perf' / 'report.html'}. The gate has not" in said
+    assert (tmp_path / "perf" / "report.html").is_file()
+    assert run.decision is None
+    assert not baseline.exists()
+    assert any(checkpoints.iterdir())
+
+
+def test_an_error_on_a_full_disk_leaves_no_word_of_files_that_are_not_there(tmp_path, capfd):
+    folder = tmp_path / "perf"
+    with pytest.raises(ZeroDivisionError), tfx_perf.optimized(_NO_TRIALS, folder=folder) as run:
+        _fit(importlib.import_module("keras"))
+        folder.rmdir()
+        folder.touch()
+        raise ZeroDivisionError
+    said = capfd.readouterr().err
+    assert "Could not be written" in said
+    assert "before ZeroDivisionError was raised: run.record, of" in said
+    assert "Report: " not in said
+    assert run.record.train_step_count == 128
+
+
+@pytest.mark.parametrize("obstacle", [ValueError, SystemExit])
+def test_no_error_of_ours_hides_one_of_the_users_code(obstacle, monkeypatch):
+    def fails(*arguments, **more):
+        raise obstacle
+
+    monkeypatch.setattr(script.one_replica, "held_against", fails)
+    error = OSError("disk full")
+    with pytest.raises(OSError, match="disk full") as raised, tfx_perf.optimized(_NO_TRIALS):
+        _fit(importlib.import_module("keras"))
+        raise error
+    assert raised.value is error
+
+
 def test_without_a_fit_nothing_is_measured_and_that_is_said(tmp_path, capfd):
     with tfx_perf.optimized(folder=tmp_path / "perf") as training:
         pass

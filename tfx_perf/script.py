@@ -3,10 +3,12 @@
 import contextlib
 import dataclasses
 import datetime
+import logging
 import pathlib
+import shlex
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tfx_perf
@@ -32,6 +34,7 @@ from tfx_perf.training.trials.trials_together import TrialsTogether
 _TITLE = "How the model was trained"
 GATE_REPORT_FILE = "gate_report.html"
 LOG_FILE = "libraries.log"
+_LOGGER = logging.getLogger(__name__)
 
 # The session of a pipeline's component that runs the code, which then writes and judges.
 _AROUND: list[TrainingSession] = []
@@ -98,14 +101,13 @@ def optimized(
         before = _record_before(file)
         runs_before = 0 if before is None else 1 + before.runs_before
         planned_runs = settings.schedule.run_count(runs_before=runs_before)
-        schedule = ScheduleSettings(planned_runs=planned_runs)
         restart_folder = workers.restart_folder()
         choice = kept_choice.kept(restart_folder, key or {})
         if choice is None and before is not None and key is not None:
             choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
-        settings = settings.model_copy(update={"schedule": schedule})
+        schedule = ScheduleSettings(planned_runs=planned_runs)
         trials = TrialsTogether(
-            settings,
+            settings.model_copy(update={"schedule": schedule}),
             folder=restart_folder,
             key=key,
             previous_plan=None if before is None else before.plan,
@@ -122,21 +124,34 @@ def optimized(
                 return trials.choose(call, loop)
 
         session = TrainingSession(settings, choice=choice, choose=choose)
-        with (
-            interception.intercepting_fit(session.fit),
-            evaluation.as_one_device(),
-        ):
-            yield training
+
+        def found() -> TrainingRecord | None:
+            with quiet.sifted(log):  # it compiles steps for their memory
+                record = session.record
+            if record is None:
+                return None
+            record = record.model_copy(update={"key": key or {}, "runs_before": runs_before})
+            known = [] if before is None else [("a run before", before)]
+            return one_replica.held_against(record, known)
+
+        try:
+            with (
+                interception.intercepting_fit(session.fit),
+                evaluation.as_one_device(),
+            ):
+                yield training
+        except errors.GIVEN_UP as error:
+            with _beside(error):
+                training.record = found()
+                if training.record is not None:
+                    _keep(training.record, settings, error, place=place)
+            raise
         session.close()
-        with quiet.sifted(log):  # it compiles steps for their memory
-            found = session.record
-        if found is None:
+        training.record = found()
+        if training.record is None:
             _say(f"Nothing was measured: {session.gap}.")
             return
-        found = found.model_copy(update={"key": key or {}, "runs_before": runs_before})
-        known = [] if before is None else [("a run before", before)]
-        training.record = one_replica.held_against(found, known)
-        training.decision = _published(training.record, settings.gate, name=name, place=place)
+        training.decision = _published(training.record, settings, name=name, place=place)
 
 
 class LoopMeter(custom_loop.Meter):
@@ -194,7 +209,7 @@ def measured(
         elif _AROUND:
             _AROUND[-1].add(meter.record)
         else:
-            meter.decision = _published(meter.record, settings.gate, name=name, place=place)
+            meter.decision = _published(meter.record, settings, name=name, place=place)
 
 
 @contextlib.contextmanager
@@ -211,9 +226,37 @@ def inside(session: TrainingSession) -> Iterator[None]:
         _AROUND.pop()
 
 
+@contextlib.contextmanager
+def _beside(error: BaseException) -> Iterator[None]:
+    """Does what is inside as far as it goes: an error of the user's is not to be hidden."""
+    try:
+        yield
+    except errors.GIVEN_UP:
+        _LOGGER.warning("The figures are lost, after %s.", type(error).__name__, exc_info=True)
+
+
+def _keep(
+    training: TrainingRecord,
+    settings: config.PerfConfig,
+    error: BaseException,
+    *,
+    place: pathlib.Path | None,
+) -> None:
+    """Writes what was found before the user's code raised an error, and says so in a line."""
+    if not workers.this().is_chief:
+        return
+    kept = "run.record, of `optimized(…) as run`, has its figures"
+    if place is not None:
+        with _unless_the_disk_refuses():
+            _write(training, _report_on(training, settings), place)
+            kept = f"its figures and its plan are kept. Report: {place / report_page.FILE_NAME}"
+    unjudged = " The gate has not judged it." if settings.gate.baseline_uri else ""
+    _say(f"model.fit had ended before {type(error).__name__} was raised: {kept}.{unjudged}")
+
+
 def _published(
     training: TrainingRecord,
-    settings: GateSettings,
+    settings: config.PerfConfig,
     *,
     name: str,
     place: pathlib.Path | None,
@@ -224,14 +267,24 @@ def _published(
     """
     if not workers.this().is_chief:
         return None
+    page = _report_on(training, settings)
     if place is not None:
         with _unless_the_disk_refuses():
-            training.write(place / training_record.FILE_NAME)
-    page = training_report.report_on(training, title=_TITLE)
+            _write(training, page, place)
     _tell(page, place and place / report_page.FILE_NAME)
-    if not settings.baseline_uri:
+    if not settings.gate.baseline_uri:
         return None
-    return _judge(training, settings, name=name, place=place)
+    return _judge(training, settings.gate, name=name, place=place)
+
+
+def _report_on(training: TrainingRecord, settings: config.PerfConfig) -> report_page.Report:
+    runs_are_planned = settings.schedule.planned_runs is not None
+    return training_report.report_on(training, title=_TITLE, runs_are_planned=runs_are_planned)
+
+
+def _write(training: TrainingRecord, page: report_page.Report, place: pathlib.Path) -> None:
+    training.write(place / training_record.FILE_NAME)
+    page.write(place / report_page.FILE_NAME)
 
 
 @contextlib.contextmanager
@@ -359,8 +412,12 @@ def _judge(
         with _unless_the_disk_refuses():
             decision.write(place / gate_record.FILE_NAME)
     page = gate_report.report_on(decision)
+    if place is not None:
+        with _unless_the_disk_refuses():
+            page.write(place / GATE_REPORT_FILE)
     evaluation = (place or pathlib.Path()) / gate_record.FILE_NAME  # which needs a folder
-    which = f"{evaluation} --reason TEXT --baseline-uri {settings.baseline_uri}"
+    uri = shlex.quote(str(settings.baseline_uri))
+    which = f"{shlex.quote(str(evaluation))} --reason TEXT --baseline-uri {uri}"
     details = [*explanation.lines(decision, run_to_bless=which)][1:]
     _tell(page, place and place / GATE_REPORT_FILE, details)
     baseline.extended(known, decision, settings=settings)
@@ -369,12 +426,11 @@ def _judge(
     return decision
 
 
-def _tell(page: Any, file: pathlib.Path | None, details: list[str] | None = None) -> None:
-    if file is not None:
-        with _unless_the_disk_refuses():
-            page.write(file)
+def _tell(
+    page: report_page.Report, file: pathlib.Path | None, details: Sequence[str] = ()
+) -> None:
     where = [] if file is None else [f"  report: {file}"]
-    _say(page.verdict, *(details or []), *where)
+    _say(page.verdict, *details, *where)
 
 
 def _say(*lines: str) -> None:

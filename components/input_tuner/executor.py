@@ -52,7 +52,8 @@ class Executor(base_beam_executor.BaseBeamExecutor):
             UserError: no schema, no such split, label or module, or no examples in the split.
         """
         exec_properties = train_steps.resolved(exec_properties)
-        settings = PerfConfig.from_json(exec_properties["config"]).input
+        config = PerfConfig.from_json(exec_properties["config"])
+        settings, runs_are_planned = config.input, config.schedule.planned_runs is not None
         target = artifact_utils.get_single_instance(output_dict["input_plan"])
         storage.path(target.uri)  # a store without its driver is said before the search
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
@@ -94,7 +95,7 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                 file_name=record.FILE_NAME,
                 figures=plan.figures(),
                 labels={"chosen_candidate": plan.chosen, "reused_from": plan.reused_from},
-                page=input_report.report_on(plan),
+                page=input_report.report_on(plan, runs_are_planned=runs_are_planned),
                 origin=artifacts.origin_of(self._context, input_dict),
                 remark=plan.remark and f"{plan.remark}{where}",
                 may_pass=has_failed or plan.is_searched_again,

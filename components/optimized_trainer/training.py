@@ -239,13 +239,14 @@ def publish(
     found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
     if strategy is not None:
         found = found.after_trials(strategy.seconds)
+    runs_are_planned = job.settings.schedule.planned_runs is not None
     artifacts.publish(
         target,
         found,
         file_name=record.FILE_NAME,
         figures=found.figures(),
         labels={"plan": found.trained_with, "reused_from": found.reused_from},
-        page=training_report.report_on(found),
+        page=training_report.report_on(found, runs_are_planned=runs_are_planned),
         origin=origin,
         remark=found.remark,
     )

@@ -125,6 +125,50 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
     assert done.stderr.splitlines()[-1].startswith("Log: ")
 
 
+_REFUSALS = """
+import argparse
+import sys
+from tfx_perf import errors, quiet
+print("a library's line", file=sys.stderr)
+case, = sys.argv[1:]
+if case == "an argument":
+    argparse.ArgumentParser().parse_args(["--sed"])
+if case == "of a subcommand":
+    parser = argparse.ArgumentParser()
+    parser.add_subparsers().add_parser("train").add_argument("count", type=int)
+    parser.parse_args(["train", "many"])
+if case == "a setting":
+    with quiet.script("own.log"):
+        raise errors.UserError("Expected a TPU. Received: strategy=tpu.")
+sys.exit(int(case))
+"""
+_RUN = """
+import pathlib
+import sys
+from tfx_perf import quiet
+from tfx_perf.cli import run
+log = pathlib.Path("here.log")
+for case in sys.argv[1:]:
+    sys.argv = ["here.py", case]
+    with quiet.libraries(log):
+        end = run._run("here.py", log)
+    print(end.code, end.failure)
+"""
+
+
+def test_what_a_script_says_before_it_exits_is_the_failure(call, tmp_path):
+    (tmp_path / "here.py").write_text(_REFUSALS)
+    cases = "an argument", "of a subcommand", "a setting", "3", "0"
+    done = call(sys.executable, "-c", _RUN, *cases)
+    assert done.stdout.splitlines() == [
+        "2 unrecognized arguments: --sed",
+        "2 train: error: argument count: invalid int value: 'many'",
+        "2 Expected a TPU. Received: strategy=tpu.",
+        "3 ",
+        "0 ",
+    ], done.stderr
+
+
 @pytest.mark.slow
 def test_what_a_scripts_processes_print_is_shown_and_does_not_stand_in_the_json(tfx_perf):
     assert "a line of its process\n" in tfx_perf("here.py", "calls").stdout

@@ -1,5 +1,6 @@
 """Components that finish at once, for the runners' tests."""
 
+import datetime
 import pathlib
 import subprocess
 import time
@@ -9,6 +10,8 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import activity
 from tfx_perf.components import artifacts, types
+from tfx_perf.gate import ledger, record, run, verdict
+from tfx_perf.settings import gate, rule
 
 
 @tfx.dsl.components.component
@@ -79,3 +82,16 @@ def Judge(
     blessing.set_int_custom_property("blessed", 0)
     blessing.set_string_custom_property("blessing_message", "Refused by 2 of 17 checks.")
     pathlib.Path(blessing.uri, "report.html").write_text("why")
+
+
+@tfx.dsl.components.component
+def Evaluate(
+    evaluation: tfx.dsl.components.OutputArtifact[types.PerfEvaluation],
+) -> None:
+    """Puts out the decision of a gate that refuses."""
+    now = datetime.datetime.now(datetime.timezone.utc)
+    judged = run.Run(run_id="new", time=now, environment={}, figures={})
+    settings = gate.GateSettings(rules={"step_time_seconds": rule.Rule(max=1.0)})
+    decision = verdict.evaluate(judged, ledger=ledger.Ledger(), settings=settings)
+    pathlib.Path(evaluation.uri).mkdir(parents=True, exist_ok=True)
+    decision.write(pathlib.Path(evaluation.uri, record.FILE_NAME))

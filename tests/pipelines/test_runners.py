@@ -6,6 +6,7 @@ Both are started by `running`, after `nodes_check`; what they say of finished no
 import io
 import pathlib
 import re
+import shlex
 
 import pytest
 import runner_components
@@ -178,3 +179,13 @@ def test_a_gates_decision_is_shown_where_people_look(tmp_path):
     assert closing == "Judge: REFUSED by 2 of 17 checks."
     (page,) = tmp_path.rglob("report.html")
     assert report == f"  report: {page}"
+
+
+def test_a_refusal_shows_a_command_that_can_be_pasted(tmp_path):
+    folder = tmp_path / "my project"
+    folder.mkdir()
+    said = _shown(folder, runner_components.Evaluate())
+    (line,) = [line for line in said if line.startswith("  To let it count as good: ")]
+    *command, database = shlex.split(line.partition(": ")[2])
+    assert command == ["tfx-perf", "bless", "new", "--reason", "TEXT", "--metadata"]
+    assert pathlib.Path(database).samefile(folder / "metadata.sqlite")

@@ -78,3 +78,27 @@ def test_stages_that_were_not_measured_are_not_passed_over_in_silence():
     html = input_report.report_on(record(diagnosis=diagnosis)).render()
     assert html.count("Where the default&#39;s time goes") == 1
     assert "Not measured" not in html
+
+
+@pytest.mark.parametrize(
+    ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 runs so far")]
+)
+def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
+    slow, fast = (statistics.Interval(value=rate, low=rate, high=rate) for rate in (10.0, 20.0))
+    final = FinalComparison(
+        candidate="columns",
+        on_train_step=True,
+        default_examples_per_second=slow,
+        tuned_examples_per_second=fast,
+        ratio=statistics.Interval(value=2.0, low=2.0, high=2.0),
+        fed_ratio=None,
+        rounds=3,
+    )
+    found = record(
+        **{**compared(3), "final": final},
+        trained_example_count=10,
+        planned_runs=3,
+        tuning_time_seconds=4.0,
+    )
+    made = input_report.report_on(found, runs_are_planned=is_planned)
+    assert f"does not pay within {within}, but only after 8." in made.verdict

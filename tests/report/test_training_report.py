@@ -439,3 +439,11 @@ def test_a_plan_of_a_run_before_is_named():
     html = training_report.report_on(record(reused_from="/first/run")).render()
     assert "those of an earlier run, /first/run" in html
     assert "/first/run" not in training_report.report_on(record()).render()
+
+
+@pytest.mark.parametrize(
+    ("is_planned", "within"), [(True, "the 3 planned runs"), (False, "the 3 runs so far")]
+)
+def test_runs_that_nobody_has_planned_are_those_so_far(is_planned, within):
+    made = training_report.report_on(record(planned_runs=3), runs_are_planned=is_planned)
+    assert f"does not pay within {within}, but only after 36." in made.verdict

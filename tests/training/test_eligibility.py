@@ -1,5 +1,7 @@
 """What stays with plain `fit`, and that it trains as ever."""
 
+import dataclasses
+
 import model_cases
 import pytest
 import tensorflow as tf
@@ -103,6 +105,23 @@ def test_an_obstacle_is_named_and_plain_fit_trains(keras, make):
     assert session.record.trials == ()
     assert session.record.train_step_count == 20
     assert session.record.global_batch_size == model_cases.BATCH_SIZE
+
+
+def test_what_is_advised_for_an_unknown_length_makes_every_epoch_one_of_ours(keras):
+    call = unknown_length(keras)
+    told, data, steps = obstacle(call, Loop(call)), call.arguments["x"], 10
+    asserted = data.apply(tf.data.experimental.assert_cardinality(steps))
+    for advice, followed in {
+        "assert_cardinality(steps)": {"x": asserted},
+        "steps_per_epoch and data.repeat()": {"x": data.repeat(), "steps_per_epoch": steps},
+    }.items():
+        assert advice in told
+        arguments = {**call.arguments, **followed, "epochs": 2}
+        call = dataclasses.replace(call, arguments=arguments)
+        assert obstacle(call, Loop(call)) is None
+        before = int(call.model.optimizer.iterations)
+        call.proceed()
+        assert int(call.model.optimizer.iterations) - before == 2 * steps
 
 
 def test_no_obstacle(keras):

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from tests.training import script_forks
+from tfx_perf import workers
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import idle_settings
 
@@ -52,6 +53,15 @@ def idle(**settings):
 def test_what_needs_several_replicas_or_workers_is_named_where_one_trains(settings, name):
     (found,) = idle(**settings)
     assert found.startswith(f"distribution.{name} has no effect: ")
+
+
+def test_who_trains_alone_is_told_what_starts_the_workers(monkeypatch):
+    launch = "; tfx-perf launch --workers 2 starts a script that builds it under tf."
+    assert launch in " ".join(idle(workers=2))
+    config = workers.config_of(workers.Worker(1, 2), hosts=["a:1", "b:1"])
+    monkeypatch.setenv(workers.VARIABLE, config)
+    (found,) = idle(workers=2)
+    assert found.endswith("the code has built the model under no strategy")
 
 
 @pytest.mark.parametrize("strategy", ["one_device", "model_parallel", "auto"])

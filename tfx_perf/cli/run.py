@@ -37,7 +37,8 @@ def command(
     The terminal shows a line for each node, and at the end what tfx-perf's components found:
     the plans, whether the gate has blessed the run, why not, and what to do. What TFX,
     TensorFlow and others log goes into a file. The script and its ARGUMENTS stay as they are. The
-    exit code is 1 if the pipeline fails; a refusal is a result, and no failure.
+    exit code is 1 if the pipeline fails; a refusal is a result, and no failure. What the script
+    itself refuses, e.g. an argument, is shown as the script says it, with the script's exit code.
     """
     path = user_script.checked(script)
     log = pathlib.Path(log_path or path.with_suffix(".log").name).absolute()
@@ -63,7 +64,7 @@ def command(
             if as_json:  # nothing that the script or its processes print may stand in it
                 output.enter_context(quiet.standard_output())
                 output.enter_context(contextlib.redirect_stdout(shown))
-            end = _run(script)
+            end = _run(script, log)
     if as_json:
         ended = [dataclasses.asdict(node) for node in nodes]
         terminal.show_json({"nodes": ended, "failure": end.failure or None, "log": str(log)})
@@ -104,8 +105,8 @@ class _End:
     failure: str = ""
 
 
-def _run(script: str) -> _End:
-    """Runs a script as the main module."""
+def _run(script: str, log: pathlib.Path) -> _End:
+    """Runs a script as the main module, with standard error in a log."""
     try:
         runpy.run_path(script, run_name="__main__")
     except errors.UserError:
@@ -114,7 +115,7 @@ def _run(script: str) -> _End:
         return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
     except SystemExit as error:  # as Python has it
         if error.code is None or isinstance(error.code, int):
-            return _End(error.code or 0)
+            return _End(error.code or 0, _complaint(script, log) if error.code else "")
         return _End(_FAILED, str(error.code))
     except Exception as error:
         traceback.print_exc()  # into the log
@@ -122,3 +123,17 @@ def _run(script: str) -> _End:
             return _End(terminal.EXIT_INTERRUPTED, "interrupted.")
         return _End(_FAILED, f"{errors.in_one_line(error).rstrip('.')}. The log has the traceback.")
     return _End()
+
+
+def _complaint(script: str, log: pathlib.Path) -> str:
+    """Returns the last line of a log that begins with a script's name, without the name.
+
+    So do those that `argparse` and `quiet.script` write before they end a script.
+    """
+    sys.stderr.flush()
+    if not log.is_file():  # a terminal, say, which has shown it
+        return ""
+    name = os.path.basename(script)
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    said = [line for line in lines if line.startswith((f"{name}: ", f"{name} "))]
+    return said[-1].removeprefix(name).lstrip(": ").removeprefix("error: ") if said else ""

@@ -1,5 +1,6 @@
 """The gate's decision for whoever looks at a terminal: the figures, what refuses, what to do."""
 
+import shlex
 from collections.abc import Iterator
 
 from tfx_perf import formatting
@@ -14,12 +15,15 @@ _LEADING = (
 _MOST = 5
 
 
-def lines(decision: GateRecord, *, run_to_bless: str | None = None) -> Iterator[str]:
+def lines(
+    decision: GateRecord, *, run_to_bless: str | None = None, database: str = ""
+) -> Iterator[str]:
     """Yields the decision; then the figures, and of a refusal the reasons and what to do.
 
     Args:
         decision: on a run.
         run_to_bless: arguments of `tfx-perf bless`; None: those for a pipeline's run.
+        database: path of ML Metadata, where the pipeline's run is recorded; empty if not known.
     """
     yield decision.headline
     figures = ", ".join(_figures(decision))
@@ -44,7 +48,8 @@ def lines(decision: GateRecord, *, run_to_bless: str | None = None) -> Iterator[
     if refusals:
         run = decision.candidate
         node = f" --node {run.node}" if run.node else ""  # a pipeline may have several gates
-        which = run_to_bless or f"{run.run_id}{node} --reason TEXT --metadata DB"
+        recorded = shlex.quote(database) if database else "DB"
+        which = run_to_bless or f"{run.run_id}{node} --reason TEXT --metadata {recorded}"
         yield f"  To let it count as good: tfx-perf bless {which}"
 
 

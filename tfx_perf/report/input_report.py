@@ -8,15 +8,20 @@ from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.report import page, plots
 
 
-def report_on(record: record_lib.TuningRecord) -> page.Report:
+def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False) -> page.Report:
     """Returns the report on a tuning.
 
     In the order in which people ask: what to do and why, what holds training up, where the
     input's time goes, what else was tried, and on what data.
+
+    Args:
+        record: of the tuning.
+        runs_are_planned: whether `schedule.planned_runs` says how many.
     """
+    cost = _cost(record, runs_are_planned=runs_are_planned)
     report = page.Report(
         title="InputTuner: how to read the examples",
-        verdict=" ".join(filter(None, [record.reason, record.training_remark, _cost(record)])),
+        verdict=" ".join(filter(None, [record.reason, record.training_remark, cost])),
         tone="good" if record.chosen != record_lib.DEFAULT else "neutral",
     )
     if record.reused_from:
@@ -36,14 +41,15 @@ def report_on(record: record_lib.TuningRecord) -> page.Report:
     return report
 
 
-def _cost(record: record_lib.TuningRecord) -> str:
+def _cost(record: record_lib.TuningRecord, *, runs_are_planned: bool) -> str:
     if record.reused_from:
         return ""
     return payback.in_words(
         "Measuring",
         cost_seconds=record.tuning_time_seconds,
         saved_seconds=record.saving_seconds,
-        planned_runs=record.planned_runs,
+        run_count=record.planned_runs,
+        is_planned=runs_are_planned,
     )
 
 

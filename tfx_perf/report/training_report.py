@@ -24,7 +24,9 @@ _BESIDE_BUDGET = (
 _OUTCOMES: dict[str, str] = {"slower": "not chosen"}
 
 
-def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
+def report_on(
+    record: TrainingRecord, *, title: str = TITLE, runs_are_planned: bool = False
+) -> page.Report:
     """Returns the report on a training.
 
     First what several replicas bring, and the pictures in which people look for trouble, then what
@@ -33,9 +35,10 @@ def report_on(record: TrainingRecord, *, title: str = TITLE) -> page.Report:
     Args:
         record: of the training.
         title: of the page.
+        runs_are_planned: whether `schedule.planned_runs` says how many.
     """
     is_better = not (record.plan.is_plain_fit or one_replica.is_faster(record))
-    first, *more = _first_lines(record)
+    first, *more = _first_lines(record, runs_are_planned=runs_are_planned)
     report = page.Report(
         title=title, verdict=first, more=more, tone="good" if is_better else "neutral"
     )
@@ -283,7 +286,7 @@ def _add_xla(report: page.Report, account: XlaAccount) -> None:
     )
 
 
-def _first_lines(record: TrainingRecord) -> list[str]:
+def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]:
     figures = record.figures()
     again = ", as in an earlier run" if record.reused_from else ""
     where = f" on {record.trained_on}" if record.trained_on else ""
@@ -297,7 +300,8 @@ def _first_lines(record: TrainingRecord) -> list[str]:
         "The trials" if has_tried else "Finding that out",
         cost_seconds=record.trial_time_seconds,
         saved_seconds=record.plan_saving_seconds,
-        planned_runs=record.planned_runs,
+        run_count=record.planned_runs,
+        is_planned=runs_are_planned,
     )
     if cost:
         said.append(cost)

@@ -22,6 +22,11 @@ _BATCH_HOOKS = (
     "on_test_batch_begin",
     "on_test_batch_end",
 )
+_UNKNOWN_LENGTH = (
+    "the number of steps in an epoch is unknown; tell it with "
+    "data.apply(tf.data.experimental.assert_cardinality(steps)), or pass steps_per_epoch and "
+    "data.repeat(), without which data that end leave nothing to the second epoch"
+)
 _FUNCTION_MAKERS = ("make_train_function", "make_test_function")
 
 
@@ -95,7 +100,7 @@ def _model_obstacle(model: Any, loop: Loop) -> str | None:
 def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
     arguments, length = call.arguments, loop.train_length
     if length is None:
-        return "the number of steps in an epoch is unknown; pass steps_per_epoch"
+        return _UNKNOWN_LENGTH
     if length == 0:
         return "there are no training data"
     if arguments["epochs"] <= arguments["initial_epoch"]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tfx_perf import workers
 from tfx_perf.settings.distribution import CollectiveSettings, DistributionSettings
 from tfx_perf.settings.section import Section
 from tfx_perf.settings.training import TrainingSettings
@@ -61,8 +62,13 @@ def _found(
     if wanted is not None and not _is_built_under(wanted, strategy):
         key = next(key for key in ("strategy", "workers", "job") if getattr(settings, key))
         value = "" if key == "job" else f"={getattr(settings, key)}"
-        under = strategies.in_words(strategy)
-        yield f"distribution.{key}{value}", f"the code has built the model under {under}"
+        under = f"the code has built the model under {strategies.in_words(strategy)}"
+        if settings.workers_here > workers.this().count:  # nobody has started the others
+            under += (
+                f"; tfx-perf launch --workers {settings.workers_here} starts a script that builds "
+                "it under tf.distribute.MultiWorkerMirroredStrategy"
+            )
+        yield f"distribution.{key}{value}", under
     elif settings.strategy == "mirrored" and strategy.num_replicas_in_sync == 1:
         several = "tf.config.set_logical_device_configuration makes several of its CPU"
         yield "distribution.strategy=mirrored", f"the machine has one device; {several}"
