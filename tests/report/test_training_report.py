@@ -285,6 +285,14 @@ def test_what_more_workers_bring_comes_first():
     assert places == sorted(places)
 
 
+def test_of_a_network_in_noise_nothing_is_predicted_and_the_report_says_so():
+    noisy = WAITING.model_copy(update={"network": None, "network_is_in_noise": True})
+    html = training_report.report_on(of_two(communication=noisy)).render()
+    assert "What more workers would bring is not predicted: reductions between these" in html
+    assert "<h2>More workers</h2>" not in html
+    assert "not predicted" not in training_report.report_on(of_two(communication=WAITING)).render()
+
+
 def test_more_workers_are_held_against_what_one_replica_had_with_a_faster_plan():
     compiled = TrainingPlan(steps_per_call=50, xla_call=True)
     alone = RunBefore(source="/runs/2", examples_per_second=100_000, plan=compiled)
