@@ -76,6 +76,15 @@ def test_the_verdict_names_plan_reason_and_speed():
     assert verdict.endswith("50,000 examples/s after warm-up.")
 
 
+def test_only_turns_tell_what_a_plan_saves():
+    by_turns = record(train_step_count=10_000)
+    assert "this saves about 22.5 s a run" in training_report.report_on(by_turns).verdict
+    reference, chosen, failed = TRIALS
+    by_check = (reference, chosen.model_copy(update={"speedup": None}), failed)
+    verdict = training_report.report_on(record(train_step_count=10_000, trials=by_check)).verdict
+    assert "The trials took 8.00 s." in verdict
+
+
 NARROW = "mixed_bfloat16"
 
 
