@@ -76,6 +76,15 @@ def test_the_verdict_names_plan_reason_and_speed():
     assert verdict.endswith("50,000 examples/s after warm-up.")
 
 
+def test_only_turns_tell_what_a_plan_saves():
+    by_turns = record(train_step_count=10_000)
+    assert "this saves about 22.5 s a run" in training_report.report_on(by_turns).verdict
+    reference, chosen, failed = TRIALS
+    by_check = (reference, chosen.model_copy(update={"speedup": None}), failed)
+    verdict = training_report.report_on(record(train_step_count=10_000, trials=by_check)).verdict
+    assert "The trials took 8.00 s." in verdict
+
+
 NARROW = "mixed_bfloat16"
 
 
@@ -283,6 +292,14 @@ def test_what_more_workers_bring_comes_first():
     titles = ["Replicas", "More workers", "What more workers cost", "Loss", "Trials"]
     places = [html.index(f"<h2>{title}</h2>") for title in titles]
     assert places == sorted(places)
+
+
+def test_of_a_network_in_noise_nothing_is_predicted_and_the_report_says_so():
+    noisy = WAITING.model_copy(update={"network": None, "network_is_in_noise": True})
+    html = training_report.report_on(of_two(communication=noisy)).render()
+    assert "What more workers would bring is not predicted: reductions between these" in html
+    assert "<h2>More workers</h2>" not in html
+    assert "not predicted" not in training_report.report_on(of_two(communication=WAITING)).render()
 
 
 def test_more_workers_are_held_against_what_one_replica_had_with_a_faster_plan():

@@ -1,7 +1,7 @@
 """A worker of two; the second one differs. Prints what `fit` raises.
 
 Run as a script with the Keras package, the worker's index and in what it differs, under
-`TF_CONFIG`.
+`TF_CONFIG`. With `files` it has none.
 """
 
 import importlib
@@ -27,6 +27,9 @@ def main(package, index, what):
         model.layers[-1].kernel.assign(np.ones((4, 1)))
     x = np.ones((80, 4), "float32")
     data = tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(8).repeat()
+    if what == "files":
+        rows = tf.data.TextLineDataset(__file__).map(lambda _: (x[0], x[0, :1]))
+        data = rows.batch(8, drop_remainder=True).repeat()
     steps = 30 if is_other and what == "steps" else 20
     with interception.intercepting_fit(TrainingSession(PerfConfig()).fit):
         try:

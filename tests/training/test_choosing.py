@@ -468,13 +468,23 @@ def test_trials_that_cost_more_than_they_save_are_left_out(keras):
     assert any(trial.status in {"chosen", "slower"} for trial in again.trials)
 
 
+def test_of_a_check_alone_no_factor_is_said():
+    plain, quick, slow = (
+        Contender(TrainingPlan(steps_per_call=calls), 0.0, compile_seconds=0.0, step_seconds=step)
+        for calls, step in ((None, 2e-3), (50, 1e-3), (10, 3e-3))
+    )
+    for other, how in ((quick, "faster"), (slow, "not faster")):
+        said = other.record(plain, chosen=False).reason
+        assert said == f"{how} than plain fit in the few steps of its check"
+
+
 @pytest.mark.usefixtures("known_times")
 def test_the_check_decides_where_turns_cost_more_than_they_save(keras):
     call = small(keras, steps=2000)
     found = choosing.by_trials(call, Loop(call), settings=settings_with(planned_runs=3))
     reference, chosen = found.trials
     assert found.plan == chosen.plan == TrainingPlan(steps_per_call=10, fused_update=True)
-    assert "times the speed of plain fit in the few steps of its check" in found.plan_reason
+    assert found.plan_reason.startswith("faster than plain fit in the few steps of its check")
     assert chosen.speedup is None and found.input_wait_ratio is None  # nobody has timed them
     assert chosen.step_time.value < reference.step_time.value  # which the SpeedWatch goes by
     assert not found.is_final(planned_runs=found.enough_runs)

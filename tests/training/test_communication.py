@@ -63,7 +63,7 @@ def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
     assert account.reduced_bytes_per_step == 4 * (4 * 50 + 50) + rows
     assert account.reduced_tensors_per_step == 3  # the rows in one
     network = account.network
-    assert (network is None) == (replicas > 1)
+    assert (network is None) == (replicas > 1 or account.network_is_in_noise)
     if network is not None:
         assert 0 < network.latency_seconds < 0.1
         assert network.bytes_per_second > 1e5
@@ -76,7 +76,7 @@ def test_the_slow_one_is_waited_for(package, replicas, optimizer, tmp_path):
     assert found[0]["environment"]["replica_count"] == "2"
     where = "2 workers (MultiWorker" if replicas == 1 else "2 replicas ("
     assert f" on {where}MirroredStrategy): " in found[0]["page"]
-    assert ("million examples cost" in found[0]["page"]) == (replicas == 1)
+    assert ("million examples cost" in found[0]["page"]) == (network is not None)
     who = "worker 1" if replicas == 1 else "replica 1"
     assert who in found[0]["advice"]["load_imbalance"]
 

@@ -1,4 +1,7 @@
-"""Workers that would not train the same are told so (`same_start`): real processes."""
+"""Workers that would not train the same are told so (`same_start`), and who gets no batch.
+
+The latter is `empty_share`. All are real processes.
+"""
 
 import pathlib
 
@@ -17,10 +20,12 @@ _SCRIPT = pathlib.Path(__file__).with_name("different_workers.py")
         ("keras", "weights", "last/kernel than worker 0"),
         pytest.param("tf_keras", "weights", "weights in last/kernel", marks=pytest.mark.slow),
         pytest.param("tf_keras", "steps", "other steps_per_epoch", marks=pytest.mark.slow),
+        pytest.param("keras", "files", "AutoShardPolicy.DATA", marks=pytest.mark.slow),
+        pytest.param("tf_keras", "files", "AutoShardPolicy.DATA", marks=pytest.mark.slow),
         pytest.param("keras", "nothing", "trained", marks=pytest.mark.slow),
         pytest.param("keras", "unbuilt", "trained", marks=pytest.mark.slow),
         pytest.param("tf_keras", "unbuilt", "trained", marks=pytest.mark.slow),
     ],
 )
-def test_the_difference_is_named_on_every_worker(package, what, words):
+def test_what_is_amiss_is_named_on_every_worker(package, what, words):
     assert all(words in line for line in two_workers.last_lines(_SCRIPT, package, what))

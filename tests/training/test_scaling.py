@@ -34,6 +34,29 @@ def test_a_ring_sends_everything_twice_in_as_many_messages_as_there_are_workers(
     assert found == pytest.approx(10 * 6 * 1e-4 + 1.5 * 0.01)
 
 
+_fitted = functools.partial(
+    Network.fitted,
+    once=[0.0010, 0.0011, 0.0012, 0.0013, 0.0090],  # one on a machine that was busy
+    chained=10,
+    size_bytes=1_000_000,
+    workers=2,
+)
+_LONGER = [0.0212, 0.0212, 0.0212, 0.0213, 0.0214]
+
+
+def test_a_network_is_what_reductions_take_beyond_one_of_nothing():
+    found = _fitted(chain=_LONGER, some=[2 * each for each in _LONGER])
+    assert found.latency_seconds == pytest.approx(0.02 / 10 / 2)
+    assert found.bytes_per_second == pytest.approx(1_000_000 / (0.0424 - 0.0012))
+
+
+@pytest.mark.parametrize("as_nothing", ["chain", "some"])
+def test_what_cannot_be_told_from_a_reduction_of_nothing_is_no_network(as_nothing):
+    times = {"chain": _LONGER, "some": _LONGER}
+    for noise in ([0.0012] * 5, [0.0010, 0.0011, 0.0013, 0.0014, 0.0015]):
+        assert _fitted(**{**times, as_nothing: noise}) is None
+
+
 def test_it_gives_what_was_measured():
     # The ring would take 2 and 10 ms; the replica that came last waited for 6.
     scaling = Scaling.of(account(0.02, 0.006))

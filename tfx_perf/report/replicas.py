@@ -37,6 +37,13 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
         if start
         else ""
     )
+    lack = (
+        " What more workers would bring is not predicted: reductions between these took no "
+        "longer than one of nothing, within the noise of their timing. A run on a machine that "
+        "does nothing else may tell."
+        if account.network_is_in_noise
+        else ""
+    )
     report.add_table(
         "Replicas",
         columns=["replica", "worker", "computes", "waits", "worker's peak memory"],
@@ -53,7 +60,7 @@ def _add_replicas(report: page.Report, account: CommunicationAccount) -> None:
         note=f"Of a step within an epoch, {formatting.format_seconds(step_time)} on average. A "
         "replica waits from its own gradients to their sum over all: for the transfer "
         f"({account.communication_share:.0%} of a step, that of the one that waits least) and for "
-        f"the slowest ({account.load_imbalance:.0%}). All else counts as computing.{begun}",
+        f"the slowest ({account.load_imbalance:.0%}). All else counts as computing.{begun}{lack}",
     )
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
-from tfx_perf.training.fit import agreed_stop, one_average
+from tfx_perf.training.fit import agreed_stop, empty_share, one_average
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import (
@@ -372,7 +372,7 @@ class Loop:
         given = self._call.arguments["callbacks"]
         if history is not None and history not in callbacks and not is_container(given):
             callbacks.append(history)
-        with in_given(given, callbacks, model=self._model) as used:
+        with in_given(given, callbacks, model=self._model) as used, empty_share.told(team):
             return self._call.proceed(**{**arguments, "callbacks": used})
 
 

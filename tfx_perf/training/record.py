@@ -287,9 +287,10 @@ class TrainingRecord(PlanChoice):
 
     @property
     def plan_saving_seconds(self) -> float | None:
-        """About what the plan has saved in this run, by its trials; None if they do not say."""
+        """About what the plan has saved in this run, by turns with plain `fit`; None without."""
         times = {trial.status: trial.step_time for trial in self.trials if trial.step_time}
-        if not times.keys() >= {"reference", "chosen"}:
+        took_turns = any(trial.status == "chosen" and trial.speedup for trial in self.trials)
+        if not took_turns or not times.keys() >= {"reference", "chosen"}:
             return None
         saved_seconds = times["reference"].value - times["chosen"].value
         return saved_seconds * self.train_step_count

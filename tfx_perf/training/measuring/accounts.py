@@ -69,7 +69,8 @@ class CommunicationAccount(records.Record):
             worker that gives most.
         reduced_tensors_per_step: how many they are in.
         replicas: all of them, in order.
-        network: between the workers; None if there is one.
+        network: between the workers; None if there is one, and where it tells nothing of others.
+        network_is_in_noise: whether it is None as its timing was not exact enough.
     """
 
     step_time_seconds: float
@@ -78,6 +79,7 @@ class CommunicationAccount(records.Record):
     reduced_tensors_per_step: float
     replicas: tuple[ReplicaAccount, ...]
     network: Network | None = None
+    network_is_in_noise: bool = False
 
     @property
     def worker_count(self) -> int:

@@ -167,12 +167,14 @@ class CommunicationMeter(CallObserver):
             return None
         size = int(said[:, 4].max())
         asks = team.count > 1 and is_predictable
+        network = network_probe.measured(strategy, size_bytes=size) if asks else None
         return CommunicationAccount(
             step_time_seconds=said[:, 1].mean() / _NANO,
             epoch_start_seconds=said[:, 2].mean() / _NANO,
             reduced_bytes_per_step=size,
             reduced_tensors_per_step=float(tensors[0]),
-            network=network_probe.measured(strategy, size_bytes=size) if asks else None,
+            network=network,
+            network_is_in_noise=asks and network is None,
             replicas=tuple(
                 ReplicaAccount(
                     worker=worker,
