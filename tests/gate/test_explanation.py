@@ -17,7 +17,8 @@ def test_a_blessed_run_shows_its_figures_and_their_changes():
         settings=only(**{KEY: {"margin": 0.1}}),
     )
     assert list(explanation.lines(decision)) == [
-        "Blessed: 1 of 1 check made, none refused. Compared with 2 blessed runs.",
+        "Blessed: 1 of 1 check made, none refused. Compared with 2 blessed runs: a figure with "
+        "their mean at its present level, a counter with the last.",
         "  step time 10.2 ms (+2.0 %), train loss 0.25, cost per million examples 0.125",
     ]
 

@@ -290,3 +290,19 @@ def test_memory_is_not_checked_beside_parameter_servers_but_for_a_limit():
 
     assert verdict(served, margin=0.05) is Verdict.NOT_CHECKED
     assert verdict(served, max=1e9) is verdict(run("new"), margin=0.05) is Verdict.INVALID
+
+
+def test_the_headline_and_the_reasons_say_what_each_figure_is_compared_with():
+    entries = [
+        run(f"r{number}", minute=number, step_time_seconds=seconds, trace_count=traces)
+        for number, (seconds, traces) in enumerate([(4.0, 1), (4.0, 1), (1.0, 1), (1.0, 2)])
+    ]
+    settings = only(step_time_seconds={"margin": 0.05}, trace_count={"margin": 0.0})
+    ledger = Ledger(entries=tuple(entries))
+    record = judged(1.0, ledger=ledger, settings=settings, trace_count=3)
+    assert record.headline.endswith(
+        "4 blessed runs: a figure with their mean at its present level, a counter with the last."
+    )
+    baselines = {item.metric: item.baseline for item in record.outcomes if item.kind == "change"}
+    assert baselines == {"step_time_seconds": 1.0, "trace_count": 2.0}
+    assert "50.0% above the last blessed run's 2" in record.headline

@@ -157,7 +157,8 @@ class Change:
 
     def _judge(self, allowed: float, interval: float, *, level: float) -> tuple[Verdict, str]:
         shown = functools.partial(formatting.format_value, self.key)
-        found = f"{shown(self.value)} is {self._against_baseline(shown(self.baseline))}"
+        name = "last blessed run's" if self.is_exact else "baseline"
+        found = f"{shown(self.value)} is {self._against(f'the {name}', shown(self.baseline))}"
         is_worse = self.worse > self.rule.smallest_change * self.scale
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the margin allows" if self.is_exact else "margin and noise allow"
@@ -201,14 +202,14 @@ class Change:
     def _relative_prior(self) -> float:
         return self.rule.noise or noise.prior(self.key)
 
-    def _against_baseline(self, baseline: str) -> str:
+    def _against(self, name: str, shown: str) -> str:
         difference = self.value - self.baseline
         change = difference / abs(self.baseline) if self.baseline else 0.0
         if not change:  # equal, or no ratio to a baseline of zero
-            return f"against the baseline {baseline}" if self.worse else "equal to the baseline"
+            return f"against {name} {shown}" if self.worse else f"equal to {name}"
         if change > 1 and self.baseline > 0:  # per cent are hard to read then
-            return f"{1 + change:.1f} times the baseline {baseline}"
-        return f"{abs(change):.1%} {'above' if change > 0 else 'below'} the baseline {baseline}"
+            return f"{1 + change:.1f} times {name} {shown}"
+        return f"{abs(change):.1%} {'above' if change > 0 else 'below'} {name} {shown}"
 
     def _percent(self, difference: float) -> str:
         relative = self._relative(difference)

@@ -41,7 +41,10 @@ def headline(
         if compared:
             return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
         return f"{decision} Nothing was compared: no blessed run is on record yet."
-    return f"{decision} Compared with {formatting.counted(baseline_count, 'blessed run')}."
+    compared = f"{decision} Compared with {formatting.counted(baseline_count, 'blessed run')}"
+    if baseline_count == 1:
+        return f"{compared}."
+    return f"{compared}: a figure with their mean at its present level, a counter with the last."
 
 
 def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
