@@ -14,6 +14,7 @@ def headline(
     blessed: bool,
     baseline_count: int,
     differences: Mapping[str, tuple[str, str]],
+    slower_steps: str,
     circumstances: Circumstances,
 ) -> str:
     """Returns the decision, with what it rests on; what was not compared comes first.
@@ -24,6 +25,7 @@ def headline(
         baseline_count: comparable blessed runs.
         differences: environment field to its value in the latest blessed run and in this
             one, where blessed runs exist and none is comparable.
+        slower_steps: see `other_size`; empty if there is nothing to say.
         circumstances: of the run; they are told where its step time refuses.
     """
     if not outcomes:
@@ -35,16 +37,17 @@ def headline(
         fields = "; ".join(f"{field} {old} -> {new}" for field, (old, new) in differences.items())
         has_quality = any(item.kind == "change" and item.checked for item in outcomes)
         rest = "quality and absolute limits only" if has_quality else "absolute limits only"
-        return f"Not comparable with any blessed run ({fields}): {rest}. {decision}"
+        parts = (f"Not comparable with any blessed run ({fields}): {rest}.", slower_steps, decision)
+        return " ".join(filter(None, parts))
     if not baseline_count:
         compared = [item.metric for item in outcomes if item.kind == "change" and item.checked]
         if compared:
             return f"{decision} Compared with Evaluator's baseline model: {', '.join(compared)}."
         return f"{decision} Nothing was compared: no blessed run is on record yet."
-    compared = f"{decision} Compared with {formatting.counted(baseline_count, 'blessed run')}"
+    said = f"{decision} Compared with {formatting.counted(baseline_count, 'blessed run')}"
     if baseline_count == 1:
-        return f"{compared}."
-    return f"{compared}: a figure with their mean at its present level, a counter with the last."
+        return f"{said}."
+    return f"{said}: a figure with their mean at its present level, a counter with the last."
 
 
 def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:

@@ -13,6 +13,7 @@ from tfx_perf.gate import (
     mean_step,
     noise,
     one_step,
+    other_size,
     prediction,
     remedies,
     shares,
@@ -124,9 +125,12 @@ def evaluate(
             )
         answers = {"refuses": refuses, "advisory": rule.advisory, "remedy": remedy}
         outcomes.append(outcome.model_copy(update=answers))
-    differences = {}
+    differences, slower_steps = {}, ""
     if known and not comparable:
         differences = size.differences(known[-1].environment, candidate.environment)
+        slower_steps = other_size.slower_steps(
+            candidate, known[-1], differences=differences, outcomes=outcomes
+        )
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
     return GateRecord(
         blessed=blessed,
@@ -135,6 +139,7 @@ def evaluate(
             blessed=blessed,
             baseline_count=len(baseline),
             differences=differences,
+            slower_steps=slower_steps,
             circumstances=circumstances,
         ),
         outcomes=tuple(outcomes),
