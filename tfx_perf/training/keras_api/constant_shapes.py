@@ -1,9 +1,9 @@
 """Sums of sparse gradients in a loop, where a sum over replicas must keep its shape.
 
-TensorFlow gives a sum its key once a call (`CollectiveReplicaLauncher._next_instance_key`), and with
-it the shape that it has in the loop's first step. A sparse gradient has as many rows as the batch
-has indices, so that a batch of fewer rows would end the training. So there is one sum for each of
-some lengths, to which gradients are filled up; a step takes the shortest that does.
+TensorFlow gives a sum its key once a call (`CollectiveReplicaLauncher._next_instance_key`), and
+with it the shape that it has in the loop's first step. A sparse gradient has as many rows as the
+batch has indices, so that a batch of fewer rows would end the training. So there is one sum for
+each of some lengths, to which gradients are filled up; a step takes the shortest that does.
 """
 
 import contextlib
