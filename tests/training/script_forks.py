@@ -12,6 +12,7 @@ import runpy
 import subprocess
 import sys
 import tempfile
+import traceback
 
 import keras  # noqa: F401 (for the forks, as the next ones)
 import tf_keras  # noqa: F401
@@ -85,4 +86,8 @@ def become(*, path, arguments, output):
         os.dup2(file.fileno(), sys.stdout.fileno())
     sys.argv = [path, *arguments]
     sys.path.insert(0, os.path.dirname(path))
-    runpy.run_path(path, run_name="__main__")
+    try:
+        runpy.run_path(path, run_name="__main__")
+    except Exception:
+        traceback.print_exc()  # a child hands a user's error to its parent, and prints none
+        raise

@@ -27,7 +27,7 @@ def in_a_loop() -> Iterator[None]:
         _loops.pop()
 
 
-def may_change(gradient: object) -> bool:
+def may_change(gradient: Any) -> bool:
     """Returns whether a gradient may have another shape in the next step of a call.
 
     Args:

@@ -77,6 +77,9 @@ class Summing:
         def summed(given: Sequence[Gradient], of: Sequence[Any]) -> list[Gradient]:
             return gradient_sum.summed(given, lambda each: sum_up(each, of), dtype=self._dtype)
 
+        def sum_of(weight: Any) -> Callable[[Gradient], Gradient]:
+            return lambda gradient: summed([gradient], [weight])[0]
+
         changing = [n for n, each in enumerate(gradients) if constant_shapes.may_change(each)]
         others = [n for n in range(len(gradients)) if n not in changing]
         sums: dict[int, Gradient] = {}
@@ -88,7 +91,7 @@ class Summing:
             if changing:
                 found = constant_shapes.summed(
                     [gradients[n] for n in changing],
-                    [lambda each, n=n: summed([each], [weights[n]])[0] for n in changing],
+                    [sum_of(weights[n]) for n in changing],
                 )
                 sums |= zip(changing, found, strict=True)
         return [sums[n] for n in range(len(gradients))]
