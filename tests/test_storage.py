@@ -1,6 +1,7 @@
 """Files by URI, on a disk and in fsspec's store in memory; servers are in tests/object_stores."""
 
 import datetime
+import errno
 import pathlib
 import uuid
 
@@ -68,3 +69,26 @@ def test_whatever_a_driver_says_is_one_line(uri):
 def test_what_no_plain_path_reaches_is_remote():
     assert not storage.is_remote("/a/b") and not storage.is_remote("a/b")
     assert storage.is_remote("gs://a/b") and storage.is_remote("file:///a/b")
+
+
+def test_a_file_stays_where_there_is_no_room_for_the_new_one(tmp_path, monkeypatch):
+    file = tmp_path / "metrics.json"
+    storage.write_text(file, "the old one")
+
+    def full(self, content):
+        self.touch()
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pathlib.Path, "write_bytes", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.*metrics.json'"):
+        storage.write_text(file, "the new one")
+    assert [each.read_text() for each in tmp_path.iterdir()] == ["the old one"]
+
+
+def test_what_is_no_file_is_written_into(tmp_path):
+    storage.write_text("/dev/null", "nothing")
+    assert pathlib.Path("/dev/null").is_char_device()
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    storage.write_text(tmp_path / "link", "by a link")
+    assert (tmp_path / "file").read_text() == "by a link"
+    assert (tmp_path / "link").is_symlink()

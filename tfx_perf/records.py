@@ -79,12 +79,6 @@ class Record(pydantic.BaseModel):
         """Writes the record as JSON to `path`, local or remote, whose folder must exist."""
         storage.write_text(path, self.to_text())
 
-    def replace(self, path: pathlib.Path) -> None:
-        """Writes the file so that it is whole, even if the process is killed while it writes."""
-        draft = path.with_suffix(".draft")
-        self.write(draft)
-        draft.replace(path)
-
     @classmethod
     def read(cls: type[RecordT], path: str | pathlib.Path | upath.UPath) -> RecordT:
         """Reads a record that `write` made.

@@ -268,10 +268,12 @@ def _published(
     if not workers.this().is_chief:
         return None
     page = _report_on(training, settings)
+    report = None
     if place is not None:
         with _unless_the_disk_refuses():
             _write(training, page, place)
-    _tell(page, place and place / report_page.FILE_NAME)
+            report = place / report_page.FILE_NAME
+    _tell(page, report)
     if not settings.gate.baseline_uri:
         return None
     return _judge(training, settings.gate, name=name, place=place)

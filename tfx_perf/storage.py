@@ -2,10 +2,12 @@
 
 import contextlib
 import datetime
+import os
 import pathlib
 import re
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator
 
 import upath
@@ -78,12 +80,31 @@ def write_text(file: str | pathlib.Path | upath.UPath, text: str) -> None:
 def write_bytes(file: str | pathlib.Path | upath.UPath, content: bytes) -> None:
     """Writes a file; its folder must exist where there are folders.
 
+    One that was there before stays until the new one is whole: on a full disk, say, or where the
+    process is killed meanwhile.
+
     Raises:
         OSError: it cannot be written.
         UserError: see `path`.
     """
+    place = path(file)
     with _plain_errors():
-        path(file).write_bytes(content)
+        if is_remote(place) or (place.exists() and not place.is_file()):  # as /dev/stdout
+            place.write_bytes(content)
+        else:
+            _write_aside(pathlib.Path(place), content)
+
+
+def _write_aside(file: pathlib.Path, content: bytes) -> None:
+    place = file.resolve()  # what a link leads to
+    draft = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
+    try:
+        draft.write_bytes(content)
+        draft.replace(place)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(file)) from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def exists(file: str | pathlib.Path | upath.UPath) -> bool:

@@ -97,7 +97,7 @@ class Attempts:
                 if not place.exists():
                     return f"its process {error.cause} before a training step was run"
                 reached = ProfileProgress.read(place)
-                reached.cut_off(processes.status_of(error), error.cause).replace(place)
+                reached.cut_off(processes.status_of(error), error.cause).write(place)
                 if reached.running is not None and time.monotonic() < deadline:
                     continue
             break

@@ -43,13 +43,13 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
                 call,
                 settings=settings.memory,
                 known=known,
-                watch=lambda reached: reached.replace(place),
+                watch=lambda reached: reached.write(place),
             )
         except (errors.UserError, errors.MeasurementError) as error:
             may_pass = isinstance(error, errors.MeasurementError)  # a step was killed, or failed
             _note_unmeasured(folder, str(error), may_pass=may_pass)
             return
-    found.replace(pathlib.Path(folder, record.FILE_NAME))
+    found.write(pathlib.Path(folder, record.FILE_NAME))
 
 
 @autograph.sparing_libraries
@@ -73,7 +73,7 @@ def measure_footprint(
     settings = PerfConfig.from_json(exec_properties["config"])
 
     def write(found: record.Footprint) -> None:
-        found.replace(pathlib.Path(folder, footprint_file(found.batch_size)))
+        found.write(pathlib.Path(folder, footprint_file(found.batch_size)))
 
     def stop(ended: record.Footprint) -> None:
         write(ended)
@@ -123,4 +123,4 @@ def _captured(
 
 def _note_unmeasured(folder: str, reason: str, *, may_pass: bool = False) -> None:
     found = unmeasured.Unmeasured(reason=reason, may_pass=may_pass)
-    found.replace(pathlib.Path(folder, unmeasured.FILE_NAME))
+    found.write(pathlib.Path(folder, unmeasured.FILE_NAME))

@@ -132,7 +132,7 @@ def by_trials(
             loop,
             settings=settings_of(job, budget_seconds=order.budget_seconds),
             others=others,
-            watch=lambda progress: progress.replace(order.progress_file),
+            watch=lambda progress: progress.write(order.progress_file),
             known=(*order.known, *known),
             previous_plan=order.previous_plan,
             stop_when=is_worth_waiting_for,
@@ -149,7 +149,7 @@ def by_trials(
             }
         )
         # It stands, even if what comes now takes more memory than there is.
-        choice.replace(order.choice_file)
+        choice.write(order.choice_file)
         ratio = doubling.double_batch_time_ratio(call, choice)
     return choice.model_copy(update={"double_batch_time_ratio": ratio})
 
@@ -168,7 +168,7 @@ def _removed(order: TrialOrder) -> Iterator[None]:
 
     The first progress is told before anything runs, for what the data's first element takes.
     """
-    TrialProgress(began=time.time(), running=(), finished=order.known).replace(order.progress_file)
+    TrialProgress(began=time.time(), running=(), finished=order.known).write(order.progress_file)
     try:
         yield
     finally:

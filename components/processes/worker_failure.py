@@ -79,7 +79,7 @@ class WorkerFailure(records.Record):
 
     def leave_in(self, folder: pathlib.Path) -> None:
         """Writes it where `left_in` finds it."""
-        self.replace(folder / f"{_PREFIX}{self.worker}.json")
+        self.write(folder / f"{_PREFIX}{self.worker}.json")
 
 
 def left_in(folder: pathlib.Path) -> dict[int, WorkerFailure]:

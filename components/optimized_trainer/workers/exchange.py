@@ -104,7 +104,7 @@ class Exchange:
 
     def report(self, result: TrainingResult) -> None:
         """Leaves what the chief measured, when its outputs are complete."""
-        result.replace(self.folder / _RESULT_FILE)
+        result.write(self.folder / _RESULT_FILE)
 
     def report_failure(self, failure: WorkerFailure) -> None:
         """Leaves why a worker ended."""

@@ -51,7 +51,7 @@ def begin(folder: pathlib.Path, plan: TrainingPlan, *, step: int) -> bool:
         return False
     with contextlib.suppress(OSError):  # no room: nothing is known of attempts then
         folder.mkdir(parents=True, exist_ok=True)
-        Attempt(plan=plan, step=step, count=count).replace(path)
+        Attempt(plan=plan, step=step, count=count).write(path)
     return True
 
 

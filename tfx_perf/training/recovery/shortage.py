@@ -106,7 +106,7 @@ class Shortages:
         )
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            shortage.replace(self._folder / _FILE)
+            shortage.write(self._folder / _FILE)
         except OSError as error:
             return f"what the others must know cannot be written ({error})"
         return None

@@ -81,7 +81,7 @@ def _keep(folder: str | None, name: str, choice: _Choice) -> None:
         return
     try:
         pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        choice.replace(pathlib.Path(folder, name))
+        choice.write(pathlib.Path(folder, name))
     except OSError as error:  # it costs trials, not the training
         _LOGGER.warning("What was chosen could not be kept in %s: %s", folder, error)
 
