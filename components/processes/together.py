@@ -72,6 +72,10 @@ def train(
         exited=[index for index, code in ended_by.items() if code > 0],
         names=names,
     )
+    ended = [names[index] for index, code in enumerate(codes) if code == 0]
+    if ended and cause.may_pass:
+        before = f"before that {', '.join(ended)} had ended, with exit code 0"
+        cause = dataclasses.replace(cause, message=f"{cause.message}; {before}")
     return Attempt(
         launched.codes,
         cause,

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 
@@ -287,3 +288,18 @@ def test_a_slow_disk_is_written_to_less_often(tmp_path):
         assert each["outcome"]["iterations"] == 30
         assert each["checkpoint_seconds"] > 1
         assert len(each["saved_steps"]) == 1  # the next would be due after 50 times as long
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_workers_that_save_nothing_end_at_once_when_they_are_told_to(tmp_path, package):
+    script = str(_SCRIPT.with_name("told_to_end.py"))
+    launch = [sys.executable, "-m", "tfx_perf", "launch", "--workers", "2"]
+    command = [*launch, "--log", str(tmp_path), script, package]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        said = []
+        for line in process.stdout:
+            said.append(line)
+            if line.endswith("has begun\n") and len(said) == 1:
+                process.send_signal(signal.SIGTERM)
+    assert {"0: finally\n", "1: finally\n"} <= set(said)

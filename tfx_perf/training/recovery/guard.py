@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf.tf_internals.direct_iterators import FitIterators
 from tfx_perf.training.keras_api.base_api import Function
-from tfx_perf.training.recovery import logs_file
+from tfx_perf.training.recovery import logs_file, termination
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -101,10 +101,15 @@ class Guard:
     def running(self) -> Iterator[None]:
         """Is the context to run `fit` in; the guard is of no other use afterwards."""
         try:
-            with self._termination if self._task.store else contextlib.nullcontext():
+            with self._taking_sigterm():
                 yield
         finally:
             self._data.let_go()
+
+    def _taking_sigterm(self) -> contextlib.AbstractContextManager[Any]:
+        if self._task.store:
+            return self._termination
+        return termination.at_once() if self._task.team.count > 1 else contextlib.nullcontext()
 
     def callback(self) -> Any:
         """Returns the callback to put before the user's."""
