@@ -407,6 +407,24 @@ def test_an_exit_after_another_worker_was_lost_has_all_start_again(tmp_path):
     assert "All workers start again (1 of 1). Worker 0: ended with exit code 3." in error
 
 
+_LEFT = """
+import json, os, sys
+if json.loads(os.environ["TF_CONFIG"])["task"]["index"] == 1:
+    sys.exit(0)
+import tensorflow as tf
+raise tf.errors.UnavailableError(None, None, "connection reset")
+"""
+
+
+@pytest.mark.slow
+def test_a_worker_that_has_left_the_others_is_named_where_these_lose_it(tmp_path):
+    process = started(tmp_path, _LEFT)
+    output, error = process.communicate(timeout=100)
+    assert process.returncode == 1, output + error
+    left = "connection reset; before that worker 1 had ended, with exit code 0"
+    assert left in error.splitlines()[-1]
+
+
 class Launched:
     """Workers that end when they are told to."""
 
