@@ -35,7 +35,7 @@ PLANS = {
     "float16": TrainingPlan(steps_per_call=4),
 }
 POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
-NARROW = ("sgd", "clipnorm", "sparse", "uneven_batch", "weighted")  # with all policies
+NARROW = ("sgd", "clipnorm", "sparse", "short_batch", "weighted")  # with all policies
 SETTINGS = {"all_entries": {"top_k_ratio": 1.0}}
 LAST_BATCHES = {
     "short_batch": 12,
@@ -260,9 +260,9 @@ def strategy_of(replicas):
     return tf.distribute.MirroredStrategy([f"CPU:{i}" for i in range(int(replicas))])
 
 
-def planned(name, case):
-    """Returns a session that trains with a plan, where it is possible."""
-    plan = PLANS[name]
+def planned(name, case, *, slices=1):
+    """Returns a session that trains with a plan, where it is possible, in slices of a batch."""
+    plan = PLANS[name].model_copy(update={"micro_batches": slices}) if slices > 1 else PLANS[name]
     given = {**SETTINGS.get(name, {}), "sharding_invariant_random": case in NOISY}
     session = TrainingSession(PerfConfig.from_dict({"distribution": given}))
 
@@ -286,13 +286,20 @@ class NotPossible(Exception):
     pass
 
 
-def trained_on_one_device(keras, case, name):
-    """Returns what plain `fit` comes to; with draws that it alone has not, in a session."""
+def trained_on_one_device(keras, case, name, *, replica_count):
+    """Returns what plain `fit` comes to; with draws that it alone has not, in a session.
+
+    So it does in a type of 16 bits, in which sums of other rows would be rounded, or overflow, in
+    another way: there each slice of a batch is what a replica has.
+    """
     model = model_of(keras, case)
     is_compiled = PLANS[name].xla  # XLA has another generator
-    if case not in NOISY or (keras.__name__ == "keras" and not is_compiled):
+    is_narrow = name in POLICIES
+    is_plain = case not in NOISY or (keras.__name__ == "keras" and not is_compiled)
+    if is_plain and not is_narrow:
         return trained(model, case)
-    session = planned(name if is_compiled else "plain", case)
+    slices = replica_count if is_narrow else 1
+    session = planned(name if is_compiled or is_narrow else "plain", case, slices=slices)
     with interception.intercepting_fit(session.fit):
         return trained(model, case)
 
@@ -319,7 +326,9 @@ def main(package, replicas, names):
                 ):
                     results[name] = trained(model, case)
                 if name in results and of_plan[name] not in expected:
-                    expected[of_plan[name]] = trained_on_one_device(keras, case, name)
+                    expected[of_plan[name]] = trained_on_one_device(
+                        keras, case, name, replica_count=strategy.num_replicas_in_sync
+                    )
         if case == "normalized" and results:  # by each replica's own rows
             expected = {key: [np.zeros(())] * len(each) for key, each in expected.items()}
             results = {
