@@ -1,8 +1,9 @@
 """Several replicas train as one device does (`tfx_perf.training.as_one_device`), also with plans.
 
 So do `replicas`, `optimizers_over_replicas` and `row_shares`. Each replica counts what its
-`replica_part` of a batch does, and may draw by the row (`row_draws`). They evaluate as one device
-does, too (`evaluation`), with the averages of all (`one_average`).
+`replica_part` of a batch does, and may draw by the row (`row_draws`). What they sum in a call of
+several steps keeps its shape (`constant_shapes`). They evaluate as one device does, too
+(`evaluation`), with the averages of all (`one_average`).
 """
 
 import contextlib
