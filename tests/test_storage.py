@@ -1,8 +1,8 @@
 """Files by URI, on a disk and in fsspec's store in memory; servers are in tests/object_stores."""
 
 import datetime
-import errno
 import pathlib
+import resource
 import uuid
 
 import pytest
@@ -71,17 +71,16 @@ def test_what_no_plain_path_reaches_is_remote():
     assert storage.is_remote("gs://a/b") and storage.is_remote("file:///a/b")
 
 
-def test_a_file_stays_where_there_is_no_room_for_the_new_one(tmp_path, monkeypatch):
+def test_a_file_stays_where_there_is_no_room_for_the_new_one(tmp_path):
     file = tmp_path / "metrics.json"
     storage.write_text(file, "the old one")
-
-    def full(self, content):
-        self.touch()
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pathlib.Path, "write_bytes", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*metrics.json'"):
-        storage.write_text(file, "the new one")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: '.*metrics.json'"):
+            storage.write_text(file, "the new one" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert [each.read_text() for each in tmp_path.iterdir()] == ["the old one"]
 
 
@@ -92,3 +91,11 @@ def test_what_is_no_file_is_written_into(tmp_path):
     storage.write_text(tmp_path / "link", "by a link")
     assert (tmp_path / "file").read_text() == "by a link"
     assert (tmp_path / "link").is_symlink()
+
+
+def test_a_file_keeps_its_permissions(tmp_path):
+    file = tmp_path / "metrics.json"
+    storage.write_text(file, "the old one")
+    file.chmod(0o640)
+    storage.write_text(file, "the new one")
+    assert (file.read_text(), file.stat().st_mode & 0o777) == ("the new one", 0o640)

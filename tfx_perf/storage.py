@@ -77,11 +77,18 @@ def write_text(file: str | pathlib.Path | upath.UPath, text: str) -> None:
     write_bytes(file, text.encode())
 
 
-def write_bytes(file: str | pathlib.Path | upath.UPath, content: bytes) -> None:
+def write_bytes(
+    file: str | pathlib.Path | upath.UPath, content: bytes, *, is_durable: bool = False
+) -> None:
     """Writes a file; its folder must exist where there are folders.
 
     One that was there before stays until the new one is whole: on a full disk, say, or where the
-    process is killed meanwhile.
+    process is killed meanwhile. The new one has its permissions.
+
+    Args:
+        file: its path or URL.
+        content: of the file.
+        is_durable: whether it is on the disk afterwards, also if the machine goes down.
 
     Raises:
         OSError: it cannot be written.
@@ -92,14 +99,20 @@ def write_bytes(file: str | pathlib.Path | upath.UPath, content: bytes) -> None:
         if is_remote(place) or (place.exists() and not place.is_file()):  # as /dev/stdout
             place.write_bytes(content)
         else:
-            _write_aside(pathlib.Path(place), content)
+            _write_aside(pathlib.Path(place), content, is_durable=is_durable)
 
 
-def _write_aside(file: pathlib.Path, content: bytes) -> None:
+def _write_aside(file: pathlib.Path, content: bytes, *, is_durable: bool) -> None:
     place = file.resolve()  # what a link leads to
     draft = place.with_name(f".{place.name}.{os.getpid()}.{threading.get_ident()}")
     try:
-        draft.write_bytes(content)
+        with draft.open("wb") as stream:
+            stream.write(content)
+            if is_durable:
+                stream.flush()
+                os.fsync(stream.fileno())
+        if place.exists():
+            draft.chmod(place.stat().st_mode)
         draft.replace(place)
     except OSError as error:
         raise OSError(error.errno, error.strerror, str(file)) from error

@@ -1,8 +1,6 @@
 """The ledger outside of ML Metadata: a folder, local or in an object store."""
 
 import contextlib
-import os
-import pathlib
 from collections.abc import Iterator
 
 from fsspec import core
@@ -117,7 +115,8 @@ class Mirror:
         name = f"{newest:%Y%m%dT%H%M%S}-{fingerprint.digest(text)}.json"
         with self._access("written"):
             if isinstance(self._store, local.LocalFileSystem):
-                _write_aside(pathlib.Path(self._folder, name), text)
+                folder = storage.make_folder(self._folder)
+                storage.write_bytes(folder / name, text, is_durable=True)
             else:
                 self._store.pipe_file(f"{self._folder}/{name}", text)
 
@@ -134,17 +133,3 @@ class Mirror:
                 f"Expected a baseline_uri that can be {verb}. "
                 f"Received: baseline_uri={self._uri} ({reason})."
             ) from error
-
-
-def _write_aside(path: pathlib.Path, text: bytes) -> None:
-    """Writes a file that nobody ever sees half of, also not after a crash."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with aside.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)

@@ -8,7 +8,7 @@ where tfx-perf is gone.
 import pathlib
 import sys
 
-from tfx_perf import errors
+from tfx_perf import errors, storage
 
 _MODULE = "tfx_perf.cli.repairs.entry"
 _TFX = "tfx.tools.cli.cli_main"
@@ -66,10 +66,7 @@ def _write(body: str) -> pathlib.Path:
     script = path()
     try:
         header = _header(script.read_text(encoding="utf-8"))
-        draft = script.with_name(f".{script.name}.draft")
-        draft.write_text(header + body, encoding="utf-8")
-        draft.chmod(script.stat().st_mode)
-        draft.replace(script)
+        storage.write_text(script, header + body)
     except OSError as error:
         raise errors.UserError(
             f"Expected TFX's script, which can be written. Received: {script} ({error.strerror})."
