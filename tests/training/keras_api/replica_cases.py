@@ -219,7 +219,8 @@ def model_of(keras, case):
     if case == "no_rows_added_loss":
         hidden = _adding_loss(keras)()(hidden)
     several = case in SEVERAL_OUTPUTS
-    outputs = [keras.layers.Dense(1)(hidden) for _ in range(2)] if several else None
+    names = ("first", "second")  # Keras sorts logs by them, and numbers sort as text
+    outputs = [keras.layers.Dense(1, name=name)(hidden) for name in names] if several else None
     own = {"own_train_step": _own_train_step, "calls_keras_step": _calls_keras_step}
     own = own[case](keras) if case in own else keras.Model
     model = own(inputs, outputs or keras.layers.Dense(2)(hidden))
