@@ -34,9 +34,11 @@ _CASES = {
 _OF_KERAS_3 = {
     "accumulated", "accumulated_sparse", "accumulated_overflow", "accumulated_average",
 }  # fmt: skip
-_NOT_SLICED_IN_KERAS_3 = {"uneven_weights"}  # whose loss is divided by the weights there
 _NOT_IN_XLA = {"own_train_step", "calls_keras_step", "noise_of_one"}
-_NOT_SLICED = {"own_train_step", "calls_keras_step"}
+_NOT_SLICED = {
+    "keras": {"own_train_step", "calls_keras_step", "uneven_weights"},
+    "tf_keras": {"own_train_step", "calls_keras_step"},  # has no loss divided by the weights
+}
 _NARROW = {"sgd", "clipnorm", "sparse", "short_batch", "weighted"}
 _FUSED = {
     "noise", "noise_of_one",
@@ -67,8 +69,7 @@ def check(found, plans, *, package, cases=()):
     for case, by_plan in found.items():
         expected = {plan for plan in plans if plan != "fused" or case in _FUSED}
         expected -= {"xla"} if case in _NOT_IN_XLA else set()
-        is_whole = package == "keras" and case in _NOT_SLICED_IN_KERAS_3
-        expected -= {"sliced"} if case in _NOT_SLICED or is_whole else set()
+        expected -= {"sliced"} if case in _NOT_SLICED[package] else set()
         expected -= {"bfloat16", "float16"} if case not in _NARROW else set()
         assert set(by_plan) == expected, case
         for plan, found_difference in by_plan.items():
