@@ -17,7 +17,7 @@ from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import as_one_device, precision
-from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
@@ -60,13 +60,16 @@ def carry_out(*, job: dict[str, Any], order: dict[str, Any]) -> dict[str, Any] |
         # One after the other and before the user's own: their scopes must not be within it.
         try:
             with precision.policy(name), StrategyScope(strategy):
-                others[name] = interception.capture_fit(functools.partial(run, name))
+                others[name] = interception.capture_fit(
+                    functools.partial(run, name), array_data.on_datasets
+                )
         except errors.GIVEN_UP as error:  # the code may not be made for it
             plan = TrainingPlan(steps_per_call=1, precision=name)
             reason = errors.in_one_line(error)
             refused.append(TrialRecord(plan=plan, status="failed", reason=reason))
 
     def choose(call: interception.FitCall) -> PlanChoice | None:
+        call = array_data.on_datasets(call)
         setup_seconds = time.time() - began
         # Each of the models of other precisions would need a context of its own.
         with as_one_device.trained(call, asked.settings.distribution):

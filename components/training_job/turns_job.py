@@ -20,6 +20,7 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals import autograph, worker_server
 from tfx_perf.training import as_one_device, precision
 from tfx_perf.training.eligibility import obstacle
+from tfx_perf.training.keras_api import array_data
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.strategy_scope import StrategyScope
@@ -71,6 +72,7 @@ def train_in_turns(
     run_fn = trainer_args.load_run_fn(training.exec_properties)
 
     def answer(call: interception.FitCall) -> None:
+        call = array_data.on_datasets(call)
         with as_one_device.trained(call, distribution):
             take_turns(call)
 

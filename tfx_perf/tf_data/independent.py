@@ -48,8 +48,11 @@ def independent(
             then share.
 
     Returns:
-        None where it may not, or cannot be written down (2 GB of data in memory).
+        None where it may not, or cannot be written down (2 GB of data in memory). Of arrays the
+        dataset itself, since no pass over it changes the next.
     """
+    if ancestry.is_of_arrays(dataset):
+        return dataset
     graph = ancestry.graph_of(dataset)
     if graph is None or not may_share and any(node.op in _SHARED for node in _nodes(graph)):
         return None

@@ -6,12 +6,16 @@ from typing import Any
 
 import tensorflow as tf
 
+from tfx_perf.tf_internals.array_dataset import ArrayDataset
+
 # Datasets that only hand on what they get.
 _ORDERLY = ("_PrefetchDataset", "_OptionsDataset")
 
 
 def graph_of(dataset: tf.data.Dataset) -> tf.compat.v1.GraphDef | None:
-    """Returns a dataset's graph; None if it cannot be written down (2 GB of data in memory)."""
+    """Returns a dataset's graph; None if it would hold arrays or cannot be written (2 GB)."""
+    if is_of_arrays(dataset):
+        return None
     try:
         return tf.compat.v1.GraphDef.FromString(dataset._as_serialized_graph().numpy())
     except (tf.errors.OpError, AttributeError, ValueError):
@@ -32,6 +36,11 @@ def lineage(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
             seen.add(id(each))
             yield each
             to_see += inputs(each)
+
+
+def is_of_arrays(dataset: tf.data.Dataset) -> bool:
+    """Returns whether a dataset reads arrays, as Keras does."""
+    return any(isinstance(each, ArrayDataset) for each in lineage(dataset))
 
 
 def reshuffle_count(dataset: tf.data.Dataset) -> int:
@@ -72,7 +81,7 @@ class Ancestor:
     """One of the datasets that a dataset was made of.
 
     Attributes:
-        name: of its class, e.g. `_MapDataset`.
+        name: of its class, e.g. `_MapDataset`; of arrays also their content.
         sizes: of its batches and buffers, and how often it repeats.
         functions: of the user, that it calls.
     """
@@ -87,7 +96,7 @@ def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
 
     Not how early or on how many threads they are made; nor what files or tables hold.
     """
-    found = []
+    found: list[Ancestor] = []
     for each in lineage(dataset):
         if type(each).__name__ in _ORDERLY:
             continue
@@ -95,5 +104,7 @@ def ancestors(dataset: tf.data.Dataset) -> list[Ancestor]:
         wrapped: list[Any] = (getattr(each, "_functions", None) or list)()
         functions = [function._func for function in wrapped if hasattr(function, "_func")]
         name = type(each).__name__.replace("Parallel", "")
+        if isinstance(each, ArrayDataset):
+            return [*found, Ancestor(f"arrays {each.content}", [each.batch_size], [])]
         found.append(Ancestor(name, [int(n) for n in sizes if n is not None], functions))
     return found

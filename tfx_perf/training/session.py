@@ -16,7 +16,7 @@ from tfx_perf.training import as_one_device, idle_settings, recording
 from tfx_perf.training.eligibility import recovery_obstacle
 from tfx_perf.training.fit import same_start
 from tfx_perf.training.fit.speed_watch import Promise
-from tfx_perf.training.keras_api import either_keras
+from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import (
     collector,
@@ -171,6 +171,7 @@ class TrainingSession:
                 and `AsynchronousFit` raise.
         """
         try:
+            call = array_data.on_datasets(call)
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
             # What is measured is what is sent, so that narrowing stands outside of it.
             with (
