@@ -70,6 +70,22 @@ def test_the_tuned_input_is_what_fit_gets(trainer):
     assert trainer.record.global_batch_size == 10
 
 
+ARRAYS = """x, y = zip(*[(x["number"].numpy(), y.numpy()) for x, y in train.take(30)])
+    import numpy as np
+    x, y = {"number": np.concatenate(x)}, np.concatenate(y)
+    model.fit(x, y, batch_size=10, epochs=4, validation_split=0.2, verbose=0)"""
+
+
+@pytest.mark.slow_where("tf_keras")
+@pytest.mark.parametrize("line", ["keras", "tf_keras"])
+def test_a_module_may_train_on_arrays(trainer, line):
+    trainer.run(module={"line": line, "train": ARRAYS}, trial_budget_seconds=60)
+    record = trainer.record
+    assert record.train_step_count == 96
+    assert record.global_batch_size == 10
+    assert {trial.status for trial in record.trials} & {"chosen", "slower"}
+
+
 @pytest.mark.slow_where("tf_keras")
 @pytest.mark.parametrize("line", ["keras", "tf_keras"])
 def test_the_seed_makes_two_trainings_equal(trainer, line):
