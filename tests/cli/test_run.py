@@ -208,6 +208,13 @@ def test_a_script_that_is_not_there(tfx_perf):
     )
 
 
+def test_an_interpreter_before_the_script(tfx_perf):
+    done = tfx_perf(sys.executable, "here.py", "good")
+    assert done.returncode == 2
+    assert done.stderr.startswith("tfx-perf: Expected a Python script. Received: script=/")
+    assert "Leave the interpreter out" in done.stderr
+
+
 @pytest.mark.slow
 def test_a_run_without_it_ends_with_what_was_found(call):
     done = call(sys.executable, "here.py", "good")

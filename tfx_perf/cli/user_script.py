@@ -1,6 +1,7 @@
 """A Python script of the user's with its arguments, as a subcommand takes them."""
 
 import pathlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -62,9 +63,14 @@ def checked(script: str) -> pathlib.Path:
     """Returns the script's path.
 
     Raises:
-        UserError: it is no file.
+        UserError: it is no file, or Python itself.
     """
     path = pathlib.Path(script)
+    if re.fullmatch(r"python[\d.]*", path.name):
+        raise errors.UserError(
+            f"Expected a Python script. Received: script={script}. Leave the interpreter out: this "
+            "command runs the script with its own."
+        )
     if not path.is_file():
         raise errors.UserError(
             f"Expected a Python script. Received: script={script}, which is no file."
