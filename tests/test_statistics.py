@@ -113,3 +113,37 @@ def test_an_interval_is_surely_above_or_below_what_is_outside_of_it():
     assert interval.surely_below(1.35) and not interval.surely_below(1.3)
     unknown = statistics.Interval(value=1.2, low=float("nan"), high=float("nan"))
     assert not unknown.surely_above(1.0) and not unknown.surely_below(2.0)
+
+
+@pytest.mark.parametrize("hold", [1, 50])
+def test_the_errors_of_samples_in_a_row_are_those_that_they_have(hold):
+    """Of samples that are disturbed in a row, too."""
+    random = np.random.default_rng(4)
+    means, medians, errors = [], [], []
+    for _ in range(200):
+        level = np.repeat(random.normal(size=1000 // hold), hold)
+        samples = 10 + level + 0.5 * random.normal(size=1000)
+        means.append(np.mean(samples))
+        medians.append(np.median(samples))
+        errors.append(
+            (statistics.mean_error_ratio(samples), statistics.median_error_ratio(samples))
+        )
+    found = np.mean(errors, axis=0)
+    # The largest of several estimates is somewhat too large.
+    assert 0.95 < found[0] / (np.std(means) / 10) < 1.6
+    assert 0.8 < found[1] / (np.std(medians) / 10) < 1.6
+
+
+def test_a_stall_moves_the_mean_and_not_the_median():
+    samples = np.random.default_rng(5).normal(1, 0.05, size=280)
+    samples[100:135] = 50.0
+    assert statistics.mean_error_ratio(samples) > 0.5
+    assert statistics.median_error_ratio(samples) < 0.05
+
+
+@pytest.mark.parametrize("ratio", [statistics.mean_error_ratio, statistics.median_error_ratio])
+def test_too_few_samples_have_no_error(ratio):
+    assert ratio([]) is None
+    assert ratio([1.0]) is None
+    assert ratio([1.0, 2.0]) > 0
+    assert ratio([0.0, 0.0]) is None

@@ -96,7 +96,8 @@ _METRICS = [
         ("step_time_seconds", "seconds", _LOWER, "Median time of a training step after warm-up; saving checkpoints does not count."),
         ("step_time_low_seconds", "seconds", _NONE, "Lower end of the 95 % interval of the median step time."),
         ("step_time_high_seconds", "seconds", _NONE, "Upper end of the 95 % interval of the median step time."),
-        ("step_time_error_ratio", "ratio", _NONE, "Standard error of the mean step time over the mean, from call to call."),
+        ("step_time_error_ratio", "ratio", _NONE, "Standard error of the mean step time over the mean, from one block of calls to the next."),
+        ("step_time_median_error_ratio", "ratio", _NONE, "Standard error of the median step time over the median, likewise."),
         ("step_time_p90_seconds", "seconds", _LOWER, "90th percentile of the step time after warm-up."),
         ("step_time_p99_seconds", "seconds", _LOWER, "99th percentile of the step time after warm-up."),
         ("examples_per_second", "1/second", _HIGHER, "Global batch size over the mean step time after warm-up."),
@@ -190,13 +191,19 @@ SHARES_OF_A_STEP = (
 )  # fmt: skip
 
 # What is made of the mean step time, not of the median: a single stall in a short training is
-# in it, and `step_time_error_ratio` tells how far.
+# in it.
 OF_MEAN_STEP_TIME = frozenset(
     (
         "examples_per_second", "achieved_flops_per_second", "mfu_ratio", "hfu_ratio",
         "cost_per_million_examples",
     )
 )  # fmt: skip
+
+# The figures that tell how far others are uncertain because a training's steps are few.
+ERROR_RATIOS: Mapping[str, str] = {
+    "step_time_seconds": "step_time_median_error_ratio",
+    **dict.fromkeys(OF_MEAN_STEP_TIME, "step_time_error_ratio"),
+}
 
 # What is added up since a process began to train, or depends on how that was: of a training that
 # was interrupted, only the last process has it, and it has traced anew. What replicas wait is in it

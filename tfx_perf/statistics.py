@@ -5,6 +5,13 @@ Tibshirani, "An Introduction to the Bootstrap", 1993, chapter 13; `scipy.stats.b
 for which that takes gigabytes: order statistics (Conover, "Practical Nonparametric Statistics",
 3rd edition, section 3.2; `scipy.stats.quantile_test`). They come to the same as the number of
 samples grows.
+
+What one sample was disturbed by, the next ones were as a rule, too. So standard errors of samples
+in a row come from blocks of them (batch means: Asmussen and Glynn, "Stochastic Simulation", 2007,
+section IV.5), as long as the scatter of the blocks asks for (blocking: Flyvbjerg and Petersen, J.
+Chem. Phys. 91, 1989); and that of the median from the error of the share of samples below it
+(Woodruff, "Confidence intervals for medians", J. Amer. Stat. Assoc. 47, 1952): a stall that fills a
+block moves the block's median, and not that of all.
 """
 
 from collections.abc import Sequence
@@ -21,6 +28,9 @@ Samples = Sequence[float] | np.ndarray
 _FEWEST = 6  # samples that have an interval of 95 % for their median
 # The bootstrap holds all resamples at once: 16 bytes times this times `_RESAMPLES`.
 _MOST_RESAMPLED = 1000
+# Of the errors by so many blocks the largest one counts: longer blocks see disturbances that last
+# longer, and fewer of them tell their own scatter less well.
+_BLOCK_COUNTS = (4, 8, 16, 32)
 
 
 class Interval(records.Record):
@@ -113,12 +123,44 @@ def median_interval(samples: Samples, *, confidence: float = 0.95) -> Interval:
     )
 
 
-def relative_standard_error(samples: Samples) -> float | None:
-    """Returns the standard error of the mean over the mean; None of fewer than two samples."""
+def mean_error_ratio(samples: Samples) -> float | None:
+    """Returns the standard error of the mean over the mean.
+
+    Args:
+        samples: in the order in which they were taken, all of about the same weight.
+
+    Returns:
+        None of fewer than two samples, or where their mean is 0.
+    """
     values = np.asarray(samples, dtype=float)
     if values.size < 2 or not values.mean():
         return None
-    return float(stats.sem(values) / abs(values.mean()))
+    return _error_of_mean(values) / abs(float(values.mean()))
+
+
+def median_error_ratio(samples: Samples) -> float | None:
+    """Returns the standard error of the median over the median.
+
+    Args:
+        samples: as for `mean_error_ratio`.
+
+    Returns:
+        None of fewer than two samples, or where their median is 0.
+    """
+    values = np.asarray(samples, dtype=float)
+    median = float(np.median(values)) if values.size else 0.0
+    if values.size < 2 or not median:
+        return None
+    share = min(0.5, _error_of_mean((values <= median).astype(float)))
+    low, high = np.quantile(values, (0.5 - share, 0.5 + share))
+    return float(high - low) / 2 / abs(median)
+
+
+def _error_of_mean(values: np.ndarray) -> float:
+    """Returns the standard error of the mean of at least two samples in a row."""
+    counts = {min(count, values.size) for count in _BLOCK_COUNTS}
+    blocks = [[block.mean() for block in np.array_split(values, count)] for count in counts]
+    return max(float(stats.sem(means)) for means in blocks)
 
 
 def ratio_interval(

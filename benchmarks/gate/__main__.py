@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from benchmarks import machine
-from benchmarks.gate import histories, judging, many_runs, months, real, results
+from benchmarks.gate import histories, judging, many_runs, months, real, results, short_runs
 from tfx_perf.settings.gate import GateSettings
 
 _ROOT = pathlib.Path(__file__).parents[2]
@@ -74,6 +74,19 @@ def simulated_months(*, count: int, json_path: pathlib.Path) -> None:
         scores[name] = months.score(world, count=count, seed=seed)
         click.echo(f"{name}: {scores[name].in_words()}")
     _write(json_path, months=scores)
+
+
+@main.command("short-runs")
+@click.option("--count", type=click.IntRange(min=1), default=200, show_default=True,
+              help="Histories of each kind.")  # fmt: skip
+@_JSON
+def short(*, count: int, json_path: pathlib.Path) -> None:
+    """Judges simulated trainings of 100 to 10,000 quick steps, on a quiet and a busy machine."""
+    found = []
+    for each in short_runs.judge(count=count):
+        found.append(each)
+        click.echo(each.in_words())
+    _write(json_path, short_runs=tuple(found))
 
 
 @main.command("many-runs")

@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from benchmarks.gate.histories import Cell
 from benchmarks.gate.months import Score
+from benchmarks.gate.short_runs import ShortRuns
 from tfx_perf import records
 
 # Runs that are no worse and are refused by any of nine rules, in each cell of eight runs.
@@ -42,6 +43,7 @@ class GateBenchmark(records.Record):
         real_note: what the real trainings were and on which machine.
         real_noise: metric to the relative standard deviation of the unchanged real trainings.
         months: the gate's answers over simulated months, by world.
+        short_runs: the gate's answers to short trainings.
         judging_seconds: medians of a thousand runs each, with the runs before on record.
     """
 
@@ -53,6 +55,7 @@ class GateBenchmark(records.Record):
     real_note: str = ""
     real_noise: dict[str, float] = {}
     months: dict[str, Score] = {}
+    short_runs: tuple[ShortRuns, ...] = ()
     judging_seconds: tuple[float, ...] = ()
 
 

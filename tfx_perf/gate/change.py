@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
@@ -10,7 +11,9 @@ from tfx_perf import formatting, metrics
 from tfx_perf.gate import level as levels
 from tfx_perf.gate import noise
 from tfx_perf.gate.outcome import Outcome, Verdict
+from tfx_perf.gate.own_error import OwnErrors
 from tfx_perf.gate.prediction import PredictiveDistribution, predict
+from tfx_perf.gate.shortness import Shortness, shortness_of
 from tfx_perf.metrics import Direction
 from tfx_perf.settings.rule import Rule
 
@@ -29,7 +32,7 @@ class Change:
         baseline_runs: so many of the last of them are the baseline.
         rule: with a margin.
         host_factor: see `prediction.host_factor`.
-        error_ratio: standard error of this run's figure over the figure, as far as it is known.
+        own_errors: of this run's figure and of the blessed runs'.
         level_runs: the runs of the present level, where other figures tell it, too; where this one
             has none of them, it tells it alone.
     """
@@ -40,7 +43,7 @@ class Change:
     baseline_runs: int
     rule: Rule
     host_factor: float = 1.0
-    error_ratio: float = 0.0
+    own_errors: OwnErrors = OwnErrors()
     level_runs: Collection[str] = ()
 
     @property
@@ -71,13 +74,12 @@ class Change:
     @functools.cached_property
     def level(self) -> Sequence[float]:
         """The samples of the present level."""
-        shared = [run for run in self._last_runs if run in self.level_runs]
-        return [self._last_runs[run] for run in shared or self.own_level_runs]
+        return [self._last_runs[run] for run in self._runs_of_level]
 
     @functools.cached_property
     def baseline(self) -> float:
         """What the figure is compared with."""
-        return float(self.samples[-1] if self.is_exact else np.mean(self.level))
+        return self.samples[-1] if self.is_exact else self.prediction.centre
 
     @functools.cached_property
     def scale(self) -> float:
@@ -92,15 +94,23 @@ class Change:
     @functools.cached_property
     def prior(self) -> float:
         """The standard deviation to expect of a run on a quiet host, in the metric's unit."""
-        return self._relative_prior * self.scale
+        return self._relative_prior * self._usual
 
     @functools.cached_property
     def prediction(self) -> PredictiveDistribution:
         """Where a run that is no worse is to be expected."""
         prior = self.host_factor * self.prior
         # Of a rate the error is that of the time it is made of, hence the larger of both.
-        own_error = self.error_ratio * max(abs(self.value), self.scale)
-        found = dataclasses.replace(predict(self.level, prior=prior), own_error=own_error)
+        own_error = self.own_errors.candidate * max(abs(self.value), self._usual)
+        found = predict(
+            self.level,
+            prior=prior,
+            errors=self._errors(self._runs_of_level),
+            usual_errors=[
+                self.own_errors.usual.get(run, 0.0) * self._usual for run in self._runs_of_level
+            ],
+        )
+        found = dataclasses.replace(found, own_error=own_error)
         if not self.varies_with_the_data:
             return found
         # Data vary in the long run as they do now, unlike hosts. From a few runs, of which those
@@ -114,9 +124,18 @@ class Change:
         return self.prediction.p_value(self.worse)
 
     @property
-    def uncertainty_of_the_mean(self) -> float:
-        """What this run's figure may be off by because its steps do not average out."""
+    def uncertainty_by_shortness(self) -> float:
+        """What the difference may be off by because steps of short runs do not average out."""
         return dataclasses.replace(self.prediction, spread=0.0).half_width(_BUDGET_LEVEL)
+
+    @functools.cached_property
+    def shortness(self) -> Shortness | None:
+        """How much longer trainings would decide; None where they would not."""
+        return shortness_of(
+            self.prediction,
+            budget=self.rule.largest_change * self.scale,
+            level=_BUDGET_LEVEL,
+        )
 
     def threshold(self, level: float) -> float:
         """Returns by how much a figure must be worse to be a regression, in its unit."""
@@ -153,6 +172,7 @@ class Change:
             lowest=allowed if self.sign < 0 else None,
             highest=allowed if self.sign > 0 else None,
             detectable=self._relative(detectable),
+            shortness=self.shortness if verdict is Verdict.INCONCLUSIVE else None,
         )
 
     def _judge(self, allowed: float, interval: float, *, level: float) -> tuple[Verdict, str]:
@@ -168,17 +188,40 @@ class Change:
         must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
         if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
             return Verdict.INCONCLUSIVE, (
-                f"{found}; with {self._percent(self.prediction.noise)} of noise it may be "
-                f"{self._percent(worst)} worse, and {self.rule.largest_change:.1%} must "
+                f"{found}; {self._doubt(worst)}, and {self.rule.largest_change:.1%} must "
                 "be ruled out."
             )
         return Verdict.PASS, f"{found}{', which noise explains' if is_worse else ''}."
+
+    def _doubt(self, worst: float) -> str:
+        """Returns why the figure may be so much worse."""
+        if self.shortness is None:
+            noise_then = self._percent(self.prediction.noise)
+            return f"with {noise_then} of noise it may be {self._percent(worst)} worse"
+        short = "the blessed runs are" if self.shortness.is_of_baseline else "the training is"
+        uncertainty = self._percent(self.uncertainty_by_shortness)
+        return f"{short} so short that the difference is known to within {uncertainty}"
 
     @property
     def _worst(self) -> float:
         """By how much any figure can be worse: a rate falls to 0 at the most."""
         lowest, highest = metrics.lookup(self.key).bounds
         return highest - self.baseline if self.sign > 0 else self.baseline - lowest
+
+    @functools.cached_property
+    def _runs_of_level(self) -> Sequence[str]:
+        shared = [run for run in self._last_runs if run in self.level_runs]
+        return shared or list(self.own_level_runs)
+
+    @functools.cached_property
+    def _usual(self) -> float:
+        """What a figure is about, or the rule's scale where that is larger."""
+        return max(abs(float(np.mean(self.level))), self.rule.scale)
+
+    def _errors(self, runs: Collection[str]) -> Sequence[float]:
+        """Returns the standard errors of some blessed runs' figures, in the metric's unit."""
+        ratios = self.own_errors.blessed
+        return [ratios.get(run, 0.0) * abs(self.history[run]) for run in runs]
 
     @functools.cached_property
     def _last_runs(self) -> Mapping[str, float]:
@@ -188,7 +231,8 @@ class Change:
     def _since_change(self, history: Mapping[str, float]) -> Mapping[str, float]:
         runs, figures = list(history), list(history.values())
         usual = max(abs(float(np.median(figures))), self.rule.scale)
-        noise_then = self._relative_prior * usual
+        usual_error = float(np.sqrt(np.mean(np.square(self._errors(runs)))))
+        noise_then = math.hypot(self._relative_prior * usual, usual_error)
         found = levels.latest(figures, noise=noise_then)
         last = len(figures)
         if len(found) == 1 < last:

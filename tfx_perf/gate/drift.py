@@ -67,10 +67,14 @@ def _outcome(change: Change, *, anchor: float, name: str, runs: float, level: fl
     allowed = change.rule.largest_change * scale
     if not change.is_exact:
         # Around the mean, what an improvement adds would hide that the improvement is lost again.
-        spread = change.prediction.spread
+        noise = change.prediction
         if len(change.samples) > 1:
-            spread = level_lib.spread(change.samples, noise=change.prior)
-        noise = dataclasses.replace(change.prediction, spread=spread)
+            # The runs' own errors are in it, too, and once more in `noise`. Of short runs the best
+            # of several medians is luck, which that makes up for.
+            spread = level_lib.spread(
+                change.samples, noise=math.hypot(change.prior, noise.usual_error)
+            )
+            noise = dataclasses.replace(noise, spread=spread)
         allowed = max(allowed, noise.half_width(level, count=runs))
     refused = change.sign * (change.value - anchor) > allowed
     bound = anchor + change.sign * allowed

@@ -26,14 +26,14 @@ def left_to_the_median(outcome: Outcome, change: Change, *, leader: Outcome | No
         return outcome
     if leader is None or leader.verdict is not Verdict.PASS:
         return outcome
-    if change.uncertainty_of_the_mean <= _SHARE * change.rule.largest_change * change.scale:
+    if change.uncertainty_by_shortness <= _SHARE * change.rule.largest_change * change.scale:
         return outcome
     return outcome.model_copy(
         update={
             "verdict": Verdict.NOT_CHECKED,
             "reason": (
                 "The training was too short: the mean of its step times is uncertain by "
-                f"{change.error_ratio:.1%}. Their median was compared."
+                f"{change.own_errors.candidate:.1%}. Their median was compared."
             ),
         }
     )

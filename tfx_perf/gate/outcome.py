@@ -5,6 +5,7 @@ import math
 from typing import Literal
 
 from tfx_perf import metrics, records, statistics
+from tfx_perf.gate.shortness import Shortness
 
 
 class Verdict(str, enum.Enum):
@@ -61,6 +62,8 @@ class Outcome(records.Record):
         highest: the largest value that passes; None if any large value does.
         detectable: the smallest change for the worse that is called a regression in four of
             five runs.
+        shortness: how much longer trainings would decide; None if it is decided, or if they would
+            not.
         remedy: what would let the run pass; None if the rule does not refuse.
     """
 
@@ -79,6 +82,7 @@ class Outcome(records.Record):
     lowest: float | None = None
     highest: float | None = None
     detectable: float | None = None
+    shortness: Shortness | None = None
     remedy: Remedy | None = None
 
     @property

@@ -7,6 +7,11 @@ quantile of t is then 6.3. The prior counts as `PRIOR_DEGREES` further degrees o
 (scaled inverse chi-squared prior of the variance, Gelman et al., "Bayesian Data Analysis",
 3rd ed., section 3.3), so that one formula serves from the first run on, and the runs take
 over as they become more. The prior itself follows the host: see `host_factor`.
+
+A run's figure has an error of its own, too, which its steps show: of a short training it is larger
+than all that differs between runs. What the runs differ by beyond their own errors is between them
+(the moment estimator of random effects: Cochran, "The combination of estimates from different
+experiments", Biometrics 10, 1954), and each counts for the mean by how well its figure is known.
 """
 
 import dataclasses
@@ -24,23 +29,29 @@ _POWER = 0.8
 class PredictiveDistribution:
     """A further run of the same kind: Student's t around `centre`.
 
-    `centre + t * spread * sqrt(1 + 1/count)`: Hahn and Meeker, "Statistical Intervals"
-    (1991), chapter 4, with the pooled spread.
+    `centre + t * sqrt(spread**2 * (1 + 1/count) + own_error**2 + centre_error**2)`: Hahn and
+    Meeker, "Statistical Intervals" (1991), chapter 4, with the pooled spread and the errors of the
+    figures themselves.
 
     Attributes:
-        centre: mean of the runs.
-        spread: standard deviation of one run, in the figure's unit.
+        centre: mean of the runs, weighted where their figures are not known equally well.
+        spread: standard deviation from run to run beyond the figures' own errors, in their unit.
         degrees: degrees of freedom of the spread.
-        count: how many runs there are.
+        count: how many runs there are; where they count by weights, as many equal ones as are
+            worth the same.
         own_error: standard error of the further run's figure, where the run is so short that its
             steps do not average out; in the figure's unit.
+        usual_error: the same of one of the runs, root mean square.
+        centre_error: what the runs' own errors make of the mean's.
     """
 
     centre: float
     spread: float
     degrees: float
-    count: int
+    count: float
     own_error: float = 0.0
+    usual_error: float = 0.0
+    centre_error: float = 0.0
 
     @property
     def noise(self) -> float:
@@ -53,7 +64,9 @@ class PredictiveDistribution:
         Args:
             count: None for the runs that are predicted from.
         """
-        return math.hypot(self.spread * math.sqrt(1 + 1 / (count or self.count)), self.own_error)
+        of_mean = self.centre_error if count is None else self.usual_error / math.sqrt(count)
+        spread = self.spread * math.sqrt(1 + 1 / (self.count if count is None else count))
+        return math.hypot(spread, self.own_error, of_mean)
 
     def half_width(self, level: float, *, count: float | None = None) -> float:
         """Returns what a further run exceeds the mean by with probability `level`.
@@ -75,21 +88,38 @@ class PredictiveDistribution:
         return threshold + float(special.ndtri(_POWER)) * self.error()
 
 
-def predict(samples: Sequence[float], *, prior: float) -> PredictiveDistribution:
+def predict(
+    samples: Sequence[float],
+    *,
+    prior: float,
+    errors: Sequence[float] = (),
+    usual_errors: Sequence[float] = (),
+) -> PredictiveDistribution:
     """Returns what the runs and the prior say about a further run.
 
     Args:
         samples: one figure a run, at least one.
         prior: standard deviation of one run to expect, in the figure's unit.
+        errors: the standard errors of the samples themselves, likewise; empty: 0.
+        usual_errors: those to expect, by which samples count; empty: all count alike.
     """
-    degrees = PRIOR_DEGREES + len(samples) - 1
+    freedom = len(samples) - 1
+    degrees = PRIOR_DEGREES + freedom
+    own = np.square(errors) if len(errors) else np.zeros(len(samples))
     deviations = np.asarray(samples) - np.mean(samples)
-    squares = PRIOR_DEGREES * prior**2 + float(np.sum(deviations**2))
+    between = max(0.0, float(np.sum(deviations**2) - freedom * np.mean(own)))
+    variance = (PRIOR_DEGREES * prior**2 + between) / degrees
+    weights = np.ones(len(samples))
+    if variance and len(usual_errors):
+        weights = variance / (variance + np.square(usual_errors))
+    weights /= np.sum(weights)
     return PredictiveDistribution(
-        centre=float(np.mean(samples)),
-        spread=math.sqrt(squares / degrees),
+        centre=float(weights @ samples),
+        spread=math.sqrt(variance),
         degrees=degrees,
-        count=len(samples),
+        count=1 / float(weights @ weights),
+        usual_error=math.sqrt(float(np.mean(own))),
+        centre_error=math.sqrt(float(weights**2 @ own)),
     )
 
 

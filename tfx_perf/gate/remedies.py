@@ -12,6 +12,7 @@ from tfx_perf.settings.rule import BUDGET_MARGINS, Rule
 
 # A gate that tolerates more tolerates everything.
 _LARGEST_MARGIN = 1.0
+_MOST_TIMES_AS_LONG = 100  # which somebody may still do
 _DIGITS = 2
 _BLESS = "if the run is good, bless it"
 _REPORT_ONLY = "with advisory: true it is only reported"
@@ -68,7 +69,12 @@ def _regression(
 def _inconclusive(
     outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
-    words = f"train longer or on a quieter machine{_tolerating(rule, outcomes)}"
+    how = "longer or on a quieter machine"
+    if outcome.shortness and outcome.shortness.factor <= _MOST_TIMES_AS_LONG:
+        how = f"{_rounded(outcome.shortness.factor, up=True)} times as long"
+        if outcome.shortness.is_of_baseline:
+            how += " and bless the first such run"
+    words = f"train {how}{_tolerating(rule, outcomes)}"
     return _of_rule(outcome, "margin", rule.margin, words)
 
 

@@ -1,9 +1,10 @@
 """The decision on a run: every rule, then one answer."""
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterator, Mapping
 
-from tfx_perf import errors, metrics
+from tfx_perf import errors
 from tfx_perf.gate import (
     comparability,
     decided_level,
@@ -14,6 +15,7 @@ from tfx_perf.gate import (
     noise,
     one_step,
     other_size,
+    own_error,
     prediction,
     remedies,
     shares,
@@ -223,7 +225,11 @@ def _changes(
                 history=history,
                 baseline_runs=settings.baseline_runs,
                 rule=rule,
-                error_ratio=_error_ratio(key, candidate),
+                own_errors=own_error.of(
+                    key,
+                    candidate=candidate,
+                    blessed=comparability.runs(key, candidate=candidate, ledger=ledger),
+                ),
             )
     found = one_step.at_one_level(found)
     factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
@@ -231,13 +237,6 @@ def _changes(
         key: dataclasses.replace(change, host_factor=factors[noise.kind(key)])
         for key, change in found.items()
     }, factors[noise.Kind.TIME]
-
-
-def _error_ratio(key: str, candidate: Run) -> float:
-    """Returns the standard error of a figure over the figure; 0 where nothing is known of it."""
-    if key not in metrics.OF_MEAN_STEP_TIME:
-        return 0.0
-    return candidate.figure("step_time_error_ratio") or 0.0
 
 
 def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[str, float]:
@@ -269,7 +268,7 @@ def _host_factor(changes: Collection[Change], kind: noise.Kind) -> float:
     """Returns by how much figures of a kind vary more than expected; see `prediction`."""
     return prediction.host_factor(
         [
-            (change.level, change.prior)
+            (change.level, math.hypot(change.prior, change.prediction.usual_error))
             for change in changes
             if noise.kind(change.key) is kind and not (change.is_exact or change.rule.advisory)
         ]

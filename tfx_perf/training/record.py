@@ -62,6 +62,7 @@ class TrainingRecord(PlanChoice):
         mean_step_time_seconds: the same, mean; the throughput goes by it, because steps that
             wait for input now and then have a median that says little.
         step_time_error_ratio: how far that mean is uncertain; None of fewer than two calls.
+        step_time_median_error_ratio: how far the median is; likewise.
         step_times: (steps done, seconds per step) along the training, thinned for plots.
         losses: epoch losses by name (`loss`, `val_loss`).
         device_memory_bytes: all that `peak_memory_bytes` could have come to.
@@ -96,6 +97,7 @@ class TrainingRecord(PlanChoice):
     step_time: statistics.Interval | None
     mean_step_time_seconds: float | None
     step_time_error_ratio: float | None = None
+    step_time_median_error_ratio: float | None = None
     step_time_p90_seconds: float | None
     step_time_p99_seconds: float | None = None
     step_times: tuple[tuple[int, float], ...]
@@ -210,6 +212,7 @@ class TrainingRecord(PlanChoice):
             "step_time_low_seconds": self.step_time.low if self.step_time else None,
             "step_time_high_seconds": self.step_time.high if self.step_time else None,
             "step_time_error_ratio": self.step_time_error_ratio,
+            "step_time_median_error_ratio": self.step_time_median_error_ratio,
             "step_time_p90_seconds": self.step_time_p90_seconds,
             "step_time_p99_seconds": self.step_time_p99_seconds,
             "examples_per_second": (

@@ -222,7 +222,8 @@ def step_times(timer: StepTimer) -> dict[str, Any]:
     return {
         "step_time": statistics.median_interval(steady) if len(steady) else None,
         "mean_step_time_seconds": timer.mean_seconds(),
-        "step_time_error_ratio": statistics.relative_standard_error(steady),
+        "step_time_error_ratio": statistics.mean_error_ratio(steady),
+        "step_time_median_error_ratio": statistics.median_error_ratio(steady),
         "step_time_p90_seconds": percentile(steady, 90),
         "step_time_p99_seconds": percentile(steady, 99),
         "host_share_ratio": timer.host_share(),
