@@ -54,15 +54,15 @@ def test_runs_that_do_not_know_their_error_are_judged_without():
 
 @pytest.mark.parametrize("short_blessed", [False, True])
 def test_who_trains_as_much_longer_as_it_says_gets_the_run_through(short_blessed):
-    blessed = training("old", 1.0, error=0.2 if short_blessed else 0.002,
+    blessed = training("old", 1.0, error=0.04 if short_blessed else 0.0002,
                        steps=300 if short_blessed else 3_000_000)  # fmt: skip
-    found = judged(training("new", 1.05, error=0.15), blessed)
+    found = judged(training("new", 1.05, error=0.03), blessed)
     assert found.verdict is Verdict.INCONCLUSIVE
     assert found.shortness.is_of_baseline is short_blessed
     words = re.search(r"train ([\d.]+) times as long( and bless)?", found.remedy.suggestion)
     assert bool(words[2]) is short_blessed
     factor = float(words[1])
-    steps, error = round(300 * factor), 0.15 / np.sqrt(factor)
+    steps, error = round(300 * factor), 0.03 / np.sqrt(factor)
     runs = [blessed]
     if short_blessed:
         runs.append(training("long", 1.0, error=error, steps=steps, minute=1))
