@@ -408,6 +408,7 @@ def _judge(
         run_id=now.isoformat(timespec="microseconds"),
         pipeline=name,
         source=place and str(place),
+        is_of_script=True,
     )
     decision = verdict.evaluate(run, ledger=known, settings=settings)
     if place is not None:

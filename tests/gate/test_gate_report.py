@@ -7,6 +7,8 @@ from xml.etree import ElementTree
 import pytest
 from gate_runs import ELSEWHERE, only, run
 
+from tfx_perf import metrics
+from tfx_perf.gate import explanation
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.report import gate_report, refusal_guide
@@ -150,3 +152,18 @@ def test_the_page_on_refusals_needs_no_other_file():
     assert "<table>" in html
     assert "<a href=" not in html
     assert "(docs/gate.md)" in html
+
+
+def test_of_a_script_pages_and_lines_name_no_component_nor_a_file_that_it_lacks():
+    rules = {"fragmentation_ratio": {"max": 0.2}, "train_loss": {"max": 1.0}}
+    candidate = run("new", replica_speedup_ratio=0.5, step_time_seconds=0.02)
+    decision = evaluate(
+        candidate.model_copy(update={"is_of_script": True}), ledger=Ledger(), settings=only(**rules)
+    )
+    assert len([outcome for outcome in decision.outcomes if outcome.refuses]) == 2
+    said = "\n".join([report_on(decision).render(), *explanation.lines(decision)])
+    assert "May this run count as good?" in said
+    assert "The script's training recorded no such figure" in said
+    assert "the training's report says why" in said
+    for name in (*{each.component for each in metrics.CATALOGUE.values()}, "refused.html"):
+        assert name not in said

@@ -33,9 +33,10 @@ def lines(
         yield f"  {decision.remeasured.answer(decision.verdict)}"
     speedup = decision.candidate.figure("replica_speedup_ratio")
     if speedup is not None and speedup < one_replica.SURELY_SLOWER:
+        whose = "the training's" if decision.candidate.is_of_script else "OptimizedTrainer's"
         yield (
             f"  {formatting.compared_speed(speedup)} the last run on one replica: "
-            "OptimizedTrainer's report says why, and what to do"
+            f"{whose} report says why, and what to do"
         )
     refusals = [outcome for outcome in decision.outcomes if outcome.refuses]
     for outcome in refusals[:_MOST]:

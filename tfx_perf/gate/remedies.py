@@ -37,9 +37,14 @@ def remedy(
     """
     found = _REMEDIES[outcome.verdict](outcome, rule, settings, outcomes)
     is_doubtful = outcome.verdict is Verdict.INCONCLUSIVE or circumstances.is_slower_machine
-    if settings.escalate_seconds or not (is_doubtful and Remeasured.may_settle(outcome)):
+    if not (is_doubtful and Remeasured.may_settle(outcome)):
         return found
-    words = "with gate.escalate_seconds it is measured again beside a blessed run"
+    if circumstances.candidate.is_of_script:
+        words = "run the script again while the machine does no other work"
+    elif not settings.escalate_seconds:
+        words = "with gate.escalate_seconds it is measured again beside a blessed run"
+    else:
+        return found
     return found.model_copy(update={"suggestion": f"{found.suggestion}; {words}"})
 
 

@@ -29,6 +29,8 @@ class Run(records.Record):
         budget_lack: what the plan's trials had no room for; see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
         unmeasured: why the training has no figures; empty if it has.
+        is_of_script: whether a script has trained, not a pipeline: it has no components, and what a
+            person can do about it is another thing.
     """
 
     run_id: str
@@ -45,6 +47,7 @@ class Run(records.Record):
     budget_lack: str = ""
     source: str | None = None
     unmeasured: str = ""
+    is_of_script: bool = False
 
     @pydantic.field_validator("environment")
     @classmethod

@@ -42,7 +42,8 @@ def problem(
     value = candidate.figure(key)
     if value is None:
         component = metrics.lookup(key).component
-        reason = f"{component} recorded no such figure, or none that is finite"
+        recorder = "The script's training" if candidate.is_of_script else component
+        reason = f"{recorder} recorded no such figure, or none that is finite"
         if candidate.unmeasured and component == "OptimizedTrainer":
             reason = f"Nothing was measured: {candidate.unmeasured}"
         is_missed = before is not None and before.figure(key) is not None

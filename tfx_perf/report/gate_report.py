@@ -8,6 +8,8 @@ from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.report import page, plots, refusal_guide, step_parts
 
+_TITLE = "PerfEvaluator: may this model be pushed?"
+_SCRIPT_TITLE = "May this run count as good?"
 _COLUMNS = ("metric", "value", "baseline", "change", "margin", "allowed", "verdict", "reason")
 _NO_BREAK = "\u00a0"
 _PROPERTIES = "property", "latest blessed run", "this run"
@@ -16,12 +18,12 @@ _PROPERTIES = "property", "latest blessed run", "this run"
 def report_on(record: GateRecord) -> page.Report:
     """Returns the decision, the checks, where a step's time goes, trends and what differs."""
     report = page.Report(
-        title="PerfEvaluator: may this model be pushed?",
+        title=_SCRIPT_TITLE if record.candidate.is_of_script else _TITLE,
         verdict=record.headline,
         tone="good" if record.blessed else "bad",
     )
     ordered = _most_important_first(record)
-    _add_remedies(report, ordered)
+    _add_remedies(report, ordered, is_of_script=record.candidate.is_of_script)
     report.add_table(
         "Checks",
         columns=_COLUMNS,
@@ -54,9 +56,10 @@ def _most_important_first(record: GateRecord) -> list[Outcome]:
     )
 
 
-def _add_remedies(report: page.Report, outcomes: list[Outcome]) -> None:
+def _add_remedies(report: page.Report, outcomes: list[Outcome], *, is_of_script: bool) -> None:
     """Adds what would let the run pass."""
     found = [(item, item.remedy) for item in outcomes if item.remedy]
+    note = "A setting is changed where the rule is wrong; where the run is, find out why"
     if found:
         report.add_table(
             "What to do",
@@ -66,8 +69,9 @@ def _add_remedies(report: page.Report, outcomes: list[Outcome]) -> None:
                  remedy.suggestion]
                 for item, remedy in found
             ],
-            note="A setting is changed where the rule is wrong; where the run is, find out why:",
-            link=(refusal_guide.FILE_NAME, "I was refused"),
+            # The guide is about pipelines, and lies beside the pages of these alone.
+            note=f"{note}." if is_of_script else f"{note}:",
+            link=("", "") if is_of_script else (refusal_guide.FILE_NAME, "I was refused"),
         )  # fmt: skip
 
 
