@@ -48,6 +48,13 @@ def test_label_leaves_the_unit_to_the_value(key, text):
 
 
 @pytest.mark.parametrize(
+    ("share", "text"), [(0.0313, "+3.1"), (-0.0313, "-3.1"), (-0.0004, "+0.0"), (0.0, "+0.0")]
+)
+def test_a_change_that_rounds_to_nothing_is_no_fall(share, text):
+    assert formatting.signed_percent(share) == text
+
+
+@pytest.mark.parametrize(
     ("ratio", "text", "bound"),
     [
         (0.01387, "72.1 times slower than", "at least 72.1 times slower than"),

@@ -66,6 +66,12 @@ def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:
     return f"{bound}{ratio:.2f} times as fast as"
 
 
+def signed_percent(share: float) -> str:
+    """Returns a change in per cent without the sign of it, e.g. `+3.1`; none has a plus, too."""
+    rounded = round(100 * share, 1) + 0.0  # which makes 0 of -0
+    return f"{rounded:+.1f}"
+
+
 def format_bytes(value: float) -> str:
     """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
     for size, unit in _BINARY_UNITS:

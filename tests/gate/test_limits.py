@@ -6,6 +6,7 @@ from gate_runs import only, run
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.verdict import evaluate
+from tfx_perf.report import gate_report
 
 
 @pytest.mark.parametrize(
@@ -27,3 +28,15 @@ def test_limits_are_inclusive_and_need_a_value(value, rule, verdict):
     assert outcome.verdict is verdict
     assert record.blessed is (verdict in (Verdict.PASS, Verdict.NOT_CHECKED))
     assert outcome.refuses is not record.blessed
+
+
+def test_a_yes_or_no_is_said_as_an_answer_and_not_as_an_amount():
+    settings = only(memory_leak={"max": 0.0})
+    for value, reason in (
+        (0.0, "The answer is no, as it has to be."),
+        (1.0, "The answer is yes, and has to be no."),
+    ):
+        record = evaluate(run("a", memory_leak=value), ledger=Ledger(), settings=settings)
+        (outcome,) = record.outcomes
+        assert outcome.reason == reason
+        assert gate_report.allowed_in_words(outcome) == "no"

@@ -115,7 +115,9 @@ def _table(title: str, last: str) -> table.Table:
 def _row(difference: "Difference") -> tuple[str, ...]:
     key = difference.name
     shown = (formatting.format_value(key, value) for value in (difference.before, difference.after))
-    change = formatting.MISSING if difference.ratio is None else f"{difference.ratio - 1:+.1%}"
+    change = formatting.MISSING
+    if difference.ratio is not None:
+        change = f"{formatting.signed_percent(difference.ratio - 1)}%"
     if difference.better is not None:
         change = f"[{'green' if difference.better else 'red'}]{change}[/]"
     return key, *shown, change

@@ -82,7 +82,7 @@ def _outcome(change: Change, *, anchor: float, name: str, runs: float, level: fl
     value, level_then, end = (
         formatting.format_value(change.key, figure) for figure in (change.value, anchor, bound)
     )
-    amount = "" if relative is None else f"{relative:+.1%} "
+    amount = "" if relative is None else f"{formatting.signed_percent(relative)}% "
     return Outcome(
         metric=change.key,
         kind="drift",

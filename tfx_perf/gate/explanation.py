@@ -70,4 +70,4 @@ def _change(outcome: Outcome | None) -> str:
     change = outcome.from_baseline.value
     if change > 1 and (outcome.baseline or 0) > 0:
         return f" ({1 + change:.1f} times)"
-    return f" ({100 * change:+.1f} %)"
+    return f" ({formatting.signed_percent(change)} %)"

@@ -1,6 +1,6 @@
 """The absolute limits."""
 
-from tfx_perf import formatting
+from tfx_perf import formatting, metrics
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.settings.rule import Rule
 
@@ -19,16 +19,20 @@ def check(key: str, value: float, *, rule: Rule) -> Outcome:
 
     verdict = Verdict.LIMIT
     if rule.min is not None and value < rule.min:
-        reason = f"below the minimum {shown(rule.min)}"
+        reason = f"{shown(value)} is below the minimum {shown(rule.min)}."
     elif rule.max is not None and value > rule.max:
-        reason = f"above the maximum {shown(rule.max)}"
+        reason = f"{shown(value)} is above the maximum {shown(rule.max)}."
     else:
-        verdict, reason = Verdict.PASS, "within the limits"
+        verdict, reason = Verdict.PASS, f"{shown(value)} is within the limits."
+    if metrics.lookup(key).unit == "flag":  # `yes` and `no` are no amounts
+        passes = verdict is Verdict.PASS
+        wanted = "as it has to be" if passes else f"and has to be {shown(1 - value)}"
+        reason = f"The answer is {shown(value)}, {wanted}."
     return Outcome(
         metric=key,
         kind="limit",
         verdict=verdict,
-        reason=f"{shown(value)} is {reason}.",
+        reason=reason,
         value=value,
         lowest=rule.min,
         highest=rule.max,

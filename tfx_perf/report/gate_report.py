@@ -107,16 +107,16 @@ def change_in_words(outcome: Outcome) -> str:
     """Returns the change with its interval, e.g. `+3.1 % (+1.0 to +5.2)`."""
     if outcome.from_baseline is None:
         return formatting.MISSING
-    percent = outcome.from_baseline.scaled(100)
-    if percent.low == percent.high:
-        return f"{percent.value:+.1f} %"
-    return f"{percent.value:+.1f} % ({percent.low:+.1f} to {percent.high:+.1f})"
+    change = outcome.from_baseline
+    value, low, high = map(formatting.signed_percent, (change.value, change.low, change.high))
+    return f"{value} %" if change.low == change.high else f"{value} % ({low} to {high})"
 
 
 def allowed_in_words(outcome: Outcome) -> str:
-    """Returns the values that pass, e.g. `≤ 3.30 ms`."""
+    """Returns the values that pass, e.g. `≤ 3.30 ms`; of a yes or no, the answer that does."""
+    is_flag = metrics.lookup(outcome.metric).unit == "flag"
     bounds = [
-        f"{sign} {formatting.format_value(outcome.metric, bound)}"
+        f"{'' if is_flag else sign} {formatting.format_value(outcome.metric, bound)}".lstrip()
         for sign, bound in (("≥", outcome.lowest), ("≤", outcome.highest))
         if bound is not None
     ]
