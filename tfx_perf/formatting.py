@@ -61,9 +61,16 @@ def compared_speed(ratio: float, *, is_upper_bound: bool = False) -> str:
     """
     if ratio < SLOW:
         bound = "at least " if is_upper_bound else ""
-        return f"{bound}{_short(1 / ratio)} times slower than"
+        return f"{bound}{short(1 / ratio)} times slower than"
     bound = "at most " if is_upper_bound else ""
     return f"{bound}{ratio:.2f} times as fast as"
+
+
+def short(value: float) -> str:
+    """Returns about three significant digits, never an exponent."""
+    magnitude = abs(value)
+    digits = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
+    return f"{value:,.{digits}f}"
 
 
 def signed_percent(share: float) -> str:
@@ -76,7 +83,7 @@ def format_bytes(value: float) -> str:
     """Returns bytes with a binary unit, e.g. `1.5 MiB`."""
     for size, unit in _BINARY_UNITS:
         if abs(value) >= size:
-            return f"{_short(value / size)} {unit}"
+            return f"{short(value / size)} {unit}"
     return f"{value:.0f} B"
 
 
@@ -85,11 +92,11 @@ def format_seconds(value: float) -> str:
     if not value:
         return "0 s"
     if abs(value) < 1e-3:
-        return f"{_short(value * 1e6)} µs"
+        return f"{short(value * 1e6)} µs"
     if abs(value) < 1:
-        return f"{_short(value * 1e3)} ms"
+        return f"{short(value * 1e3)} ms"
     if abs(value) < 99.95:
-        return f"{_short(value)} s"
+        return f"{short(value)} s"
     minutes, seconds = divmod(round(value), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min" if hours else f"{minutes} min {seconds:02d} s"
@@ -99,8 +106,8 @@ def format_joules(value: float) -> str:
     """Returns an amount of energy, e.g. `12.3 kJ` or `450 µJ`."""
     for size, unit in ((1e6, "MJ"), (1e3, "kJ"), (1, "J"), (1e-3, "mJ")):
         if abs(value) >= size:
-            return f"{_short(value / size)} {unit}"
-    return f"{_short(value * 1e6)} µJ"
+            return f"{short(value / size)} {unit}"
+    return f"{short(value * 1e6)} µJ"
 
 
 def _count(value: float) -> str:
@@ -109,27 +116,20 @@ def _count(value: float) -> str:
 
 def _rate(value: float) -> str:
     if abs(value) < 1000:
-        return f"{_short(value)}/s"
+        return f"{short(value)}/s"
     return f"{value:,.0f}/s" if abs(value) < 1e6 else f"{_with_prefix(value)}/s"
 
 
 def _with_prefix(value: float) -> str:
     size, prefix = next(pair for pair in _SI_PREFIXES if abs(value) >= pair[0])
-    return f"{_short(value / size)} {prefix}"
-
-
-def _short(value: float) -> str:
-    """Returns about three significant digits, never an exponent."""
-    magnitude = abs(value)
-    digits = 0 if magnitude >= 99.95 else 1 if magnitude >= 9.995 else 2
-    return f"{value:,.{digits}f}"
+    return f"{short(value / size)} {prefix}"
 
 
 _FORMATS = {
     "seconds": format_seconds,
     "bytes": format_bytes,
-    "ratio": lambda value: f"{_short(100 * value)} %",
-    "times": lambda value: f"{_short(value)}×",
+    "ratio": lambda value: f"{short(100 * value)} %",
+    "times": lambda value: f"{short(value)}×",
     "count": _count,
     "1/second": _rate,
     "flag": lambda value: "yes" if value else "no",

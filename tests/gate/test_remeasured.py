@@ -53,6 +53,10 @@ def test_the_interval_decides(key, ratio, verdict):
         assert f"  {outcome.reason[outcome.reason.index('In turns'):]}" in explanation.lines(record)
 
 
+def test_it_is_said_in_as_many_digits_as_other_figures():
+    assert "a step took 14.1 times as long (13.9 to 14.3)." in judged(SLOW, (13.9, 14.3)).headline
+
+
 @pytest.mark.parametrize(
     ("ratio", "verdict"),
     [

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from tfx_perf import metrics, records
+from tfx_perf import formatting, metrics, records
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateSettings
@@ -28,9 +28,11 @@ class Remeasured(records.Record):
         """In a sentence."""
         if self.ratio is None:
             return f"Not measured again in turns: {self.reason}."
+        ends = self.ratio.value, self.ratio.low, self.ratio.high
+        value, low, high = map(formatting.short, ends)
         return (
-            f"In turns with {self.against} on one host, a step took {self.ratio.value:.3f} times "
-            f"as long ({self.ratio.low:.3f} to {self.ratio.high:.3f})."
+            f"In turns with {self.against} on one host, a step took {value} times as long ({low} "
+            f"to {high})."
         )
 
     def answer(self, verdict: Verdict) -> str:
