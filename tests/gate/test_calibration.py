@@ -56,10 +56,25 @@ def test_the_command_prints_a_table_or_json(tmp_path):
     assert KEY in done.stdout
 
 
-def test_a_single_replayed_run_is_not_called_runs(tmp_path):
-    ledger_of(KEY, [1.0, 1.0]).write(tmp_path / "ledger.json")
+@pytest.mark.parametrize(("later", "said"), [(1, "1 run replayed"), (8, "8 runs replayed")])
+def test_of_a_few_runs_no_rate_is_told(later, said, tmp_path):
+    ledger_of(KEY, [*[1.0] * later, 9.0]).write(tmp_path / "ledger.json")
     done = CliRunner().invoke(calibrate.command, [str(tmp_path / "ledger.json")])
-    assert "1 run replayed" in done.stdout
+    (title,) = [line for line in done.stdout.splitlines() if "replayed" in line]
+    assert said in title
+    assert "1 refused, of too few to say" in title
+    assert "%" not in title
+
+
+def test_it_says_by_which_rules(tmp_path):
+    ledger_of(KEY, noisy(10, sd=0.01)).write(tmp_path / "ledger.json")
+    settings = tmp_path / "perf.yaml"
+    settings.write_text(f"gate: {{use_defaults: false, rules: {{{KEY}: {{margin: 0.03}}}}}}")
+    source = str(tmp_path / "ledger.json")
+    done = CliRunner().invoke(calibrate.command, [source])
+    assert "By the default rules; --config YAML" in done.stdout
+    done = CliRunner().invoke(calibrate.command, [source, "--config", str(settings)])
+    assert f"By the rules of {settings}" in " ".join(done.stdout.split())
 
 
 def test_the_folder_at_baseline_uri_is_replayed_too(tmp_path):

@@ -1,18 +1,28 @@
 """`tfx-perf calibrate`: how often the gate is wrong on a history."""
 
+from typing import TYPE_CHECKING
+
 import click
-from rich import box, table
+from rich import box, markup, table
 
 from tfx_perf import formatting
 from tfx_perf.cli import sources, terminal
 from tfx_perf.config import PerfConfig
+
+if TYPE_CHECKING:
+    from tfx_perf.gate.calibration import Calibration
+
+_FEWEST_REPLAYED = 9  # of ten runs: the first has none before it
 
 
 @click.command("calibrate")
 @click.argument("source")
 @click.option("--pipeline", metavar="NAME", help="Only this pipeline's runs.")
 @click.option("--refused", is_flag=True, help="Also replay the runs that were refused.")
-@click.option("--config", "settings_path", metavar="YAML", help="Settings with the gate's rules.")
+@click.option(
+    "--config", "settings_path", metavar="YAML",
+    help="Settings with the gate's rules; by default its default ones.",
+)  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="JSON, not a table.")
 def command(
     *, source: str, pipeline: str | None, refused: bool, settings_path: str | None, as_json: bool
@@ -39,8 +49,9 @@ def command(
     if found.replayed:
         title = (
             f"{_runs(found.replayed)} replayed, each against the runs before it: {found.refused} "
-            f"refused ({found.false_alarm_rate:.1%})"
+            f"refused{_rate_in_words(found)}"
         )
+    title += f"\n{_rules_in_words(settings_path)}"
     if found.beyond_limit:
         title += f"\n{found.beyond_limit} of {_runs(len(runs))} refused by an absolute limit"
     if not found.metrics:
@@ -60,6 +71,18 @@ def command(
             str(item.inconclusive), _percent(item.noise), _percent(item.detectable),
         )  # fmt: skip
     terminal.show(rows)
+
+
+def _rate_in_words(found: "Calibration") -> str:
+    if found.replayed < _FEWEST_REPLAYED:
+        return ", of too few to say how often the gate is wrong: some ten runs can tell"
+    return f" ({found.false_alarm_rate:.1%})"
+
+
+def _rules_in_words(settings_path: str | None) -> str:
+    if settings_path is None:
+        return "By the default rules; --config YAML replays by those of a pipeline or a script"
+    return f"By the rules of {markup.escape(settings_path)}"
 
 
 def _runs(count: int) -> str:
