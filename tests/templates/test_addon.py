@@ -405,6 +405,7 @@ def test_the_settings_are_the_defaults_but_for_what_noise_would_refuse():
         schedule=ScheduleSettings(planned_runs=30),
     )
     assert {key: rule.margin for key, rule in rules.items()} == {"step_time_seconds": 0.25}
+    assert "but for three of them" in lines[0]  # these two and planned_runs
 
 
 @pytest.mark.parametrize("template", [copying.PERF, copying.PERF_ADDON])
