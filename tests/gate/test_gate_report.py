@@ -151,7 +151,8 @@ def test_the_page_on_refusals_needs_no_other_file():
     assert "<h1>I was refused</h1>" in html
     assert "<table>" in html
     assert "<a href=" not in html
-    assert "(docs/gate.md)" in html
+    assert "(how: docs/gate.md in tfx-perf's repository)" in html
+    assert html.count("docs/") == html.count(" in tfx-perf's repository")
 
 
 def test_of_a_script_pages_and_lines_name_no_component_nor_a_file_that_it_lacks():
