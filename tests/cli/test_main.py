@@ -1,4 +1,4 @@
-"""The command itself, also as `python -m tfx_perf` (`__main__`), and what it says of wrong use."""
+"""The command itself, also as `python -m tfx_perf` (`__main__`), its `group`s, and wrong use."""
 
 import subprocess
 import sys
@@ -47,6 +47,16 @@ def test_every_subcommand_has_help_and_json(call_command, names):
     done = call_command(*names, "--help")
     assert done.returncode == 0, done.stderr
     assert "--json" in done.stdout
+
+
+@pytest.mark.parametrize("names", [(), ("data-service",), ("kubeflow",), ("template",)], ids=str)
+def test_a_group_says_of_each_subcommand_what_it_does_in_a_whole_sentence(call_command, names):
+    group = main.cli.get_command(None, *names) if names else main.cli
+    commands = [group.get_command(None, each) for each in group.list_commands(None)]
+    shown = "".join(call_command(*names, "--help").stdout.split())  # lines break at hyphens, too
+    for command in commands:
+        sentence = " ".join(command.help.split()).partition(". ")[0].removesuffix(".")
+        assert f"{command.name}{sentence}.".replace(" ", "") in shown
 
 
 def test_help_does_not_load_tensorflow_or_tfx():

@@ -11,13 +11,13 @@ import click
 from rich import console, markup
 
 from tfx_perf import errors, quiet
-from tfx_perf.cli import terminal
+from tfx_perf.cli import group, terminal
 
 if TYPE_CHECKING:
     from tfx import v1 as tfx
 
 
-@click.group("airflow")
+@click.group("airflow", cls=group.Group)
 def command() -> None:
     """Runs pipelines on Airflow."""
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tfx_perf import errors
-from tfx_perf.cli import terminal
+from tfx_perf.cli import group, terminal
 from tfx_perf.cli.whole_number import WholeNumber
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _PORT = WholeNumber(0, 65535)
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
 
 
-@click.group("data-service")
+@click.group("data-service", cls=group.Group)
 def command() -> None:
     """Runs the servers of a tf.data service, each until it is stopped.
 

@@ -14,7 +14,7 @@ import click
 from rich import markup
 
 from tfx_perf import errors, quiet
-from tfx_perf.cli import terminal
+from tfx_perf.cli import group, terminal
 from tfx_perf.cli.whole_number import WholeNumber
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _JSON = click.option("--json", "as_json", is_flag=True, help="JSON, not text.")
 
 
-@click.group("kubeflow")
+@click.group("kubeflow", cls=group.Group)
 def command() -> None:
     """Compiles pipelines for Kubeflow Pipelines, checks, uploads, runs and schedules them.
 

@@ -12,6 +12,7 @@ import click
 
 import tfx_perf
 from tfx_perf import errors, quiet
+from tfx_perf.cli import group
 
 SUBCOMMANDS = (
     "addon", "airflow", "bless", "calibrate", "compare", "data-service", "demo", "doctor",
@@ -19,7 +20,7 @@ SUBCOMMANDS = (
 )  # fmt: skip
 
 
-class _LazyGroup(click.Group):
+class _LazyGroup(group.Group):
     """Imports a subcommand's module when the subcommand is looked up."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 import click
 from rich import box, table
 
-from tfx_perf.cli import terminal
+from tfx_perf.cli import group, terminal
 
 if TYPE_CHECKING:
     from tfx_perf.templates import starting
 
 
-@click.group("template")
+@click.group("template", cls=group.Group)
 def command() -> None:
     """Lists and copies project templates; both commands take --json."""
 
