@@ -328,6 +328,15 @@ def _apply(project: pathlib.Path, *options: str) -> testing.Result:
     return testing.CliRunner().invoke(main.cli, ["addon", str(project), "--apply", *options])
 
 
+def test_who_has_applied_it_is_told_what_to_run(tmp_path):
+    project = _project(tmp_path / "a project", _LISTED)
+    assert "Next:" not in testing.CliRunner().invoke(main.cli, ["addon", str(project)]).output
+    assert _apply(project).stderr.endswith(f"Next: cd '{project}' && tfx-perf run SCRIPT\n")
+    usual = _project(tmp_path / "usual", _LISTED)
+    (usual / "local_runner.py").touch()
+    assert _apply(usual).stderr.endswith("tfx-perf run local_runner.py\n")
+
+
 def _printed(project: pathlib.Path) -> bytes:
     """Returns what the command itself prints: click's test runner would change line ends."""
     command = [sys.executable, "-m", "tfx_perf", "addon", str(project)]

@@ -1,10 +1,13 @@
 """`tfx-perf addon`: the four components for a TFX project that exists."""
 
 import pathlib
+import shlex
 
 import click
 
 from tfx_perf.cli import terminal
+
+_USUAL_SCRIPT = "local_runner.py"  # which runs the pipeline in a project made of TFX's templates
 
 
 @click.command("addon")
@@ -45,3 +48,7 @@ def command(*, project: str, apply: bool, as_json: bool) -> None:
         click.echo(f"Note: {note}", err=True)
     if apply and added.files:
         click.echo(f"Written: {', '.join(added.files)} in {added.project}", err=True)
+        is_usual = (added.project / _USUAL_SCRIPT).is_file()
+        script = _USUAL_SCRIPT if is_usual else "SCRIPT"
+        project = shlex.quote(str(added.project))
+        click.echo(f"Next: cd {project} && tfx-perf run {script}", err=True)
