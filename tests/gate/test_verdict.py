@@ -12,6 +12,7 @@ from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
 from tfx_perf.gate.verdict import evaluate
+from tfx_perf.report import gate_report
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
@@ -64,6 +65,22 @@ def test_runs_of_another_environment_are_no_baseline_and_that_comes_first():
         "Not comparable with any blessed run (device_kind A100 -> CPU): absolute limits only."
     )
     assert not judged(3.0, ledger=ledger, settings=LIMIT).blessed
+
+
+def test_of_many_differences_the_first_are_named():
+    environment = {**HERE, **{f"field_{letter}": "old" for letter in "abcdefg"}}
+    ledger = Ledger(entries=(run("a", environment=environment, step_time_seconds=1.0),))
+    record = judged(1.0, ledger=ledger)
+    assert "field_e old -> (not recorded); and 2 more): absolute limits only." in record.headline
+    assert len(record.differences) == 7
+
+
+def test_of_a_run_that_was_not_measured_the_cause_comes_first():
+    candidate = run("b", environment={}).model_copy(update={"unmeasured": "no fit was called"})
+    record = evaluate(candidate, ledger=LEDGER, settings=CHANGE)
+    cause = "step_time_seconds (invalid): Nothing was measured: no fit was called"
+    assert record.headline.startswith(f"Refused by 1 of 1 check. {cause}")
+    assert "not recorded" not in gate_report.report_on(record).render()
 
 
 def test_only_comparable_runs_and_only_the_last_of_them_count():

@@ -7,6 +7,8 @@ from tfx_perf.gate.circumstances import Circumstances
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.remeasured import Remeasured
 
+_MOST = 5  # differences that are named
+
 
 def headline(
     outcomes: Sequence[Outcome],
@@ -18,6 +20,8 @@ def headline(
     circumstances: Circumstances,
 ) -> str:
     """Returns the decision, with what it rests on; what was not compared comes first.
+
+    Of a run of which nothing was recorded the reason comes first.
 
     Args:
         outcomes: one for each check.
@@ -33,8 +37,10 @@ def headline(
     decision = _decision(outcomes, blessed=blessed)
     if any(item.refuses and Remeasured.may_settle(item) for item in outcomes):
         decision = f"{decision} {circumstances}".rstrip()
+    if differences and not circumstances.candidate.environment:
+        return f"{decision} No blessed run is comparable: nothing was recorded of this one."
     if differences:
-        fields = "; ".join(f"{field} {old} -> {new}" for field, (old, new) in differences.items())
+        fields = _in_words(differences)
         has_quality = any(item.kind == "change" and item.checked for item in outcomes)
         rest = "quality and absolute limits only" if has_quality else "absolute limits only"
         parts = (f"Not comparable with any blessed run ({fields}): {rest}.", slower_steps, decision)
@@ -48,6 +54,13 @@ def headline(
     if baseline_count == 1:
         return f"{said}."
     return f"{said}: a figure with their mean at its present level, a counter with the last."
+
+
+def _in_words(differences: Mapping[str, tuple[str, str]]) -> str:
+    """Returns the first differences; the report has all."""
+    found = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
+    rest = [f"and {len(found) - _MOST} more"] if found[_MOST:] else []
+    return "; ".join([*found[:_MOST], *rest])
 
 
 def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:

@@ -203,6 +203,8 @@ def _add_step_times(report: page.Report, record: GateRecord) -> None:
 
 def _add_environment(report: page.Report, record: GateRecord) -> None:
     own = record.candidate.environment
+    if not own:  # nothing was recorded, and the decision says so
+        return
     if record.differences:
         report.add_table(
             "Why nothing was compared",
