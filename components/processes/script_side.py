@@ -42,7 +42,7 @@ def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
     except SystemExit as error:  # as Python has it
         failure, code = WorkerFailure.of_exit(error, worker=worker), error.code or 0
         if not isinstance(code, int):
-            print(code, file=sys.stderr)
+            print(code, file=log)  # the command says it, as it does of an exception
         if failure.may_pass or not isinstance(code, int):  # else the exit code says it all
             failure.leave_in(failure_folder)
         return code if isinstance(code, int) else _FAILED

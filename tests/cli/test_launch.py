@@ -378,6 +378,7 @@ def test_the_last_line_says_how_a_worker_has_ended(tmp_path, ends, words, code):
     told = f"Worker 1: {words}. All were ended. Log: script.logs/worker-1.log\n"
     assert without_pulses(error) == told
     assert output.startswith("1: no end of line") and output.endswith("\n")
+    assert words not in output  # it is said once
     assert process.returncode == code
 
 
