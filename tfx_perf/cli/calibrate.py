@@ -75,7 +75,7 @@ def command(
 
 def _rate_in_words(found: "Calibration") -> str:
     if found.replayed < _FEWEST_REPLAYED:
-        return ", of too few to say how often the gate is wrong: some ten runs can tell"
+        return ". These are too few to say how often the gate is wrong; ten runs on record can"
     return f" ({found.false_alarm_rate:.1%})"
 
 
