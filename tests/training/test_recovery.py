@@ -268,10 +268,13 @@ def test_what_has_ended_is_not_trained_again(keras, tmp_path):
 
 def test_what_cannot_be_saved_trains_without(keras, tmp_path):
     model = model_cases.dense(keras)
-    call = captured(model, model_cases.features(4), y=model_cases.features(1, seed=1))
+    batch = model_cases.features(4), model_cases.features(1, seed=1)
+    arguments = captured(model, model_cases.regression(), steps_per_epoch=4).arguments
+    arguments["x"] = (each for each in [batch] * 8)
+    call = interception.FitCall(model, arguments, keras.Model.fit)
     session = session_with(PLAIN_FIT, checkpoint_folder=str(tmp_path))
     session.fit(call)
-    assert session.record.notes[0] == "no checkpoints: x is a ndarray, not a tf.data.Dataset"
+    assert session.record.notes[0] == "no checkpoints: x is a generator, not a tf.data.Dataset"
 
 
 def without_cause():
