@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from benchmarks.gate import histories
 from tfx_perf import records, statistics
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
@@ -13,8 +14,7 @@ from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
 from tfx_perf.settings.gate import GateSettings
 
-_STEP_SECONDS, _STEP_SD = 1e-3, 0.05
-_OUTLIER_SHARE, _OUTLIER_FACTOR = 0.01, 3.0
+_STEP_SECONDS = 1e-3
 _RUN_SD = 0.01
 _BATCH_SIZE = 64
 # Other work on the machine comes and goes, each after about so many steps, and makes steps so
@@ -124,8 +124,7 @@ def step_seconds(random: np.random.Generator, *, steps: int, is_busy: bool) -> n
         steps: of the training.
         is_busy: whether other work comes and goes.
     """
-    seconds = _STEP_SECONDS * (1 + _STEP_SD * random.standard_normal(steps))
-    seconds[random.random(steps) < _OUTLIER_SHARE] *= _OUTLIER_FACTOR
+    seconds = _STEP_SECONDS * histories.scattered(random, (steps,), dtype=np.float64)
     seconds *= 1 + _RUN_SD * random.standard_normal()
     for hold in _LOAD_STEPS if is_busy else ():
         is_there = (random.integers(2) + np.cumsum(random.random(steps) < 1 / hold)) % 2

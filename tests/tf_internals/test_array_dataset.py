@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 import tensorflow as tf
 
 from tfx_perf.tf_internals import array_dataset
@@ -39,6 +40,19 @@ def test_equal_arrays_have_the_same_content(part):
 def test_other_arrays_have_another_content(other):
     assert content(NUMBERS) != content(other)
     assert content({0: 1.0}) != content({0: 2.0})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [tf.sparse.from_dense, scipy.sparse.csr_matrix, tf.RaggedTensor.from_tensor, pd.DataFrame],
+)
+def test_what_holds_other_numbers_in_the_same_shape_has_another_content(make):
+    assert content(make(NUMBERS)) == content(make(NUMBERS.copy()))
+    assert content(make(NUMBERS)) != content(make(NUMBERS * 2))
+
+
+def test_class_weights_may_be_of_numpy():
+    assert content({0: np.float64(1.5)}) != content({0: np.float64(2.5)})
 
 
 def test_of_large_arrays_some_rows_are_compared(monkeypatch):

@@ -38,20 +38,18 @@ def of(key: str, *, candidate: Run, blessed: Sequence[Run]) -> OwnErrors:
         candidate: the run to judge.
         blessed: those that it is compared with.
     """
-    known = {run.run_id: _ratio(key, run) for run in blessed}
+    known_by = metrics.ERROR_RATIOS.get(key)
+    if known_by is None:
+        return OwnErrors()
+    known = {run.run_id: run.figure(known_by) or 0.0 for run in blessed}
     # Errors fall with the square root of the steps.
     of_a_step = [known[run.run_id] * math.sqrt(_steps(run)) for run in blessed]
     usual = statistics.median([error for error in of_a_step if error] or [0.0])
     return OwnErrors(
-        candidate=max(_ratio(key, candidate), usual / math.sqrt(_steps(candidate))),
+        candidate=max(candidate.figure(known_by) or 0.0, usual / math.sqrt(_steps(candidate))),
         blessed=known,
         usual={run.run_id: usual / math.sqrt(_steps(run)) for run in blessed},
     )
-
-
-def _ratio(key: str, run: Run) -> float:
-    known_by = metrics.ERROR_RATIOS.get(key)
-    return (known_by and run.figure(known_by)) or 0.0
 
 
 def _steps(run: Run) -> float:

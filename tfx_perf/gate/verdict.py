@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tfx_perf import errors
 from tfx_perf.gate import (
@@ -217,7 +217,8 @@ def _changes(
     found = {}
     for key, rule in rules.items():
         value = candidate.figure(key)
-        history = _history(key, rule, candidate=candidate, ledger=ledger)
+        blessed = comparability.runs(key, candidate=candidate, ledger=ledger)
+        history = _history(key, rule, candidate=candidate, blessed=blessed, ledger=ledger)
         if history and value is not None:
             found[key] = Change(
                 key,
@@ -225,11 +226,7 @@ def _changes(
                 history=history,
                 baseline_runs=settings.baseline_runs,
                 rule=rule,
-                own_errors=own_error.of(
-                    key,
-                    candidate=candidate,
-                    blessed=comparability.runs(key, candidate=candidate, ledger=ledger),
-                ),
+                own_errors=own_error.of(key, candidate=candidate, blessed=blessed),
             )
     found = one_step.at_one_level(found)
     factors = {kind: _host_factor(found.values(), kind) for kind in noise.Kind}
@@ -239,16 +236,14 @@ def _changes(
     }, factors[noise.Kind.TIME]
 
 
-def _history(key: str, rule: Rule, *, candidate: Run, ledger: Ledger) -> dict[str, float]:
+def _history(
+    key: str, rule: Rule, *, candidate: Run, blessed: Sequence[Run], ledger: Ledger
+) -> dict[str, float]:
     """Returns the figures to compare with, by the runs that have them, oldest first."""
     gain, value = candidate.gain(key), candidate.figure(key)
     if gain is not None and value is not None:  # on the same examples, so free of their variation
         return {"Evaluator's baseline model": value - gain}
-    known = [
-        (run, figure)
-        for run in comparability.runs(key, candidate=candidate, ledger=ledger)
-        if (figure := run.figure(key)) is not None
-    ]
+    known = [(run, figure) for run in blessed if (figure := run.figure(key)) is not None]
     runs = [run for run, _ in known]
     figures, uncertainty = size.at_size_of(
         candidate.environment,

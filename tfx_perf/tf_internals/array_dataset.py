@@ -36,16 +36,18 @@ class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
     @property
     def content(self) -> str:
         """16 hexadecimal digits of what the arrays hold; of large ones, of evenly spread rows."""
-        parts = tf.nest.flatten(self._arrays)
+        parts = tf.nest.flatten(self._arrays, expand_composites=True)
         return fingerprint.digest(b"".join(_content(part) for part in parts))
 
 
 def _content(part: Any) -> bytes:
+    if hasattr(part, "tocoo"):  # a sparse matrix of SciPy
+        found = part.tocoo()
+        return b"".join(map(_content, (found.data, found.row, found.col)))
     shape = tuple(getattr(part, "shape", ()))
-    dtype = getattr(part, "dtype", type(part))
-    about = f"{type(part).__name__} {dtype} {shape}".encode()
-    if not hasattr(part, "__array__"):  # a tensor that is not dense, or a number
-        return about if shape else about + repr(part).encode()
+    about = f"{type(part).__name__} {getattr(part, 'dtype', '')} {shape}".encode()
+    if not shape:
+        return about + repr(part).encode()
     bytes_per_row = len(np.asarray(part[:1]).tobytes())
     stride = -(-max(1, bytes_per_row * shape[0]) // _COMPARED_BYTES)
     rows = np.asarray(part[::stride])

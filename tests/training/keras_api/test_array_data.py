@@ -116,29 +116,32 @@ def assert_same(found, expected):
         np.testing.assert_array_equal(weights, own_weights)
 
 
+def assert_trains_as_alone(keras, make, **given):
+    """Fits two models, one by a session, which it returns, and holds one against the other."""
+    model, own, session = make(keras), make(keras), session_with()
+    expected = own, fitted(own, **given)
+    keras.utils.set_random_seed(1)
+    assert_same((model, fitted_by(session, model, **given)), expected)
+    return session
+
+
 def call_of(keras, **given):
     return interception.capture_fit(lambda: fitted(new_model(keras), **given))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_arrays_train_by_a_plan_as_in_keras_alone(keras, case):
-    model, own, session = new_model(keras), new_model(keras), session_with()
-    expected = own, fitted(own, **CASES[case])
-    keras.utils.set_random_seed(1)
-    assert_same((model, fitted_by(session, model, **CASES[case])), expected)
+    session = assert_trains_as_alone(keras, new_model, **CASES[case])
     assert session.record.plan.steps_per_call == 4
 
 
 @pytest.mark.parametrize("case", UNUSUAL)
 def test_unusual_lengths_train_as_in_keras_alone(keras, case):
-    model, own, session = new_model(keras), new_model(keras), session_with()
-    expected = own, fitted(own, **UNUSUAL[case])
-    keras.utils.set_random_seed(1)
-    assert_same((model, fitted_by(session, model, **UNUSUAL[case])), expected)
+    assert_trains_as_alone(keras, new_model, **UNUSUAL[case])
 
 
 def test_nested_inputs_and_outputs_train_by_a_plan(keras):
-    def model_of_two():
+    def model_of_two(keras):
         keras.utils.set_random_seed(1)
         a, b = keras.Input((4,), name="a"), keras.Input((4,), name="b")
         joined = keras.layers.Concatenate()([a, b])
@@ -148,10 +151,7 @@ def test_nested_inputs_and_outputs_train_by_a_plan(keras):
         return model
 
     given = {"x": {"a": X, "b": X[::-1]}, "y": [Y, -Y], "validation_split": 0.25}
-    own, model, session = model_of_two(), model_of_two(), session_with()
-    expected = own, fitted(own, **given)
-    keras.utils.set_random_seed(1)
-    assert_same((model, fitted_by(session, model, **given)), expected)
+    session = assert_trains_as_alone(keras, model_of_two, **given)
     assert session.record.plan.steps_per_call == 4
 
 
