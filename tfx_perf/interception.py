@@ -100,39 +100,76 @@ def replacing(
             setattr(owner, name, own)
 
 
+@dataclasses.dataclass(eq=False)
+class _Interceptor:
+    """An open `intercepting_fit`.
+
+    Attributes:
+        handler: called with the `FitCall` in place of `fit`.
+        thread: that opened it.
+        busy: the threads in which the handler runs.
+    """
+
+    handler: Callable[[FitCall], Any]
+    thread: int
+    busy: set[int] = dataclasses.field(default_factory=set)
+
+
+# Of this process, as the class attribute is. Threads may close theirs in any order.
+_OPEN: list[_Interceptor] = []
+_PATCHES = contextlib.ExitStack()
+_CHANGING = threading.Lock()
+
+
 @contextlib.contextmanager
 def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
-    """Sends every outermost `Model.fit` inside the context to `handler`.
+    """Sends every outermost `Model.fit` inside the context to `handler`, from any thread.
 
-    What `handler` returns is what `fit` returns. A `fit` that is called while the handler
-    runs (by the handler itself, or by Keras) is Keras' own.
+    What `handler` returns is what `fit` returns. A `fit` that the handler calls, or Keras, is Keras'
+    own; one of another thread is sent to the handler, too, also while it runs. Where several
+    contexts are open, a thread's calls go to the innermost one of its own, else to the innermost.
 
     Args:
         handler: called with the `FitCall` in place of `fit`.
     """
-    busy = False
-
-    def replacement_for(original: Callable[..., Any]) -> Callable[..., Any]:
-        signature = _signature(original)
-
-        @functools.wraps(original)
-        def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
-            nonlocal busy
-            if busy:
-                return original(self, *args, **kwargs)
-            arguments = _named(signature.bind(self, *args, **kwargs))
-            busy = True
-            try:
-                return handler(FitCall(self, arguments, original))
-            finally:
-                busy = False
-
-        return fit
-
-    with contextlib.ExitStack() as undo:
-        for cls in model_classes():
-            undo.enter_context(replacing(cls, "fit", replacement_for))
+    opened = _Interceptor(handler, threading.get_ident())
+    with _CHANGING:
+        if not _OPEN:
+            for cls in model_classes():
+                _PATCHES.enter_context(replacing(cls, "fit", _intercepted))
+        _OPEN.append(opened)
+    try:
         yield
+    finally:
+        with _CHANGING:
+            _OPEN.remove(opened)
+            if not _OPEN:
+                _PATCHES.close()
+
+
+def _intercepted(original: Callable[..., Any]) -> Callable[..., Any]:
+    signature = _signature(original)
+
+    @functools.wraps(original)
+    def fit(self: Any, *args: Any, **kwargs: Any) -> Any:
+        thread = threading.get_ident()
+        interceptor = _interceptor_of(thread)
+        if interceptor is None or thread in interceptor.busy:
+            return original(self, *args, **kwargs)
+        arguments = _named(signature.bind(self, *args, **kwargs))
+        interceptor.busy.add(thread)
+        try:
+            return interceptor.handler(FitCall(self, arguments, original))
+        finally:
+            interceptor.busy.discard(thread)
+
+    return fit
+
+
+def _interceptor_of(thread: int) -> _Interceptor | None:
+    """Returns the one that a thread's calls go to; None if all were closed meanwhile."""
+    opened = list(_OPEN)
+    return next(iter([each for each in opened if each.thread == thread][-1:] or opened[-1:]), None)
 
 
 def _named(bound: inspect.BoundArguments) -> dict[str, Any]:

@@ -75,7 +75,10 @@ def _known(kind: type, iterators: FitIterators) -> type:
 
 @contextlib.contextmanager
 def direct_iterators(
-    strategy: tf.distribute.Strategy, iterators: FitIterators | None = None
+    strategy: tf.distribute.Strategy,
+    iterators: FitIterators | None = None,
+    *,
+    applies: Callable[[], bool] = lambda: True,
 ) -> Iterator[None]:
     """Has Keras make the iterators that it would make without a strategy, and not await their end.
 
@@ -87,11 +90,14 @@ def direct_iterators(
         strategy: of the model; if it has several replicas, it makes the iterators as ever.
         iterators: learns of the first dataset that is distributed meanwhile, which is `fit`'s
             training data, and of its iterators.
+        applies: asked for each dataset; False leaves it to the strategy.
     """
     has_replicas = strategy.num_replicas_in_sync > 1
 
     def noted(own: Callable[..., Any]) -> Callable[..., Any]:
         def distribute(dataset: tf.data.Dataset, options: Any = None) -> Any:
+            if not applies():
+                return own(dataset, options)
             found = own(dataset, options) if has_replicas else unawaited(dataset)
             if iterators is None or iterators.dataset is not None:
                 return found

@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf.interception import FitCall
+from tfx_perf.training.fit import batch_hooks
 from tfx_perf.training.fit.fit_arguments import callback_list, length_of, may_run_out
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import strategies
@@ -13,14 +14,6 @@ _STRATEGIES = (
     tf.distribute.MirroredStrategy,
     tf.distribute.MultiWorkerMirroredStrategy,
     tf.distribute.OneDeviceStrategy,
-)
-_BATCH_HOOKS = (
-    "on_batch_begin",
-    "on_batch_end",
-    "on_train_batch_begin",
-    "on_train_batch_end",
-    "on_test_batch_begin",
-    "on_test_batch_end",
 )
 _UNKNOWN_LENGTH = (
     "the number of steps in an epoch is unknown; tell it with "
@@ -42,7 +35,7 @@ def obstacle(call: FitCall, loop: Loop) -> str | None:
         _kind_obstacle(call, loop)
         or _model_obstacle(model, loop)
         or _data_obstacle(call, loop)
-        or _callback_obstacle(arguments["callbacks"], loop.keras_api.callbacks)
+        or batch_hooks.obstacle(arguments["callbacks"], loop.keras_api.callbacks)
     )
 
 
@@ -117,20 +110,4 @@ def _data_obstacle(call: FitCall, loop: Loop) -> str | None:
             return "the data end before the training does"
     if may_run_out(arguments) and loop.keras_api.overrides_train_step(call.model):
         return "the data may end in an epoch, and what an own train_step returned last be lost"
-    return None
-
-
-def _callback_obstacle(callbacks: Any, module: Any) -> str | None:
-    """Returns why a callback needs every batch; Keras' own are made for several steps a call."""
-    for callback in callback_list(callbacks):
-        name = type(callback).__name__
-        if isinstance(getattr(callback, "save_freq", "epoch"), int):
-            return f"the callback {name} saves after a number of batches"
-        own = getattr(module, name, None) is type(callback)
-        for hook in _BATCH_HOOKS:
-            # As Keras calls it: it may be the instance's, and come from anywhere.
-            found = getattr(callback, hook, None)
-            is_keras_nothing = getattr(found, "__func__", None) is getattr(module.Callback, hook)
-            if not is_keras_nothing and not (own and hook not in vars(callback)):
-                return f"the callback {name} acts on every batch"
     return None

@@ -1,6 +1,6 @@
 """What stands between Keras' `fit` and the steps: how many a call has, and what it returns."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -69,7 +69,7 @@ class CallLengths(StepRunnerWrapper):
         model: Any,
         *,
         countdown: Countdown,
-        steps_per_call: int,
+        steps_per_call: Callable[[], int],
         users_steps_per_call: int,
     ) -> None:
         """Wraps a runner.
@@ -78,7 +78,7 @@ class CallLengths(StepRunnerWrapper):
             inner: the runner.
             model: whose `fit` it is.
             countdown: of the epoch.
-            steps_per_call: of a call that no epoch cuts short.
+            steps_per_call: returns the steps of a call that no epoch cuts short.
             users_steps_per_call: the `steps_per_execution` of the user's `compile`.
         """
         super().__init__(inner)
@@ -90,7 +90,7 @@ class CallLengths(StepRunnerWrapper):
     def take(self) -> int:
         """Returns how many steps the next call is to run, and counts them as run."""
         stops = self._model.stop_training
-        return self._countdown.take(self._users_steps_per_call if stops else self._steps_per_call)
+        return self._countdown.take(self._users_steps_per_call if stops else self._steps_per_call())
 
 
 class OpenEpochs(StepRunnerWrapper):

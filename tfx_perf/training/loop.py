@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +12,7 @@ import tensorflow as tf
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
-from tfx_perf.training.fit import agreed_stop, empty_share, one_average
+from tfx_perf.training.fit import agreed_stop, batch_hooks, empty_share, one_average
 from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import (
@@ -22,6 +23,7 @@ from tfx_perf.training.fit.fit_arguments import (
     may_run_out,
 )
 from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
+from tfx_perf.training.fit.takeover import StepsPerCall
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.keras_api import either_keras
@@ -33,9 +35,12 @@ from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.recovery.guard import Guard
 from tfx_perf.training.step.oom_guard import OomGuard
 from tfx_perf.training.step.step_runner import StepRunner
+from tfx_perf.training.step.traced_steps import TracedSteps
 from tfx_perf.training.team import Team
 from tfx_perf.training.train_functions import TrainFunctions
 from tfx_perf.training.trials.turns import Schedule, Turn, Turns
+
+_LOGGER = logging.getLogger(__name__)
 
 _ENDLESS = 10**9
 _ON_TRIAL = {
@@ -78,6 +83,8 @@ class Loop:
         plan: of the last `fit`, plain before.
         first_batch: that a training of this model took.
         timer: watches the `fit` that runs, or watched the last one; None before.
+        single_steps_note: why the last `fit` went on in single steps, in a sentence; None if it did
+            not.
     """
 
     def __init__(self, call: FitCall, *, observer: CallObserver | None = None) -> None:
@@ -102,6 +109,8 @@ class Loop:
         self.plan = PLAIN_FIT
         self.timer: StepTimer | None = None
         self.first_batch = FirstBatch()
+        self.single_steps_note: str | None = None
+        self._test: TracedSteps | None = None  # of the `fit` that runs
         self._saveable = SaveableRandomLayers(call.model)
 
     def goes_on_with(self, call: FitCall) -> bool:
@@ -112,7 +121,7 @@ class Loop:
         if same != (batches.spec_of(self._call), batches.declared_batch_size(self._call)):
             self.first_batch = FirstBatch()
         self._call = call
-        self.oom_guard = self.speed_watch = self.timer = None
+        self.oom_guard = self.speed_watch = self.timer = self.single_steps_note = None
         self.plan = PLAIN_FIT
         return True
 
@@ -188,7 +197,7 @@ class Loop:
             promise: what the plan must keep; None if nothing is known.
             data: what to train on in the place of the user's, which have been read from.
         """
-        self.oom_guard = self.speed_watch = None
+        self.oom_guard = self.speed_watch = self.single_steps_note = None
         self.plan = plan
         run = _Run(plan, guard=guard, numerics_check=numerics_check, promise=promise)
         if guard is None:
@@ -270,10 +279,13 @@ class Loop:
             observer=self._observer,
         )
         train = self._stack(run, arguments)
+        test = self._test = self._epochs.evaluating(arguments, plan)
         with self._functions.installed(
             timer.around(train, model=self._model, stop_when=run.stop_when),
-            self._functions.keras.test if plan.is_plain_fit else None,
-            steps_per_call=None if plan.is_plain_fit else _steps_per_call(plan, arguments),
+            test,
+            steps_per_call=None
+            if test is None
+            else StepsPerCall(_steps_per_call(plan, arguments), test.steps_per_call),
             iterators=None if guard is None else guard.iterators,
         ):
             callback = timer.epochs_callback(self.keras_api)
@@ -296,15 +308,16 @@ class Loop:
             if run.survives_oom and steps.journal is not None:
                 runner = self.oom_guard = OomGuard(steps, self._model)
             runner = functions.around(plan, runner)
+            planned_steps = _steps_per_call(plan, arguments)
             runner = CallLengths(
                 runner,
                 self._model,
                 countdown=countdown,
-                steps_per_call=_steps_per_call(plan, arguments),
+                steps_per_call=lambda: users_steps if self.single_steps_note else planned_steps,
                 users_steps_per_call=users_steps,
             )
             if run.promise is not None and users_steps == 1:
-                runner = SpeedWatch(runner, functions.plain_step(), promise=run.promise)
+                runner = SpeedWatch(runner, functions.plain_step, promise=run.promise)
                 self.speed_watch = runner
             if may_run_out(arguments):
                 optimizer = self._model.optimizer
@@ -324,14 +337,33 @@ class Loop:
         if plan.is_plain_fit:
             # Keras 3 runs whole calls, whatever is left of the epoch.
             length = None if self.keras_api.overcounts else self.train_length
-            arguments["callbacks"] = [self._epochs.counting(length), *callbacks]
+            arguments["callbacks"] = [*callbacks, self._epochs.counting(length)]
         else:
             if not self._model.built:
                 self.prepare()  # what can be done with a step depends on the model's variables
-            first, last = self._epochs.switching(arguments, steps_per_call=plan.steps_per_call)
-            arguments["callbacks"] = [first, *callbacks, last]
+            arguments["callbacks"] = [
+                self._epochs.evaluations(arguments),
+                *callbacks,
+                self._epochs.counting(self.train_length),
+                self.keras_api.callback(on_epoch_begin=self._look_at_hooks),
+            ]
         self._let_no_count_matter(arguments)
         return arguments
+
+    def _look_at_hooks(self, epoch: int, logs: Any = None) -> None:
+        """Has this epoch, and all after it, trained in single steps if a callback needs them.
+
+        Hooks may be put into a callback while `fit` runs.
+        """
+        if self.single_steps_note is not None:
+            return
+        reason = batch_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
+        if reason is not None:
+            self.single_steps_note = f"single steps from epoch {epoch + 1} on, since {reason}"
+            _LOGGER.warning("%s.", self.single_steps_note.capitalize())
+            self._functions.takeover.count_single_steps()
+            if self._test is not None:
+                self._test.steps_per_call = self.users_steps_per_call
 
     def _steps_in_call(self, run: _Run) -> Callable[[], int]:
         """Returns what says how many steps the last call had."""

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import logging
 import pathlib
+import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -53,6 +54,10 @@ NO_FIT = "Model.fit was not called, and no step of a custom loop was marked (tfx
 
 _PLACED = "its layers are on several devices"
 
+# Held by the thread whose `fit` is taken over: functions and classes of this process are replaced
+# for it, and what a session notes is that of one training.
+_TAKES_OVER = threading.Lock()
+
 _LOGGER = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
@@ -100,6 +105,7 @@ class TrainingSession:
         self._loop: Loop | None = None
         self._fit_count = 0
         self._fit_errors: tuple[str, ...] = ()
+        self._beside_count = 0  # trainings in other threads, which Keras' own step made
         self._clock = SaveClock()
         self._communication = CommunicationMeter()
         folder = settings.training.checkpoint_folder
@@ -123,11 +129,24 @@ class TrainingSession:
             with generators.kept():
                 found = self._longest.record()
             others = tuple(each for each in self._ended.values() if each.fit != found.fit)
-            update = {"fit_errors": self._fit_errors, "other_choices": others}
+            update = {
+                "fit_errors": self._fit_errors,
+                "other_choices": others,
+                "notes": (*found.notes, *self._beside_notes),
+            }
             return found.model_copy(update=update)
         except Exception:  # the model is trained; losing it would help nobody
             _LOGGER.warning("The training could not be measured.", exc_info=True)
             return None
+
+    @property
+    def _beside_notes(self) -> tuple[str, ...]:
+        if not self._beside_count:
+            return ()
+        return (
+            f"{self._beside_count} of the calls of Model.fit came from another thread meanwhile: "
+            "Keras' own step trained them, and they are not measured",
+        )
 
     @property
     def gap(self) -> str:
@@ -154,6 +173,14 @@ class TrainingSession:
 
         This is what others are compared with, so that it serves nothing.
         """
+        if not _TAKES_OVER.acquire(blocking=False):
+            return self._train_beside(call)
+        try:
+            return self._observe(call)
+        finally:
+            _TAKES_OVER.release()
+
+    def _observe(self, call: FitCall) -> Any:
         started = time.perf_counter()
         loop = self._loop_for(call)
         choice = plain("only observed")
@@ -166,10 +193,14 @@ class TrainingSession:
     def fit(self, call: FitCall) -> Any:
         """Carries out `call` and measures it; returns Keras' History.
 
+        While another thread's `fit` is carried out, this one is Keras' own, and not measured.
+
         Raises:
             UserError: see `reserve`; also what `as_one_device`, `same_start.check`, `Recovery.fit`
                 and `AsynchronousFit` raise.
         """
+        if not _TAKES_OVER.acquire(blocking=False):
+            return self._train_beside(call)
         try:
             call = array_data.on_datasets(call)
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
@@ -182,6 +213,19 @@ class TrainingSession:
         except Exception as error:  # which the user's code may catch
             self._fit_errors += (errors.in_one_line(error),)
             raise
+        finally:
+            _TAKES_OVER.release()
+
+    def _train_beside(self, call: FitCall) -> Any:
+        """Carries out a `fit` while another thread's is taken over."""
+        self._beside_count += 1
+        self.__dict__.pop("record", None)
+        _LOGGER.warning(
+            "Model.fit of %s trains by Keras' own step and is not measured: Model.fit in another "
+            "thread is being optimized.",
+            call.model.name,
+        )
+        return call.proceed()
 
     def _carry_out(self, call: FitCall, placement: Placement | None) -> Any:
         activity.say("preparing fit")
@@ -231,6 +275,8 @@ class TrainingSession:
         taken = _asked(lambda: energy_of_team.of_team(used, team), what="energy")
         taken = taken or energy.Energy(reason="not all of the workers have told")
         left = loop.speed_watch and loop.speed_watch.note
+        if loop.single_steps_note:
+            result = dataclasses.replace(result, notes=(*result.notes, loop.single_steps_note))
         if left:  # the next run had better try again
             result = dataclasses.replace(result, notes=(*result.notes, left))
             choice = choice.model_copy(update={"is_settled": False})

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 from tfx_perf import errors
 from tfx_perf.tf_internals.built_optimizer import build_optimizer
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
-from tfx_perf.training.fit.takeover import Takeover
+from tfx_perf.training.fit.takeover import StepsPerCall, Takeover
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunctions
 from tfx_perf.training.measuring import strategies
@@ -82,7 +82,7 @@ class TrainFunctions:
 
     @property
     def users_steps_per_call(self) -> int:
-        """The `steps_per_execution` of the user's `compile`, or of the plan that is installed."""
+        """The `steps_per_execution` of the user's `compile`."""
         return self.keras_api.get_steps_per_execution(self.model)
 
     @property
@@ -97,8 +97,7 @@ class TrainFunctions:
     def keras(self) -> KerasFunctions:
         """Keras' own functions for training and evaluation."""
         if self._keras is None:
-            with self._takeover.suspended():
-                self._keras = self.keras_api.keras_functions(self.model)
+            self._keras = self._takeover.keras_functions()
         return self._keras
 
     @functools.cached_property
@@ -191,24 +190,14 @@ class TrainFunctions:
         parts = (each.compiled_part(batch, plan, self) for each in plan.optimizations)
         return next(part for part in parts if part)
 
-    def plain_step(self) -> Function:
-        """Returns Keras' own step for use while a plan is installed; the user's is one a call."""
-        traced: Any = None
+    def plain_step(self, iterator: Any) -> dict[str, Any]:
+        """Runs one call of Keras' own function, for use while a plan is installed."""
+        return self.keras.train(iterator)
 
-        def step(iterator: Any) -> dict[str, Any]:
-            nonlocal traced
-            train = self.keras.train
-            if train is traced:
-                return train(iterator)
-            traced = train  # in here; from then on the number of steps is part of the graph
-            planned = self.users_steps_per_call
-            self.keras_api.set_steps_per_execution(self.model, 1)
-            try:
-                return train(iterator)
-            finally:
-                self.keras_api.set_steps_per_execution(self.model, planned)
-
-        return step
+    @property
+    def takeover(self) -> Takeover:
+        """What puts functions in the place of Keras'."""
+        return self._takeover
 
     @contextlib.contextmanager
     def installed(
@@ -216,7 +205,7 @@ class TrainFunctions:
         train: Any,
         test: Any,
         *,
-        steps_per_call: int | None = None,
+        steps_per_call: StepsPerCall | None = None,
         iterators: FitIterators | None = None,
     ) -> Iterator[None]:
         """Puts functions in the place of Keras' while a `fit` runs; see `Takeover`."""

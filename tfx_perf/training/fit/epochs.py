@@ -4,6 +4,7 @@ from typing import Any
 
 from tfx_perf.training.fit.fit_arguments import length_of
 from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step.steps import Countdown, MultiStep
 from tfx_perf.training.step.traced_steps import TracedSteps
 
@@ -33,39 +34,27 @@ class Epochs:
             on_epoch_begin=lambda epoch, logs=None: self.training.begin(length)
         )
 
-    def switching(self, arguments: dict[str, Any], *, steps_per_call: int) -> tuple[Any, Any]:
-        """Returns callbacks that also put our test function in where `fit` evaluates.
-
-        One stands before the user's callbacks and one behind them, so that these find the
-        model as they would in plain `fit`: `evaluate` in a callback is Keras' own.
+    def evaluating(self, arguments: dict[str, Any], plan: TrainingPlan) -> TracedSteps | None:
+        """Returns the test function of a `fit`; None if Keras' own evaluates.
 
         Args:
             arguments: of `fit`.
-            steps_per_call: of the plan.
+            plan: of the training.
         """
-        model, keras_api = self._model, self._keras_api
-        train_length = length_of(arguments["x"], arguments["steps_per_epoch"])
-        test_length = length_of(arguments["validation_data"], arguments["validation_steps"])
-        test = self._test_function(self._test_steps_per_call(arguments, most=steps_per_call))
-        users_steps, users_test_function = keras_api.get_steps_per_execution(model), None
+        if plan.is_plain_fit:
+            return None
+        return self._test_function(self._test_steps_per_call(arguments, most=plan.steps_per_call))
 
-        def leave(*_: Any, **__: Any) -> None:
-            keras_api.set_steps_per_execution(model, users_steps)
-            model.test_function = users_test_function
+    def evaluations(self, arguments: dict[str, Any]) -> Any:
+        """Returns the callback that begins every evaluation, for a `fit` with our test function.
 
-        def enter(epoch: int, logs: Any = None) -> None:
-            nonlocal users_test_function
-            users_test_function = model.test_function
-            model.test_function = test
-            keras_api.set_steps_per_execution(model, test.steps_per_call)  # for the evaluation
-            self.training.begin(train_length)
-
-        first = keras_api.callback(
-            on_train_begin=leave,
-            on_epoch_end=leave,
-            on_test_begin=lambda logs=None: self._testing.begin(test_length),
+        Args:
+            arguments: of `fit`.
+        """
+        length = length_of(arguments["validation_data"], arguments["validation_steps"])
+        return self._keras_api.callback(
+            on_test_begin=lambda logs=None: self._testing.begin(length)
         )
-        return first, keras_api.callback(on_epoch_begin=enter)
 
     def retrace(self) -> None:
         """Has the test function be traced anew, for the model was compiled anew."""

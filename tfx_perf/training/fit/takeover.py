@@ -2,31 +2,40 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfx_perf import interception
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
-from tfx_perf.training.keras_api.base_api import KerasApi
+from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
 # What a callback may call, on this model or another one, while `fit` runs.
 _NESTED = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
 _MAKER = "make_train_function"
 
 
-_Functions = tuple[Any, Any, Any]  # for training and evaluation, and the number of steps per call
+class StepsPerCall(NamedTuple):
+    """How many steps Keras counts for a call, in training and in the evaluations of `fit`."""
+
+    training: int
+    evaluation: int
 
 
 class Takeover:
     """Takes over one model's `fit`.
 
-    Who trains or evaluates from inside, i.e. from a callback, finds Keras' own functions and
-    iterators and the user's number of steps per call, as in plain `fit`. Who has the train
+    The functions that are put in run ours for what `fit` itself calls, in its own thread. A
+    callback that trains or evaluates, and every other thread, gets Keras' own from them, with Keras'
+    iterators; the model's `steps_per_execution` is the user's all the time. Who has the train
     function made anew gets ours, made anew.
+
+    Attributes:
+        others_calls: calls of Keras' own train function that others than `fit` have made.
     """
 
     def __init__(
-        self, model: Any, keras_api: KerasApi, *, renew: Callable[[], tuple[Any, Any]]
+        self, model: Any, keras_api: KerasApi, *, renew: Callable[[], tuple[Function, Function]]
     ) -> None:
         """Takes nothing over yet.
 
@@ -36,23 +45,25 @@ class Takeover:
             renew: has the functions that are installed forget what they have traced, and
                 returns Keras' own.
         """
+        self.others_calls = 0
         self._model = model
         self._keras_api = keras_api
         self._renew = renew
-        self._train: Any = None
-        self._theirs: _Functions = None, None, None
-        self._known: FitIterators | None = None
-        self._iterators = contextlib.ExitStack()
-        self._is_suspended = True
+        self._theirs: tuple[Function, Function]
+        self._thread: int | None = None  # that `fit` runs in; None if nothing is installed
+        self._depth = 0  # of the calls that callbacks make there
+        self._is_evaluating = self._is_making = False
+        self._steps_per_call: StepsPerCall | None = None
+        self._counted: list[Any] = []  # what `fit` counts steps with: of training, of evaluation
 
     @contextlib.contextmanager
     def installed(
         self,
-        train: Any,
-        test: Any,
+        train: Function,
+        test: Function | None,
         *,
-        theirs: tuple[Any, Any],
-        steps_per_call: int | None,
+        theirs: tuple[Function, Function],
+        steps_per_call: StepsPerCall | None,
         iterators: FitIterators | None = None,
     ) -> Iterator[None]:
         """Wraps a `fit` with functions in the place of Keras'.
@@ -61,68 +72,109 @@ class Takeover:
 
         Args:
             train: the train function.
-            test: the test function; None has Keras make its own.
+            test: the test function; None leaves Keras its own.
             theirs: Keras' own functions.
-            steps_per_call: for how many steps `fit` counts a call; None: as the user said.
+            steps_per_call: None: as the user said.
             iterators: learns of those over the training data.
         """
         model, keras_api = self._model, self._keras_api
-        users_steps = keras_api.execution_steps(model)
-        self._train, self._theirs = train, (*theirs, users_steps)
-        self._known = iterators
+        self._theirs, self._thread = theirs, threading.get_ident()
+        self._steps_per_call = steps_per_call
+        self._counted, self.others_calls = [], 0
+
+        def train_function(iterator: Any) -> Any:
+            if self._is_fits_own:
+                return train(iterator)
+            self.others_calls += 1
+            return self._theirs[0](iterator)
+
+        def test_function(iterator: Any) -> Any:
+            is_ours = test is not None and self._is_fits_own and self._is_evaluating
+            return (test if is_ours and test else self._theirs[1])(iterator)
+
         with contextlib.ExitStack() as undo:
             for cls in interception.model_classes():
                 for name in _NESTED:
                     undo.enter_context(interception.replacing(cls, name, self._nested))
             undo.enter_context(interception.replacing(keras_api.model_class, _MAKER, self._making))
-            self._enter((train, test, users_steps))
+            undo.enter_context(
+                direct_iterators(
+                    model.distribute_strategy, iterators, applies=lambda: self._is_fits_own
+                )
+            )
+            model.train_function, model.test_function = train_function, test_function
+            self._installed = train_function
             undo.callback(self._leave)
             if steps_per_call is not None:
-                keras_api.set_steps_per_execution(model, steps_per_call)
+                undo.enter_context(
+                    interception.replacing(*keras_api.step_counting, self._counting)
+                )
                 undo.enter_context(keras_api.telling_last_steps(model))
             yield
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Gives the model and its strategy back for as long as the context lasts."""
-        if self._is_suspended:
-            yield
-            return
-        ours = self._leave()
+        """Has this thread's calls find Keras' own for as long as the context lasts."""
+        self._depth += 1
         try:
             yield
         finally:
-            self._theirs = self._functions()
-            self._enter(ours)
+            self._depth -= 1
 
-    def _functions(self) -> _Functions:
+    def keras_functions(self) -> Any:
+        """Returns Keras' own functions, new ones, whatever is installed."""
         model = self._model
-        return model.train_function, model.test_function, self._keras_api.execution_steps(model)
+        before = model.train_function, model.test_function
+        self._is_making = True
+        try:
+            return self._keras_api.keras_functions(model)
+        finally:
+            self._is_making = False
+            if self._thread is not None:
+                model.train_function, model.test_function = before
 
-    def _set(self, functions: _Functions) -> None:
-        model = self._model
-        model.train_function, model.test_function, steps = functions
-        self._keras_api.put_execution_steps(model, steps)
+    def count_single_steps(self) -> None:
+        """Has `fit` count the user's steps per call from the next epoch, or evaluation, on."""
+        steps = self._keras_api.get_steps_per_execution(self._model)
+        self._steps_per_call = StepsPerCall(steps, steps)
+        for counted in self._counted:
+            self._keras_api.count_in_calls_of(counted, steps)
 
-    def _enter(self, ours: _Functions) -> None:
-        self._set(ours)
-        strategy = self._model.distribute_strategy
-        self._iterators.enter_context(direct_iterators(strategy, self._known))
-        self._is_suspended = False
+    @property
+    def _is_fits_own(self) -> bool:
+        """Whether Keras' `fit` itself asks, rather than a callback or another thread."""
+        return threading.get_ident() == self._thread and not self._depth
 
-    def _leave(self) -> _Functions:
-        """Returns what was installed."""
-        ours = self._functions()
-        self._is_suspended = True
-        self._iterators.close()
-        self._set(self._theirs)
-        return ours
+    def _leave(self) -> None:
+        self._thread = None
+        self._model.train_function, self._model.test_function = self._theirs
+
+    def _counting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what makes what `fit` counts steps with; see `KerasApi.step_counting`."""
+
+        @functools.wraps(original)
+        def make(*args: Any, **kwargs: Any) -> Any:
+            if not self._is_fits_own or self._steps_per_call is None:
+                return original(*args, **kwargs)
+            training, evaluation = self._steps_per_call
+            steps = evaluation if self._counted else training
+            kwargs["steps_per_execution"] = self._keras_api.execution_steps_of(self._model, steps)
+            self._counted.append(original(*args, **kwargs))
+            return self._counted[-1]
+
+        return make
 
     def _nested(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(original)
         def method(model: Any, *args: Any, **kwargs: Any) -> Any:
-            if model is self._model and self._keras_api.is_of_fit(kwargs):
+            if threading.get_ident() != self._thread:
                 return original(model, *args, **kwargs)
+            if model is self._model and not self._depth and self._keras_api.is_of_fit(kwargs):
+                self._is_evaluating = True
+                try:
+                    return original(model, *args, **kwargs)
+                finally:
+                    self._is_evaluating = False
             with self.suspended():
                 return original(model, *args, **kwargs)
 
@@ -132,10 +184,10 @@ class Takeover:
         @functools.wraps(original)
         def make_train_function(model: Any, force: bool = False) -> Any:
             is_new = force or model.train_function is None
-            if model is not self._model or self._is_suspended or not is_new:
+            if model is not self._model or self._is_making or not is_new:
                 return original(model, force)
-            self._theirs = *self._renew(), self._theirs[2]
-            model.train_function = self._train
-            return self._train
+            self._theirs = self._renew()
+            model.train_function = self._installed
+            return self._installed
 
         return make_train_function

@@ -4,6 +4,7 @@ import abc
 import contextlib
 import functools
 import importlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -298,14 +299,19 @@ class KerasApi(abc.ABC):
     @contextlib.contextmanager
     def _graph_functions(self) -> Iterator[list[Any]]:
         """Yields the graph functions that Keras makes meanwhile, the outermost last."""
-        made = []
+        made, thread = [], threading.get_ident()
 
-        def noted(function: Any = None, **options: Any) -> Any:
-            made.append(self._graph_function(function, **options))
-            return made[-1]
+        def noting(own: Callable[..., Any]) -> Callable[..., Any]:
+            def noted(function: Any = None, **options: Any) -> Any:
+                if threading.get_ident() != thread:  # which makes another model's
+                    return own(function, **options)
+                made.append(self._graph_function(function, **options))
+                return made[-1]
+
+            return noted
 
         tensorflow = importlib.import_module(self._trainer_module).tf
-        with interception.replacing(tensorflow, "function", lambda _: noted):
+        with interception.replacing(tensorflow, "function", noting):
             yield made
 
     @abc.abstractmethod
@@ -479,6 +485,27 @@ class KerasApi(abc.ABC):
     @abc.abstractmethod
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         """Puts back what `execution_steps` returned, on which functions may hold."""
+
+    @property
+    @abc.abstractmethod
+    def step_counting(self) -> tuple[Any, str]:
+        """Owner and name of what makes the object that `fit` counts its steps with.
+
+        It is called with `steps_per_execution`.
+        """
+
+    @abc.abstractmethod
+    def execution_steps_of(self, model: Any, steps: int) -> Any:
+        """Returns a number of steps per call as what `step_counting` names expects it."""
+
+    @abc.abstractmethod
+    def count_in_calls_of(self, counting: Any, steps: int) -> None:
+        """Changes the steps of a call, from the next epoch on.
+
+        Args:
+            counting: made by what `step_counting` names.
+            steps: of a call.
+        """
 
     def telling_last_steps(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Has callbacks be told of every call by its last step, while the context lasts.

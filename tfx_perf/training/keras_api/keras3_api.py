@@ -170,6 +170,19 @@ class Keras3(KerasApi):
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         model.steps_per_execution = steps
 
+    @property
+    @override
+    def step_counting(self) -> tuple[Any, str]:
+        return importlib.import_module(self._trainer_module), "TFEpochIterator"
+
+    @override
+    def execution_steps_of(self, model: Any, steps: int) -> Any:
+        return steps
+
+    @override
+    def count_in_calls_of(self, counting: Any, steps: int) -> None:
+        counting.steps_per_execution = steps
+
     @override
     def telling_last_steps(self, model: Any) -> contextlib.AbstractContextManager[None]:
         """Corrects Keras, which tells of a short call that ends an epoch as of a full one."""

@@ -176,6 +176,19 @@ class TfKeras(KerasApi):
     def put_execution_steps(self, model: Any, steps: Any) -> None:
         vars(model)["_steps_per_execution"] = steps  # not tracked, as Keras does not track it
 
+    @property
+    @override
+    def step_counting(self) -> tuple[Any, str]:
+        return importlib.import_module("tf_keras.src.engine.data_adapter"), "get_data_handler"
+
+    @override
+    def execution_steps_of(self, model: Any, steps: int) -> Any:
+        return model._create_counter_variable(steps)
+
+    @override
+    def count_in_calls_of(self, counting: Any, steps: int) -> None:
+        counting._steps_per_execution.assign(steps)
+
     @override
     def step_counters(self, model: Any) -> StepCounters:
         return StepCounters(model._train_counter, model._test_counter)

@@ -1,0 +1,188 @@
+"""Calls of Keras from other threads take nothing from the `fit` that runs, and get Keras' own."""
+
+import importlib
+import threading
+import time
+from concurrent import futures
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfx_perf
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import model_flops
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials.choice import PlanChoice
+
+pytestmark = pytest.mark.each_choice
+
+STEPS, EPOCHS = 40, 3
+X, Y = np.random.RandomState(0).rand(8, 4).astype("float32"), np.ones((8, 1), "float32")
+
+
+@pytest.fixture(autouse=True)
+def no_flops(monkeypatch):
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
+
+
+@pytest.fixture(params=["keras", "tf_keras"])
+def keras(request):
+    return importlib.import_module(request.param)
+
+
+def model_of(keras, seed=3):
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.01), "mse", metrics=["mae"])
+    return model
+
+
+def data(seed=0):
+    random = np.random.RandomState(seed)
+    x, y = random.rand(STEPS * 8, 4).astype("float32"), random.rand(STEPS * 8, 1).astype("float32")
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(8)
+
+
+def session_with(steps_per_call=8, folder=None):
+    training = {"checkpoint_folder": str(folder), "checkpoint_steps": 20} if folder else {}
+    session = TrainingSession(PerfConfig.from_dict({"training": training}))
+    plan = TrainingPlan(steps_per_call=steps_per_call)
+    session._choose = lambda call, loop: PlanChoice(plan=plan, plan_reason="given")
+    return session
+
+
+class Meanwhile:
+    """Calls a function again and again in a thread; slows `fit` so that it surely comes in."""
+
+    def __init__(self, keras, call):
+        self.count, self.error = 0, None
+        self._call, self._is_over = call, threading.Event()
+        meanwhile = self
+
+        class Waiting(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                meanwhile.wait_for_another()
+
+            def on_epoch_end(self, epoch, logs=None):
+                meanwhile.wait_for_another()
+
+        self.callback = Waiting()
+
+    def wait_for_another(self):
+        before = self.count
+        while self.count < before + 2 and self.error is None:
+            time.sleep(0.001)
+
+    def _run(self):
+        try:
+            while not self._is_over.is_set():
+                self._call()
+                self.count += 1
+        except BaseException as error:
+            self.error = error
+
+    def __enter__(self):
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._is_over.set()
+        self._thread.join()
+        assert self.error is None, self.error
+
+
+CALLS = {
+    "another_predicts": lambda keras, model, other: other.predict(X, verbose=0),
+    "another_evaluates": lambda keras, model, other: other.evaluate(X, Y, verbose=0),
+    "another_trains": lambda keras, model, other: other.fit(X, Y, batch_size=2, verbose=0),
+    "another_trains_on_batches": lambda keras, model, other: other.train_on_batch(X, Y),
+    "it_predicts": lambda keras, model, other: model.predict(X, verbose=0),
+    "it_predicts_a_batch": lambda keras, model, other: model.predict_on_batch(X),
+}
+
+
+@pytest.mark.parametrize("has_folder", [False, True])
+@pytest.mark.parametrize("name", CALLS)
+def test_every_step_is_made_whatever_another_thread_calls(keras, name, has_folder, tmp_path):
+    plain, model, other = model_of(keras), model_of(keras), model_of(keras, seed=9)
+    expected = plain.fit(data(), epochs=EPOCHS, validation_data=data(1), verbose=0)
+    session = session_with(folder=tmp_path if has_folder else None)
+    meanwhile = Meanwhile(keras, lambda: CALLS[name](keras, model, other))
+    with interception.intercepting_fit(session.fit), meanwhile:
+        found = model.fit(
+            data(),
+            epochs=EPOCHS,
+            validation_data=data(1),
+            verbose=0,
+            callbacks=[meanwhile.callback],
+        )
+    assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS
+    record = session.record
+    assert record.train_step_count == STEPS * EPOCHS
+    assert record.plan.steps_per_call == 8
+    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, own, rtol=1e-5)
+    # Metrics belong to the model, and who evaluates it in another thread resets them.
+    for loss, own in zip(found.history["val_loss"], expected.history["val_loss"], strict=True):
+        assert loss == pytest.approx(own, rel=1e-5)
+
+
+def test_another_thread_that_trains_the_model_adds_its_own_steps(keras):
+    model = model_of(keras)
+    session = session_with()
+    meanwhile = Meanwhile(keras, lambda: model.train_on_batch(X, Y))
+    with interception.intercepting_fit(session.fit):
+        with meanwhile:
+            model.fit(data(), epochs=EPOCHS, verbose=0, callbacks=[meanwhile.callback])
+    assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS + meanwhile.count
+    assert session.record.train_step_count == STEPS * EPOCHS
+
+
+def test_two_fits_in_two_threads_both_train_whole_and_the_second_is_mentioned(keras):
+    models = [model_of(keras, seed) for seed in (1, 2)]
+    owns = [model_of(keras, seed) for seed in (1, 2)]
+    expected = [
+        own.fit(data(seed), epochs=EPOCHS, validation_data=data(5), verbose=0).history
+        for seed, own in enumerate(owns)
+    ]
+    session = session_with()
+    barrier = threading.Barrier(2, timeout=60)
+
+    class Both(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            barrier.wait()
+
+    def train(seed):
+        given = {"epochs": EPOCHS, "validation_data": data(5), "verbose": 0}
+        return models[seed].fit(data(seed), callbacks=[Both()], **given).history
+
+    with interception.intercepting_fit(session.fit), futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(train, range(2)))
+    for model, history, own in zip(models, found, expected, strict=True):
+        assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS
+        assert history["loss"] == pytest.approx(own["loss"], rel=1e-5)
+        assert history["val_loss"] == pytest.approx(own["val_loss"], rel=1e-5)
+    assert any("another thread" in note for note in session.record.notes)
+
+
+def test_two_scripts_in_two_threads_give_fit_back(keras):
+    before = keras.Model.fit
+    begun = threading.Barrier(2, timeout=60)
+
+    def train(seed):
+        model = model_of(keras, seed)
+        with tfx_perf.optimized({"training": {"trial_budget_seconds": 0}}) as run:
+            begun.wait()
+            model.fit(data(seed), epochs=EPOCHS, verbose=0)
+            begun.wait()
+        return int(model.optimizer.iterations.numpy()), run.record
+
+    with futures.ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(train, range(2)))
+    assert [steps for steps, _ in found] == [STEPS * EPOCHS] * 2
+    assert keras.Model.fit is before
