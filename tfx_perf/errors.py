@@ -77,6 +77,10 @@ class HalfAppliedError(RuntimeError):
     """The optimizer failed half-way: some weights are updated; only a checkpoint is whole."""
 
 
+class StepCountError(RuntimeError):
+    """Other steps were made than were recorded: nothing that was trained is what was asked for."""
+
+
 class RefusalError(RuntimeError):
     """The gate refused a run and was told to fail the pipeline then."""
 

@@ -125,9 +125,9 @@ _CHANGING = threading.Lock()
 def intercepting_fit(handler: Callable[[FitCall], Any]) -> Iterator[None]:
     """Sends every outermost `Model.fit` inside the context to `handler`, from any thread.
 
-    What `handler` returns is what `fit` returns. A `fit` that the handler calls, or Keras, is Keras'
-    own; one of another thread is sent to the handler, too, also while it runs. Where several
-    contexts are open, a thread's calls go to the innermost one of its own, else to the innermost.
+    `fit` returns the result of `handler`. A `fit` that the handler calls, or Keras, is Keras' own;
+    one of another thread is sent to the handler, too, also while it runs. Where several contexts
+    are open, a thread's calls go to the innermost one of its own, else to the innermost.
 
     Args:
         handler: called with the `FitCall` in place of `fit`.

@@ -17,7 +17,6 @@ pytestmark = pytest.mark.one_case
 
 def no_obstacle(keras):
     callbacks = [
-        keras.callbacks.TerminateOnNaN(),
         keras.callbacks.TensorBoard("/nowhere", update_freq="batch"),
     ]
     return captured(model_cases.dense(keras), model_cases.regression(), callbacks=callbacks)

@@ -136,9 +136,8 @@ def test_another_thread_that_trains_the_model_adds_its_own_steps(keras):
     model = model_of(keras)
     session = session_with()
     meanwhile = Meanwhile(keras, lambda: model.train_on_batch(X, Y))
-    with interception.intercepting_fit(session.fit):
-        with meanwhile:
-            model.fit(data(), epochs=EPOCHS, verbose=0, callbacks=[meanwhile.callback])
+    with interception.intercepting_fit(session.fit), meanwhile:
+        model.fit(data(), epochs=EPOCHS, verbose=0, callbacks=[meanwhile.callback])
     assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS + meanwhile.count
     assert session.record.train_step_count == STEPS * EPOCHS
 

@@ -17,12 +17,14 @@ from tfx_perf.training.fit.epochs import Epochs
 from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
+    certain_length,
     in_given,
     is_container,
     length_of,
     may_run_out,
 )
 from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
+from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.fit.takeover import StepsPerCall
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
@@ -278,6 +280,8 @@ class Loop:
             save_seconds=lambda: 0.0 if guard is None else guard.save_seconds,
             observer=self._observer,
         )
+        if not plan.is_plain_fit:
+            self._count_steps(run, arguments)
         train = self._stack(run, arguments)
         test = self._test = self._epochs.evaluating(arguments, plan)
         with self._functions.installed(
@@ -345,10 +349,37 @@ class Loop:
                 self._epochs.evaluations(arguments),
                 *callbacks,
                 self._epochs.counting(self.train_length),
-                self.keras_api.callback(on_epoch_begin=self._look_at_hooks),
             ]
+            if self._hooks_obstacle() is None:
+                look = self.keras_api.callback(on_epoch_begin=self._look_at_hooks)
+                arguments["callbacks"].append(look)
         self._let_no_count_matter(arguments)
         return arguments
+
+    def _count_steps(self, run: _Run, arguments: dict[str, Any]) -> None:
+        """Has the steps of every epoch counted and compared; see `StepCounts`."""
+        guard, timer = run.guard, self.timer
+        counts = StepCounts(
+            self._model,
+            self.keras_api,
+            recorded=lambda: timer.done_count if guard is None else guard.run_count,
+            computed=None if may_run_out(arguments) else lambda: self._functions.done_count,
+            others_calls=lambda: self._functions.takeover.others_calls,
+            length=certain_length(arguments),
+        )
+        if guard is not None:
+            guard.counts = counts
+        make = self.keras_api.callback
+        # Between the users' hooks of an epoch's begin and those of its end.
+        check = make(
+            on_test_begin=lambda logs=None: counts.check(is_end=True),
+            on_epoch_end=lambda epoch, logs=None: counts.check(is_end=True),
+        )
+        begin = make(on_epoch_begin=lambda epoch, logs=None: counts.begin())
+        arguments["callbacks"] = [check, *arguments["callbacks"], begin]
+
+    def _hooks_obstacle(self) -> str | None:
+        return batch_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
 
     def _look_at_hooks(self, epoch: int, logs: Any = None) -> None:
         """Has this epoch, and all after it, trained in single steps if a callback needs them.
@@ -357,7 +388,7 @@ class Loop:
         """
         if self.single_steps_note is not None:
             return
-        reason = batch_hooks.obstacle(self._call.arguments["callbacks"], self.keras_api.callbacks)
+        reason = self._hooks_obstacle()
         if reason is not None:
             self.single_steps_note = f"single steps from epoch {epoch + 1} on, since {reason}"
             _LOGGER.warning("%s.", self.single_steps_note.capitalize())

@@ -14,8 +14,8 @@ from tfx_perf import activity, config, errors, workers
 from tfx_perf.hardware import crowding, energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, idle_settings, recording
-from tfx_perf.training.eligibility import recovery_obstacle
-from tfx_perf.training.fit import same_start
+from tfx_perf.training.eligibility import obstacle, recovery_obstacle
+from tfx_perf.training.fit import early_hooks, same_start
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
@@ -206,10 +206,12 @@ class TrainingSession:
             keras_api, strategy = either_keras.api_of(call.model), call.model.distribute_strategy
             # What is measured is what is sent, so that narrowing stands outside of it.
             with (
+                keras_api.as_compiled(call.model),
                 self._communication.metered(strategy, keras_api),
                 as_one_device.trained(call, self._settings.distribution) as placement,
+                contextlib.ExitStack() as stack,
             ):
-                return self._carry_out(call, placement)
+                return self._carry_out(call, placement, stack=stack)
         except Exception as error:  # which the user's code may catch
             self._fit_errors += (errors.in_one_line(error),)
             raise
@@ -227,7 +229,9 @@ class TrainingSession:
         )
         return call.proceed()
 
-    def _carry_out(self, call: FitCall, placement: Placement | None) -> Any:
+    def _carry_out(
+        self, call: FitCall, placement: Placement | None, *, stack: contextlib.ExitStack
+    ) -> Any:
         activity.say("preparing fit")
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
@@ -238,6 +242,8 @@ class TrainingSession:
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
+        if not placement and self._is_told_first(call, loop, recovery):
+            stack.enter_context(_told(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
         if recovery is not None and before is not None:
@@ -414,6 +420,19 @@ class TrainingSession:
             self._loop = Loop(call, observer=self._communication)
         return self._loop
 
+    def _is_told_first(
+        self, call: FitCall, loop: Loop, recovery: Recovery | AsynchronousFit | None
+    ) -> bool:
+        """Whether callbacks may change the model before its steps are tried or traced."""
+        module = loop.keras_api.callbacks
+        if isinstance(recovery, AsynchronousFit) or not early_hooks.may_change_the_model(
+            call.arguments["callbacks"], module
+        ):
+            return False
+        has_plans = bool(self._given) or self._settings.training.trial_budget_seconds > 0
+        is_resumed = recovery is not None and recovery.step is not None
+        return is_resumed or (has_plans and obstacle(call, loop) is None)
+
     def _choose(self, call: FitCall, loop: Loop) -> PlanChoice:
         """Returns the plan; whatever goes wrong, plain fit trains on."""
         if strategies.servers_of(call.model.distribute_strategy):
@@ -474,6 +493,21 @@ class TrainingSession:
             return None  # plain steps may need more memory than there is
         margin = self._settings.training.margin
         return Promise(step_seconds=times[0].value, margin=margin)
+
+
+def _told(
+    call: FitCall, loop: Loop, recovery: Recovery | None
+) -> contextlib.AbstractContextManager[None]:
+    """Returns the context in which callbacks have been told of the training."""
+    if recovery is not None:
+        recovery.keep_logs()
+    return early_hooks.told(
+        call,
+        loop.keras_api,
+        steps=loop.train_length,
+        is_resumed=recovery is not None and recovery.step is not None,
+        on_told_of_training=lambda: recovery and recovery.note_callbacks(),
+    )
 
 
 def _asked(ask: Callable[[], _T], *, what: str) -> _T | None:

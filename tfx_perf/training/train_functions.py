@@ -37,6 +37,10 @@ class Kept(Protocol):
     def shapes(self) -> InputShapes | None:
         """The input shapes that XLA compiles for; None without XLA."""
 
+    @property
+    def done_count(self) -> int:
+        """How many steps it has run that no `MultiStep` has."""
+
     def retrace(self) -> None:
         """Forgets what was traced."""
 
@@ -77,6 +81,7 @@ class TrainFunctions:
         self._renewed = renewed
         self._made: dict[tuple[tuple[str, Any], ...], MultiStep] = {}
         self._kept: dict[str, Kept] = {}
+        self._plain_count = 0
         self._keras: KerasFunctions | None = None
         self._takeover = Takeover(model, keras_api, renew=self._renew)
 
@@ -192,7 +197,16 @@ class TrainFunctions:
 
     def plain_step(self, iterator: Any) -> dict[str, Any]:
         """Runs one call of Keras' own function, for use while a plan is installed."""
-        return self.keras.train(iterator)
+        logs = self.keras.train(iterator)
+        self._plain_count += self.users_steps_per_call
+        return logs
+
+    @property
+    def done_count(self) -> int:
+        """Steps that the functions of plans have run, trials included, and `plain_step` has."""
+        own = sum(function.done_count for function in self._made.values())
+        kept = sum(each.done_count for each in self._kept.values())
+        return own + kept + self._plain_count
 
     @property
     def takeover(self) -> Takeover:
@@ -226,11 +240,13 @@ class TrainFunctions:
         they had been used.
         """
         model = self.model
+        before = model.train_function, model.test_function
+        is_inside = self._takeover.is_installed  # of a `fit` that runs
         try:
-            with direct_iterators(model.distribute_strategy):
+            with direct_iterators(model.distribute_strategy), self._takeover.suspended():
                 yield
         finally:
-            model.train_function, model.test_function = self._theirs()
+            model.train_function, model.test_function = before if is_inside else self._theirs()
 
     def _theirs(self) -> tuple[Function, Function]:
         """Returns Keras' own functions as Keras made them."""

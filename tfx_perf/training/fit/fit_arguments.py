@@ -24,6 +24,15 @@ def may_run_out(arguments: dict[str, Any]) -> bool:
     return bool(steps) and data.cardinality() == tf.data.UNKNOWN_CARDINALITY
 
 
+def certain_length(arguments: dict[str, Any]) -> int | None:
+    """Returns the steps that every epoch has unless it is stopped; None if the data may end it."""
+    steps, batches = arguments["steps_per_epoch"], int(arguments["x"].cardinality())
+    if steps is None or batches == tf.data.INFINITE_CARDINALITY:
+        return length_of(arguments["x"], steps)
+    epochs = arguments["epochs"] - arguments["initial_epoch"]
+    return steps if batches >= steps * epochs else None
+
+
 def callback_list(callbacks: Any) -> list[Any]:
     """Returns what the user may have given to `fit` (None, one, several) as a new list."""
     if is_container(callbacks):

@@ -25,10 +25,10 @@ class StepsPerCall(NamedTuple):
 class Takeover:
     """Takes over one model's `fit`.
 
-    The functions that are put in run ours for what `fit` itself calls, in its own thread. A
-    callback that trains or evaluates, and every other thread, gets Keras' own from them, with Keras'
-    iterators; the model's `steps_per_execution` is the user's all the time. Who has the train
-    function made anew gets ours, made anew.
+    The functions that are put in run ours where `fit` itself calls them, in its own thread. A
+    callback that trains or evaluates, and every other thread, reaches Keras' own through them, with
+    Keras' iterators. The model's `steps_per_execution` stays the user's. A callback that has the
+    train function made anew gets ours, made anew.
 
     Attributes:
         others_calls: calls of Keras' own train function that others than `fit` have made.
@@ -112,6 +112,11 @@ class Takeover:
                 undo.enter_context(keras_api.telling_last_steps(model))
             yield
 
+    @property
+    def is_installed(self) -> bool:
+        """Whether functions are in the place of Keras'."""
+        return self._thread is not None
+
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
         """Has this thread's calls find Keras' own for as long as the context lasts."""
@@ -130,7 +135,7 @@ class Takeover:
             return self._keras_api.keras_functions(model)
         finally:
             self._is_making = False
-            if self._thread is not None:
+            if self.is_installed:
                 model.train_function, model.test_function = before
 
     def count_single_steps(self) -> None:

@@ -163,6 +163,11 @@ class StepTimer:
         return copy
 
     @property
+    def done_count(self) -> int:
+        """The same, also while another thread reads."""
+        return self._done
+
+    @property
     def step_count(self) -> int:
         """Steps that were run."""
         return sum(self._steps)

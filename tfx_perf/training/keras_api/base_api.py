@@ -132,10 +132,13 @@ class KerasApi(abc.ABC):
     def callback(self, **hooks: Callable[..., None]) -> Any:
         """Returns a callback of some functions, for which no logs are copied to NumPy.
 
+        A `LambdaCallback` would have tf_keras call hooks for batches, also if there are none.
+
         Args:
-            **hooks: of `LambdaCallback`, e.g. `on_epoch_begin`.
+            **hooks: of `Callback`, e.g. `on_epoch_begin`.
         """
-        callback = self.callbacks.LambdaCallback(**hooks)
+        callback = self.callbacks.Callback()
+        vars(callback).update(hooks)
         callback._supports_tf_logs = True  # else tf_keras copies them at every batch
         return callback
 
@@ -159,6 +162,28 @@ class KerasApi(abc.ABC):
             yield
         finally:
             setattr(model, self._resumption, own)
+
+    def first_epoch(self, model: Any, initial_epoch: int, *, steps: int | None) -> int:
+        """Returns the epoch at which `fit` begins once callbacks are told that it does.
+
+        Args:
+            model: compiled.
+            initial_epoch: the argument of `fit`.
+            steps: of an epoch, None if unknown.
+        """
+        return getattr(model, self._resumption, None) or initial_epoch
+
+    def as_compiled(self, model: Any) -> contextlib.AbstractContextManager[Any]:
+        """Returns a context in which those layers are trained that `fit` trains."""
+        return contextlib.nullcontext()
+
+    def calling_callbacks(self, model: Any) -> contextlib.AbstractContextManager[Any]:
+        """Returns the context in which `fit` calls callbacks, within `as_compiled`."""
+        return contextlib.nullcontext()
+
+    def holding_trainable(self, model: Any) -> contextlib.AbstractContextManager[None]:
+        """Returns a context in which `fit` leaves it as it is which layers are trained."""
+        return contextlib.nullcontext()
 
     def compiled_with(self, model: Any) -> dict[str, Any]:
         """Returns what Keras' `compile` was given, by the names of its arguments."""
@@ -349,6 +374,20 @@ class KerasApi(abc.ABC):
     @abc.abstractmethod
     def is_seed(self, name: str, variable: tf.Variable) -> bool:
         """Whether a variable of `named_state`, of this name, is what layers draw seeds from."""
+
+    def optimizer_counts_steps(self, model: Any) -> bool:
+        """Whether the optimizer's `iterations` rise by one in each training step.
+
+        Not if an own `train_step` applies gradients as it likes, or a step that overflows is none.
+        """
+        return not (
+            self.overrides_train_step(model)
+            or self.scales_loss(model)
+            or not all(
+                is_of_package(model.optimizer, name, self.package)
+                for name in ("apply_gradients", "apply", "iterations")
+            )
+        )
 
     def seeds(self, model: Any) -> list[tf.Variable]:
         """Returns what the layers of a model draw seeds from."""

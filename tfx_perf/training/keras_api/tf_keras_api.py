@@ -2,7 +2,7 @@
 
 import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -48,6 +48,31 @@ class TfKeras(KerasApi):
     @override
     def called_class(self) -> type:
         return self.layers.Layer
+
+    @override
+    def first_epoch(self, model: Any, initial_epoch: int, *, steps: int | None) -> int:
+        return model._maybe_load_initial_counters_from_ckpt(steps, initial_epoch)[0]
+
+    @override
+    def as_compiled(self, model: Any) -> contextlib.AbstractContextManager[Any]:
+        module = importlib.import_module("tf_keras.src.engine.training_utils")
+        return module.RespectCompiledTrainableState(model)
+
+    @override
+    def calling_callbacks(self, model: Any) -> contextlib.AbstractContextManager[Any]:
+        return model.distribute_strategy.scope()
+
+    @override
+    @contextlib.contextmanager
+    def holding_trainable(self, model: Any) -> Iterator[None]:
+        # What `as_compiled` goes by, in every `fit` and `evaluate`.
+        compiled = vars(model)["_compiled_trainable_state"]
+        held = vars(model)["_compiled_trainable_state"] = model._get_trainable_state()
+        try:
+            yield
+        finally:
+            if vars(model)["_compiled_trainable_state"] is held:
+                vars(model)["_compiled_trainable_state"] = compiled
 
     @override
     def variable_like(self, variable: Any, value: tf.Tensor) -> Any:

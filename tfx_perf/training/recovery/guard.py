@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfx_perf.tf_internals.direct_iterators import FitIterators
+from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.recovery import logs_file, termination
 from tfx_perf.training.recovery.blow_up import BlowUp
@@ -41,6 +42,8 @@ class Guard:
         start: where the training began, to go back to; None before, if it goes on from elsewhere,
             and once there is a checkpoint.
         step: training steps that are done, those before a resumption included.
+        run_count: those that were run here.
+        counts: compares steps, before any are saved; None if nobody does.
         failure: what the steps raised; None as long as they go well.
     """
 
@@ -59,7 +62,8 @@ class Guard:
         self.saver = Saver(task)
         self.save_seconds = 0.0
         self.start: CapturedPoint | None = None
-        self.step = 0
+        self.step = self.run_count = 0
+        self.counts: StepCounts | None = None
         self.failure: Exception | None = None
         self._task = task
         self._callbacks = callbacks
@@ -113,12 +117,8 @@ class Guard:
 
     def callback(self) -> Any:
         """Returns the callback to put before the user's."""
-        task, resume = self._task, self._resume
+        resume = self._resume
         is_first = True
-
-        def begin_training(logs: Any = None) -> None:
-            if resume is not None and resume.checkpoint.step:
-                self._callbacks.keep_logs(resume.callbacks)
 
         def before_epoch(epoch: int, logs: Any = None) -> None:
             nonlocal is_first
@@ -129,9 +129,7 @@ class Guard:
             is_first = False
             self._epoch, self._step_in_epoch = epoch, 0
 
-        return task.keras_api.callback(
-            on_train_begin=begin_training, on_epoch_begin=before_epoch
-        )
+        return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
     def around(self, runner: StepRunner) -> Function:
         """Returns the train function for Keras, which runs the runner's steps."""
@@ -166,6 +164,7 @@ class Guard:
             self.failure = error
             raise
         self.step += self.last_call_steps
+        self.run_count += self.last_call_steps
         self._step_in_epoch += self.last_call_steps
         self._data.took(self.last_call_steps)
         self._watch()
@@ -193,6 +192,8 @@ class Guard:
             self._logs = resume.logs
             if not self._skip:
                 self._callbacks.put_back(resume.callbacks)
+            if self.counts is not None:  # the optimizer's is another one now
+                self.counts.begin(step_in_epoch=self._skip)
         else:
             self.start = CapturedPoint(
                 checkpoint=self._checkpoint(),
@@ -281,6 +282,8 @@ class Guard:
         if self._waits:
             return
         self._is_due = False
+        if self.counts is not None:
+            self.counts.check()
 
         def fill(folder: pathlib.Path) -> Checkpoint:
             self._state.write(folder)

@@ -130,6 +130,7 @@ class Recovery:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
         self._save_seconds = 0.0
+        self._are_logs_kept = False
         self._shortages = Shortages(own_folder, team=self._team, writers=self._writers)
         self.oom_count = self._shortages.count
 
@@ -343,8 +344,18 @@ class Recovery:
         """Returns the data in the order in which they came at first; None if they cannot be had."""
         return independent.independent(self._call.arguments["x"], may_share=True)
 
+    def keep_logs(self) -> None:
+        """Has loggers go on with their files; once, before callbacks are told of the training."""
+        if self._point is not None and self.step and not self._are_logs_kept:
+            self._callbacks.keep_logs(self._point.callbacks)
+        self._are_logs_kept = True
+
+    def note_callbacks(self) -> None:
+        """Notes what callbacks know once they are told of the training, and not of an epoch."""
+        self._callbacks.begin()
+
     def _prepare(self, plan: TrainingPlan) -> None:
-        """Makes all variables, before a callback can change which ones there will be."""
+        """Makes all variables, before a later epoch can change which ones there will be."""
         try:
             self._loop.prepare(plan)
         except TypeError:  # the data are of a kind that cannot be made up
@@ -355,6 +366,8 @@ class Recovery:
         return not guard.step or self._last_good(guard) is not None
 
     def _guard(self, plan: TrainingPlan) -> Guard:
+        self.keep_logs()
+        self._are_logs_kept = False  # `fit` begins, and tells callbacks of it
         arguments, loop = self._call.arguments, self._loop
         task = Task(
             model=self._call.model,

@@ -87,6 +87,8 @@ class CompiledCall:
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self.may_compile = True
         self._trace_seconds = 0.0
+        self._done_count = 0
+        self._done: list[Any] = []  # counts of calls that are still to be added
         self.retrace()
 
     def retrace(self) -> None:
@@ -95,6 +97,13 @@ class CompiledCall:
         self._step = SplitStep(self._model, self._keras_api, xla=False, forward=forward)
         self._train = QuickFunction(self._trained, reduce_retracing=True)
         self._compiled = QuickFunction(self._all_steps, reduce_retracing=True, jit_compile=True)
+
+    @property
+    def done_count(self) -> int:
+        """Steps that have run in compiled calls, as the graphs have counted them."""
+        self._done_count += sum(map(int, self._done))
+        self._done.clear()
+        return self._done_count
 
     @property
     def trace_count(self) -> int:
@@ -150,7 +159,11 @@ class CompiledCall:
             padded = batches + batches[-1:] * (length - len(batches))
             with tf.device(_HOST):
                 stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
-            return self._train(stacked, tf.constant(len(batches)))[0]
+            logs, count, _ = self._train(stacked, tf.constant(len(batches)))
+            self._done.append(count)
+            if len(self._done) >= steps_lib.MOST_COUNTS:
+                self._done_count = self.done_count
+            return logs
         except tf.errors.ResourceExhaustedError as error:
             self.may_compile = False
             cause = oom_guard.cause(error.message)
@@ -174,7 +187,7 @@ class CompiledCall:
 
     def _trained(
         self, stacked: list[tf.Tensor], steps: tf.Tensor
-    ) -> tuple[Logs, list[tf.Tensor]]:
+    ) -> tuple[Logs, tf.Tensor, list[tf.Tensor]]:
         """Prepares the batches and trains.
 
         Args:
@@ -182,8 +195,9 @@ class CompiledCall:
             steps: how many of them to train on.
 
         Returns:
-            The logs, and what the variables were before. Who does not hold that gives their
-            buffers to XLA, which frees them if memory runs out: the next use ends the process.
+            The logs, how many steps were run, and what the variables were before. Who does not
+            hold that gives their buffers to XLA, which frees them if memory runs out: the next use
+            ends the process.
         """
         began = time.perf_counter()
         # With no more known of the shapes than step by step: Keras weighs by batch size if it is.
@@ -196,18 +210,23 @@ class CompiledCall:
         self.shapes.note((prepared, y, weight))
         parts = prepared, y, weight
         held = [variable.read_value() for variable in self._compiled.variables(parts, steps)]
-        logs, holds = self._compiled(parts, steps)
+        logs, (holds, count) = self._compiled(parts, steps)
         checked = self._step.ranges.assertion(holds)
         with tf.control_dependencies([*tf.nest.flatten(logs), checked]):
             self.stepwise.count(steps)
             logs = tf.nest.map_structure(tf.identity, logs)
         self._trace_seconds += time.perf_counter() - began
-        return logs, held
+        return logs, count, held
 
-    def _all_steps(self, parts: Tensors, steps: tf.Tensor) -> tuple[Logs, tf.Tensor]:
-        """Returns the last logs, and whether plain `fit` would not have raised an error."""
+    def _all_steps(
+        self, parts: Tensors, steps: tf.Tensor
+    ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
+        """Returns the last logs, whether plain `fit` would have raised no error, and the steps."""
 
-        def once(index: tf.Tensor, held: tf.Tensor) -> tuple[Logs, tf.Tensor]:
+        def once(
+            index: tf.Tensor, state: tuple[tf.Tensor, tf.Tensor]
+        ) -> tuple[Logs, tuple[tf.Tensor, tf.Tensor]]:
+            held, count = state
             batch = tf.nest.map_structure(
                 lambda part: None if part is None else part[index], parts
             )
@@ -217,9 +236,9 @@ class CompiledCall:
                 strategy=self._strategy,
                 reduction=self._keras_api.reduction,
             )
-            return logs, held & holds
+            return logs, (held & holds, count + 1)
 
-        return repeated(once, steps, state=tf.constant(True))
+        return repeated(once, steps, state=(tf.constant(True), tf.constant(0)))
 
     def _bytes_of(self, batch: Parts) -> float:
         rows = batch[0].shape[0]

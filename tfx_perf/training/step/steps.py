@@ -19,6 +19,9 @@ from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 
+MOST_COUNTS = 1000
+"""Of calls, before they are added up."""
+
 Logs = dict[str, Any]
 Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number of slices
 
@@ -147,6 +150,8 @@ class MultiStep:
         self.journal = journal
         self.shapes = shapes
         self.trace_seconds = 0.0
+        self._done_count = 0
+        self._done: list[Any] = []  # counts of calls that are still to be added
         self._used: Sequence[tf.Variable] = ()
         self._graph: tf.Graph | None = None
         self._spec: Any = None  # of what a replica takes from the data
@@ -202,6 +207,13 @@ class MultiStep:
         """How often the steps were traced: once for each shape of the batches, or so."""
         return self._function.trace_count
 
+    @property
+    def done_count(self) -> int:
+        """Steps that have run here, as the graphs have counted them."""
+        self._done_count += sum(map(int, self._done))
+        self._done.clear()
+        return self._done_count
+
     def run(self, iterator: Any, steps: int, *, micro_batches: int = 1) -> Logs:
         """Runs exactly `steps` steps, at least one.
 
@@ -213,7 +225,13 @@ class MultiStep:
         Raises:
             OutOfRangeError: the data ended; the steps before are complete.
         """
-        return self._function(iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches))
+        logs, done = self._function(
+            iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches)
+        )
+        self._done.append(done)
+        if len(self._done) >= MOST_COUNTS:
+            self._done_count = self.done_count
+        return logs
 
     def run_batch(self, parts: Sequence[Any], *, micro_batches: int = 1) -> Logs:
         """Runs one step on a batch in hand.
@@ -223,10 +241,17 @@ class MultiStep:
             micro_batches: slices of each.
         """
         batch = strategies.to_replicas(self._strategy, parts)
-        return self._once_on(batch, *_slicing(micro_batches))
+        logs = self._once_on(batch, *_slicing(micro_batches))
+        self._done_count += 1
+        return logs
 
-    def count(self, steps: int) -> None:
+    def count_done(self, steps: int) -> None:
         """Counts steps of a call that failed after them."""
+        self._done_count += steps
+        self.count(steps)
+
+    def count(self, steps: int | tf.Tensor) -> None:
+        """Counts steps where Keras does for its callbacks."""
         if self._counter is not None:
             self._counter.assign_add(tf.cast(steps, self._counter.dtype))
 
@@ -248,18 +273,23 @@ class MultiStep:
     def _in_hand(self, batch: Any, *slicing: tf.Tensor) -> Logs:
         return self._step(tf.nest.map_structure(_of_static_shape, batch, self._spec), *slicing)
 
-    def _run(self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor) -> Logs:
+    def _run(
+        self, iterator: Any, steps: tf.Tensor, *slicing: tf.Tensor
+    ) -> tuple[Logs, tf.Tensor]:
+        """Returns the logs, and how many steps were run."""
         began = time.perf_counter()  # all of this runs only while it is traced
         if self.journal is not None:
             self.journal.begin_call()
 
-        def step(*unused: Any) -> tuple[Logs, tf.Tensor]:
-            return self._once(self._on_next, next(iterator), *slicing)
+        def step(index: tf.Tensor, count: tf.Tensor) -> tuple[Logs, tf.Tensor]:
+            logs, done = self._once(self._on_next, next(iterator), *slicing)
+            with tf.control_dependencies([done]):
+                return logs, count + 1
 
-        logs, done = repeated(step, steps, state=tf.constant(True))
-        logs = self._counted(logs, done, steps=steps)
+        logs, count = repeated(step, steps, state=tf.constant(0))
+        logs = self._counted(logs, count, steps=steps)
         self.trace_seconds += time.perf_counter() - began
-        return logs
+        return logs, count
 
     def _run_batch(self, batch: Any, *slicing: tf.Tensor) -> Logs:
         return self._counted(*self._once(self._in_hand, batch, *slicing), steps=1)

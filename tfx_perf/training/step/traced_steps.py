@@ -75,4 +75,4 @@ class TracedSteps:
 
     def count(self, steps: int) -> None:
         """Counts steps of a call that failed after them."""
-        self._function.count(steps)
+        self._function.count_done(steps)

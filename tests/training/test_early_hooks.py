@@ -1,0 +1,305 @@
+"""A plan is tried, proven and traced on the model that callbacks have made when training begins."""
+
+import importlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_perf import interception
+from tfx_perf.config import PerfConfig
+from tfx_perf.training import eligibility, model_flops
+from tfx_perf.training.fit import early_hooks
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.recovery import save_clock
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials import trials_here, turns
+from tfx_perf.training.trials.choice import PlanChoice, plain
+
+pytestmark = pytest.mark.each_choice
+
+STEPS = 24
+PLAN = TrainingPlan(steps_per_call=6, fused_update=True)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
+
+
+@pytest.fixture(params=["keras", "tf_keras"])
+def keras(request):
+    return importlib.import_module(request.param)
+
+
+def model_of(keras):
+    class Scaled(keras.layers.Layer):
+        factor = 1.0
+
+        def call(self, x):
+            return x * self.factor
+
+    keras.utils.set_random_seed(3)
+    layers = [keras.Input((4,)), keras.layers.Dense(3), Scaled(), keras.layers.Dense(1)]
+    model = keras.Sequential(layers)
+    model.compile(keras.optimizers.Adam(0.05), "mse")
+    return model
+
+
+def data():
+    random = np.random.RandomState(0)
+    x, y = random.rand(STEPS * 4, 4).astype("float32"), random.rand(STEPS * 4, 1).astype("float32")
+    return tf.data.Dataset.from_tensor_slices((x, y)).batch(4)
+
+
+def freeze(model):
+    model.layers[0].trainable = False
+
+
+def scale(model):
+    model.layers[1].factor = 0.1
+
+
+def change_rate(model):
+    model.optimizer.learning_rate = 0.001
+
+
+CHANGES = {"freeze": freeze, "scale": scale, "change_rate": change_rate}
+
+
+def callback_of(keras, change, where):
+    seen = []
+
+    class Own(keras.callbacks.Callback):
+        def set_model(self, model):
+            super().set_model(model)
+            self._do("set_model")
+
+        def on_train_begin(self, logs=None):
+            self._do("on_train_begin")
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self._do("on_epoch_begin", epoch)
+
+        def on_epoch_end(self, epoch, logs=None):
+            seen.append(("on_epoch_end", epoch))
+
+        def _do(self, hook, epoch=0):
+            seen.append((hook, epoch))
+            if hook == where and epoch == 0:
+                CHANGES[change](self.model)
+
+    own = Own()
+    own.seen = seen
+    return own
+
+
+def session_that_tries(**training):
+    settings = PerfConfig.from_dict(
+        {
+            "training": {"trial_budget_seconds": 200, "steps_per_call": [6], **training},
+            "compilation": {"enabled": False},
+            "schedule": {"planned_runs": 10**6},
+        }
+    )
+    session = TrainingSession(settings)
+
+    def choose(call, loop):
+        tried = trials_here.choose_and_restore(call, loop, settings=settings)
+        plan = tried.plan if len(tried.trials) < 2 else PLAN  # whichever was the fastest here
+        return PlanChoice(plan=plan, plan_reason=tried.plan_reason, trials=tried.trials)
+
+    session._choose = choose
+    return session
+
+
+@pytest.mark.parametrize("where", ["set_model", "on_train_begin", "on_epoch_begin"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_change_before_the_first_step_is_trained_as_by_keras(keras, change, where):
+    plain, model = model_of(keras), model_of(keras)
+    expected_callback = callback_of(keras, change, where)
+    expected = plain.fit(data(), epochs=2, verbose=0, callbacks=[expected_callback])
+    session, found_callback = session_that_tries(), callback_of(keras, change, where)
+    with interception.intercepting_fit(session.fit):
+        found = model.fit(data(), epochs=2, verbose=0, callbacks=[found_callback])
+    assert session.record.plan == PLAN
+    assert session.record.trials
+    assert found_callback.seen == expected_callback.seen
+    np.testing.assert_allclose(found.history["loss"], expected.history["loss"], rtol=1e-5)
+    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, own, atol=1e-5)
+    assert [layer.trainable for layer in model.layers] == [
+        layer.trainable for layer in plain.layers
+    ]
+
+
+def test_layers_that_were_frozen_after_compile_train_as_by_keras(keras):
+    plain, model = model_of(keras), model_of(keras)
+    session = session_that_tries()
+    for each in (plain, model):
+        freeze(each)
+    plain.fit(data(), epochs=2, verbose=0)
+    with interception.intercepting_fit(session.fit):
+        model.fit(data(), epochs=2, verbose=0)
+    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, own, atol=1e-5)
+    assert not model.layers[0].trainable
+
+
+def test_a_stop_when_training_begins_is_a_stop(keras):
+    def fitted(model):
+        class Stops(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                self.model.stop_training = True
+
+        return model.fit(data(), epochs=3, verbose=0, callbacks=[Stops()])
+
+    plain, model, session = model_of(keras), model_of(keras), session_that_tries()
+    expected = fitted(plain)
+    with interception.intercepting_fit(session.fit):
+        assert fitted(model).epoch == expected.epoch
+    assert int(model.optimizer.iterations) == int(plain.optimizer.iterations)
+
+
+def test_hooks_that_callbacks_were_given_are_theirs_again(keras):
+    told = []
+    given = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs=None: told.append(epoch)
+    )
+    own, session = vars(given)["on_epoch_begin"], session_that_tries()
+    with interception.intercepting_fit(session.fit):
+        model_of(keras).fit(data(), epochs=3, verbose=0, callbacks=[given])
+    assert told == [0, 1, 2]
+    assert vars(given)["on_epoch_begin"] is own
+
+
+def test_an_error_of_a_callback_is_the_users_and_leaves_no_hook(keras):
+    class Fails(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            raise ValueError("mine")
+
+    callback, session = Fails(), session_that_tries()
+    with interception.intercepting_fit(session.fit), pytest.raises(ValueError, match="mine"):
+        model_of(keras).fit(data(), verbose=0, callbacks=[callback])
+    assert "on_train_begin" not in vars(callback)
+
+
+def test_callbacks_of_keras_change_nothing_before_the_first_step(keras):
+    made = keras.callbacks
+    own = [made.EarlyStopping(), made.LearningRateScheduler(lambda epoch, rate: rate)]
+    assert not early_hooks.may_change_the_model(own, made)
+    assert early_hooks.may_change_the_model([callback_of(keras, "freeze", "")], made)
+
+
+def given_if_it_may(call, loop):
+    reason = eligibility.obstacle(call, loop)
+    return plain(reason) if reason else PlanChoice(plan=PLAN, plan_reason="given")
+
+
+def put_late(keras, where, epoch, hook, act):
+    """Returns a callback that gets a hook for batches while `fit` runs."""
+
+    class Late(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self._put("on_train_begin", epoch)
+
+        def on_epoch_begin(self, index, logs=None):
+            self._put("on_epoch_begin", index)
+
+        def _put(self, name, index):
+            if name == where and index == epoch:
+                setattr(self, hook, lambda batch, logs=None: act(self, batch, logs))
+
+    return Late()
+
+
+@pytest.mark.parametrize("hook", ["on_train_batch_end", "on_test_batch_end"])
+@pytest.mark.parametrize(
+    ("where", "epoch"), [("on_train_begin", 0), ("on_epoch_begin", 0), ("on_epoch_begin", 1)]
+)
+@pytest.mark.parametrize("is_tried", [False, True])
+def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, where, epoch, is_tried):
+    def fitted(model):
+        seen = []
+
+        def act(callback, batch, logs):
+            seen.append((batch, float(logs["loss"])))
+            callback.model.optimizer.learning_rate = 0.05 / (1 + len(seen))
+
+        callback = put_late(keras, where, epoch, hook, act)
+        given = {
+            "epochs": 3,
+            "validation_data": data(),
+            "verbose": 2,
+        }  # 0: tf_keras calls no late hook
+        history = model.fit(data(), callbacks=[callback], **given).history
+        return seen, history
+
+    plain, model, session = model_of(keras), model_of(keras), session_that_tries()
+    if not is_tried:
+        session._choose = given_if_it_may
+    expected, own_history = fitted(plain)
+    with interception.intercepting_fit(session.fit):
+        found, history = fitted(model)
+    assert [batch for batch, _ in found] == [batch for batch, _ in expected]
+    assert len(found) >= STEPS
+    np.testing.assert_allclose(
+        [loss for _, loss in found], [loss for _, loss in expected], rtol=1e-4
+    )
+    np.testing.assert_allclose(history["loss"], own_history["loss"], rtol=1e-4)
+    if epoch:
+        assert any("single steps from epoch" in note for note in session.record.notes)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda made, folder: made.TensorBoard(folder, update_freq=1),
+        lambda made, folder: made.TensorBoard(folder, update_freq="batch"),
+        lambda made, folder: made.TensorBoard(folder, profile_batch=(5, 7)),
+        lambda made, folder: made.TerminateOnNaN(),
+    ],
+)
+def test_what_acts_at_certain_batches_keeps_keras_own_fit_and_says_so(keras, make, tmp_path):
+    session = session_that_tries()
+    callback = make(keras.callbacks, str(tmp_path))
+    with interception.intercepting_fit(session.fit):
+        model_of(keras).fit(data(), verbose=0, callbacks=[callback])
+    assert session.record.plan.is_plain_fit
+    assert type(callback).__name__ in session.record.plan_reason
+
+
+def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp_path, monkeypatch):
+    monkeypatch.setattr(save_clock, "_SAVE_SHARE", 0)
+
+    class Killed(BaseException):
+        pass
+
+    def fitted(model, *, dies=False):
+        class Own(keras.callbacks.Callback):
+            def on_train_begin(self, logs=None):
+                freeze(self.model)
+
+            def on_epoch_end(self, epoch, logs=None):
+                if dies and epoch == 1:
+                    raise Killed
+
+        model.fit(data(), epochs=4, verbose=0, callbacks=[Own()])
+
+    plain = model_of(keras)
+    fitted(plain)
+    training = {"checkpoint_folder": str(tmp_path), "checkpoint_steps": 12}
+    for dies in (True, False):
+        model = model_of(keras)
+        session = TrainingSession(PerfConfig.from_dict({"training": training}))
+        session._choose = lambda call, loop: PlanChoice(plan=PLAN, plan_reason="given")
+        try:
+            with interception.intercepting_fit(session.fit):
+                fitted(model, dies=dies)
+        except Killed:
+            continue
+    assert session.record.resumed_step
+    for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
+        np.testing.assert_allclose(weights, own, atol=1e-5)
