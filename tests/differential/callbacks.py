@@ -15,7 +15,8 @@ KERAS = (
 OWN = (
     "record", "record_batches", "counters", "evaluates", "trains", "fits", "remakes",
     "stops_at_begin", "stops_at_end", "instance_hook", "instance_batch_hook", "has_callbacks",
-    "sets_rate", "sets_weights", "lambda_epoch",
+    "sets_rate", "sets_weights", "lambda_epoch", "freezes_at_begin", "freezes_at_epoch",
+    "freezes_later", "sets_rate_at_begin", "late_hook", "late_epoch_hook", "late_rate_hook",
 )  # fmt: skip
 
 
@@ -52,6 +53,42 @@ def _make(keras: Any, case: Case, name: str, folder: pathlib.Path, seen: dict[st
     if name == "terminate_on_nan":
         return made.TerminateOnNaN()
     return _own(keras, case, name, seen)
+
+
+def changing(base: type, name: str, case: Case, seen: dict[str, Any]) -> Any:
+    """Returns a callback that changes the model, or gets hooks, as training or an epoch begins."""
+
+    class Changing(base):
+        def on_train_begin(self, logs=None):
+            if name == "freezes_at_begin":
+                self._freeze()
+            if name == "sets_rate_at_begin":
+                self.model.optimizer.learning_rate = 0.003
+            if name == "late_hook":
+                self.on_train_batch_end = self._note
+
+        def on_epoch_begin(self, epoch, logs=None):
+            place = epoch - case.initial_epoch
+            if (name, place) in {("freezes_at_epoch", 0), ("freezes_later", 1)}:
+                self._freeze()
+            if name == "late_epoch_hook" and place == 1:
+                self.on_train_batch_end = self._note
+            if name == "late_rate_hook" and place == 0:
+                self.on_train_batch_end = self._set_rate
+
+        def _freeze(self):
+            weighted = [layer for layer in self.model.layers if layer.trainable_weights]
+            for layer in weighted[:-1][:1]:
+                layer.trainable = False
+
+        def _note(self, batch, logs=None):
+            seen.setdefault("late", []).append(batch)
+
+        def _set_rate(self, batch, logs=None):
+            self._note(batch)
+            self.model.optimizer.learning_rate = 0.02 / (1 + len(seen["late"]))
+
+    return Changing()
 
 
 def _own(keras: Any, case: Case, name: str, seen: dict[str, Any]) -> Any:
@@ -158,6 +195,8 @@ def _own(keras: Any, case: Case, name: str, seen: dict[str, Any]) -> Any:
         return keras.callbacks.LambdaCallback(
             on_epoch_end=lambda epoch, logs=None: notes_epoch(epoch)
         )
+    if name.startswith(("freezes", "late", "sets_rate_at")):
+        return changing(base, name, case, seen)
     own = base()
     if name == "instance_hook":
         own.on_epoch_end = lambda epoch, logs=None: notes_epoch(epoch)

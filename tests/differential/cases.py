@@ -8,6 +8,9 @@ from tests.fuzzing.cases import JsonCase
 BATCH_SIZE = 8
 CLASSES = 3
 
+# Callbacks that get hooks, or change the model, while `fit` runs.
+LATE = ("late_hook", "late_epoch_hook", "late_rate_hook")
+
 # Kinds of models that have a step of their own.
 OWN_STEP = ("own_step", "step_on_instance", "step_without_loss", "gan")
 
@@ -40,8 +43,10 @@ class Case(JsonCase):
         validation_steps: of `fit`.
         validation_freq: of `fit`.
         callbacks: names of callbacks; see `callbacks.py`.
+        thread: what another thread calls meanwhile; see `threads.py`.
         fits: `one`, `two` with the same data, or a `loop` of one epoch each.
         plan: fields of the TrainingPlan, as pairs; none is plain `fit`.
+        is_tried: whether plans are tried before, in this process.
         has_folder: whether checkpoints are written.
         checkpoint_steps: how often.
         interruption: what happens; see `interruption.py`.
@@ -72,8 +77,10 @@ class Case(JsonCase):
     validation_steps: int | None = None
     validation_freq: int = 1
     callbacks: tuple[str, ...] = ()
+    thread: str = ""
     fits: str = "one"
     plan: tuple[tuple[str, Any], ...] = ()
+    is_tried: bool = False
     has_folder: bool = False
     checkpoint_steps: int = 4
     interruption: str = ""
@@ -120,6 +127,14 @@ def consistent(case: Case) -> Case:
 
 
 def _interruption(case: Case) -> dict[str, Any]:
+    if case.thread or case.is_tried or set(LATE) & set(case.callbacks):
+        # What interrupts acts on every batch, so that there are no plans to try or to leave.
+        case = dataclasses.replace(case, interruption="")
+        return {**_interruption_alone(case), "interruption": ""}
+    return _interruption_alone(case)
+
+
+def _interruption_alone(case: Case) -> dict[str, Any]:
     if not case.interruption:
         steps = case.checkpoint_steps if case.has_folder else 4
         return {"at": 1, "edit": "", "checkpoint_steps": steps}

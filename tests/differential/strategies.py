@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.fuzzing.drawing import mostly
 
-from . import callbacks, data, layers, models, optimizers
+from . import callbacks, data, layers, models, optimizers, threads
 from .cases import Case, consistent
 from .interruption import INTERRUPTIONS
 
@@ -59,6 +59,8 @@ def cases(package: str, *, models_drawn: tuple[str, ...] = models.MODELS) -> Any
         validation_steps=mostly(None, (1, 2), share=4),
         validation_freq=mostly(1, (2,), share=6),
         callbacks=_few(callbacks.KERAS + callbacks.OWN, 2),
+        thread=mostly("", threads.CALLS, share=4),
+        is_tried=mostly(False, (True,), share=6),
         fits=mostly("one", ("two", "loop"), share=5),
         plan=st.sampled_from([tuple(plan.items()) for plan in weighted_plans]),
         has_folder=st.booleans(),
@@ -108,8 +110,15 @@ def singles(package: str) -> Iterator[Case]:
         *({"validation": name} for name in data.VALIDATIONS),
         {"validation": "dataset", "validation_steps": 1, "validation_freq": 2},
         *({"callbacks": (name,)} for name in callbacks.KERAS + callbacks.OWN),
+        *({"thread": name, "validation": "dataset"} for name in threads.CALLS),
+        *(
+            {"callbacks": (name,), "is_tried": True}
+            for name in callbacks.OWN
+            if name.startswith(("freezes", "late", "sets_rate"))
+        ),
         {"fits": "two"},
         {"fits": "loop"},
+        {"fits": "two", "is_tried": True},
     ]
     for way in ways:
         for context in _CONTEXTS:

@@ -11,7 +11,7 @@ import numpy as np
 
 from tfx_perf import interception
 
-from . import callbacks, data, interruption, layers, models
+from . import callbacks, data, interruption, layers, models, threads
 from .cases import Case
 
 
@@ -63,11 +63,20 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession
     from tfx_perf.training.step import compiled_call, fused_update
-    from tfx_perf.training.trials import choice
+    from tfx_perf.training.trials import choice, trials_here, turns
 
     save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
     flops = model_flops.Flops(None, None, None)
     model_flops.count_flops = lambda model, batch: flops  # takes a second
+
+    tried = PerfConfig.from_dict(
+        {
+            "training": {"trial_budget_seconds": 20, "steps_per_call": [4]},
+            "compilation": {"enabled": False},
+            "schedule": {"planned_runs": 10**6},
+        }
+    )
+    turns.BLOCK_SECONDS = 0.01
 
     def choose(call: Any, loop: Any) -> Any:
         """Returns the case's plan where the trials would have tried it."""
@@ -79,6 +88,8 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
         reason = eligibility.obstacle(call, loop)
         if reason or plan.is_plain_fit:
             return choice.plain(reason or "given", is_settled=True)
+        if case.is_tried:
+            trials_here.choose_and_restore(call, loop, settings=tried)
         model, keras_api = call.model, loop.keras_api
         if plan.xla_call:
             reason = compiled_call.obstacle(model, keras_api, loop.element_spec)
@@ -113,7 +124,7 @@ def _fits(
     role: str,
 ) -> list[Any]:
     """Calls `fit` as often as the user's code does; returns the histories."""
-    own = callbacks.make(keras, case, folder, seen)
+    given["callbacks"] = callbacks.make(keras, case, folder, seen)
     given.update(data.validation_arguments(case), steps_per_epoch=case.steps_per_epoch)
     if case.weights == "class":
         given["class_weight"] = {0: 0.2, 1: 3.0, 2: 1.0}
@@ -122,14 +133,30 @@ def _fits(
         spans = [(epoch, epoch + 1) for epoch in range(case.epochs)]
     if case.fits == "two":
         spans *= 2
-    histories = []
+    with threads.meanwhile(keras, case, model) as waiting:
+        given["callbacks"] += waiting
+        return _fits_in(keras, case, model, given, spans, role=role)
+
+
+def _fits_in(
+    keras: Any,
+    case: Case,
+    model: Any,
+    given: dict[str, Any],
+    spans: list[tuple[int, int]],
+    *,
+    role: str,
+) -> list[Any]:
+    own, histories = given.pop("callbacks"), []
     for index, (begin, end) in enumerate(spans):
         before = index * (end - begin) * case.epoch_length if case.fits == "two" else 0
         last = interruption.callback(
             keras, case, is_armed=role == "first", steps_before=before
         )
+        # It acts on every batch: with it nothing is told of the training before plans are tried.
+        used = [*own, last] if case.interruption else own
         history = model.fit(
-            **given, initial_epoch=begin, epochs=end, callbacks=[*own, last], verbose=0
+            **given, initial_epoch=begin, epochs=end, callbacks=used, verbose=0
         )
         histories.append(history)
     return histories

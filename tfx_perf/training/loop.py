@@ -329,7 +329,7 @@ class Loop:
         if self._replica_count == 1:
             whole = users_steps if plan.is_plain_fit else 1
             runner = self.first_batch.around(runner, whole=whole)
-        return train_function(runner) if guard is None else guard.around(runner)
+        return train_function(runner) if guard is None else guard.around(runner, countdown)
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:
         """Returns the arguments of `fit`, with callbacks that tell of epochs where we count."""

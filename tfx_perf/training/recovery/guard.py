@@ -3,7 +3,7 @@
 import contextlib
 import pathlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.recovery.training_state import TrainingState
 from tfx_perf.training.recovery.writers import Writers
 from tfx_perf.training.step.step_runner import Logs, StepRunner
+from tfx_perf.training.step.steps import Countdown
 
 _READ_AGAIN = (
     "a training that goes on reads its data again up to where it was, which is exact if they come "
@@ -131,8 +132,13 @@ class Guard:
 
         return self._task.keras_api.callback(on_epoch_begin=before_epoch)
 
-    def around(self, runner: StepRunner) -> Function:
-        """Returns the train function for Keras, which runs the runner's steps."""
+    def around(self, runner: StepRunner, countdown: Countdown) -> Function:
+        """Returns the train function for Keras, which runs the runner's steps.
+
+        Args:
+            runner: runs them.
+            countdown: of the epoch; knows of a call in which the data end.
+        """
 
         def call(iterator: Any) -> Logs:
             steps = runner.take()
@@ -152,17 +158,21 @@ class Guard:
                 self._callbacks.put_back(self._resume.callbacks)
             self.last_call_steps = steps - skipped
             if self.last_call_steps:
-                self._run(runner, iterator)
+                self._run(runner, iterator, missing=lambda: steps - countdown.last_call_steps)
             return self._logs
 
         return call
 
-    def _run(self, runner: StepRunner, iterator: Any) -> None:
+    def _run(
+        self, runner: StepRunner, iterator: Any, *, missing: Callable[[], int]
+    ) -> None:
+        """Runs the steps of a call, of which some may be missing where the data end."""
         try:
             self._logs = runner.run(iterator, self.last_call_steps)
         except Exception as error:
             self.failure = error
             raise
+        self.last_call_steps -= missing()
         self.step += self.last_call_steps
         self.run_count += self.last_call_steps
         self._step_in_epoch += self.last_call_steps
