@@ -3,6 +3,7 @@
 import functools
 import logging
 import pathlib
+import time
 
 import tensorflow as tf
 
@@ -104,6 +105,7 @@ class AsynchronousFit:
             parts = (f"{name}={value}\n".encode() for name, value in self._fingerprint.items())
             self._store = CheckpointStore(folder / fingerprint.digest(*parts))
         self._found = self._store.latest() if self._store else None
+        self._save_seconds = 0.0
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -161,7 +163,7 @@ class AsynchronousFit:
             plan=plan,
             notes=(*notes, *([saver.note.rstrip(".")] if saver.note else [])),
             resumed_step=self.step,
-            checkpoint_time_seconds=saver.seconds,
+            checkpoint_time_seconds=self._save_seconds,
         )
 
     def _hazards(self, worker_count: int) -> tuple[str, ...]:
@@ -184,7 +186,9 @@ class AsynchronousFit:
     def _save_if_due(self, saver: Saver, plan: TrainingPlan, trained: int) -> None:
         step = (self.step or 0) + trained
         if saver.is_due(step, is_last=False):
+            began = time.perf_counter()
             saver.save(step, functools.partial(self._fill, step, plan))
+            self._save_seconds += time.perf_counter() - began
 
     def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:
         state.save(self._call.model, folder)
