@@ -1,6 +1,7 @@
 """What differs from process to process: a training resumes with it, or the note names it.
 
 A second module of the same code stands for a second process, and the training resumes at its end.
+The note is made of what `told` has of both.
 """
 
 import types
