@@ -7,6 +7,7 @@ where a module was imported from; code of Python and of the frameworks goes by i
 """
 
 import collections
+import contextlib
 import dataclasses
 import datetime
 import decimal
@@ -20,7 +21,7 @@ import re
 import sys
 import types
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,10 @@ _CODE = (
     classmethod,
     property,
 )
+# What is told of by its value; of names without the number that Keras adds.
+_TOLD = (int, float, complex, str, bytes, np.generic, *_VALUES)
+_SHORT, _LONG, _MOST_TOLD = 100, 32, 10_000
+_NUMBER = re.compile(r"_\d+$")
 # What a training changes, or Keras numbers.
 _PASSING = ("built", "history", "name", "_name", "stop_training")
 
@@ -89,11 +94,21 @@ class Likeness:
 
     Attributes:
         code: of every class of users that was met, by name, its digest.
+        values: of the plain values that were met, by where users find them, such as
+            `MyLayer.call.FACTOR`, the beginnings.
     """
 
-    def __init__(self) -> None:
-        """Has met nothing."""
+    def __init__(self, *, ignored: Iterable[str] = ()) -> None:
+        """Has met nothing.
+
+        Args:
+            ignored: names of globals, attributes, arguments and variables in closures that are
+                not looked at.
+        """
         self.code: dict[str, str] = {}
+        self.values: dict[str, str] = {}
+        self._ignored = frozenset(ignored)
+        self._place: tuple[str, ...] = ()
         self._met: dict[int, tuple[Any, Any]] = {}  # with the object, so that its id stays its own
 
     def of(self, value: Any) -> Any:
@@ -114,6 +129,33 @@ class Likeness:
         elif is_constant:  # whether equal ones are one object depends on where they were compiled
             self._met[id(value)] = value, found
         return found
+
+    def at(
+        self, name: str, value: Any, likeness_of: Callable[[Any], Any] | None = None
+    ) -> Any:
+        """Returns the likeness of what users call by a name, at the place that is looked at.
+
+        Args:
+            name: of the value.
+            value: any.
+            likeness_of: makes the likeness; None: `of`.
+        """
+        if self._place and name.rpartition(".")[2] in self._ignored:
+            return "ignored"
+        with self._looking_at(*self._place, name):
+            is_told = isinstance(value, _TOLD) and not isinstance(value, bool)
+            if is_told and len(self.values) < _MOST_TOLD:
+                told = _NUMBER.sub("", value) if name == "name" else value
+                self.values.setdefault(".".join(self._place), repr(told)[:_SHORT])
+            return (likeness_of or self.of)(value)
+
+    @contextlib.contextmanager
+    def _looking_at(self, *place: str) -> Iterator[None]:
+        before, self._place = self._place, place
+        try:
+            yield
+        finally:
+            self._place = before
 
     def _of(self, value: Any) -> Any:
         if isinstance(value, (*_CODE, types.CodeType)) or hasattr(value, "python_function"):
@@ -148,13 +190,16 @@ class Likeness:
     def _of_container(self, value: Any) -> Any:
         if isinstance(value, Mapping):
             return {
-                key if isinstance(key, str) else json.dumps(self.of(key)): self.of(item)
+                name: self.at(name, item)
                 for key, item in value.items()
+                for name in [key if isinstance(key, str) else json.dumps(self.of(key))]
             }
         if isinstance(value, (set, frozenset)):
             items = sorted(value, key=_place)  # what two of them hold is met in the same one first
             return ["set", *sorted(json.dumps(self.of(item)) for item in items)]
-        return [self.of(item) for item in value]
+        if len(value) > _LONG:  # nobody finds a value there by its number
+            return [self.of(item) for item in value]
+        return [self.at(f"[{index}]", item) for index, item in enumerate(value)]
 
     def _of_constant(self, value: Any) -> Any:
         if isinstance(value, (np.ndarray, np.generic)):
@@ -168,18 +213,20 @@ class Likeness:
         if isinstance(value, types.ModuleType):
             return value.__name__
         if _has_fields(value):
-            return [self.of(type(value)), {k: self.of(v) for k, v in _fields(value).items()}]
+            return [self.of(type(value)), {k: self.at(k, v) for k, v in _fields(value).items()}]
         return [type(value).__name__, str(value)]
 
     def _of_class(self, cls: type) -> Any:
         if is_of_framework(cls):
             return f"{cls.__module__}.{cls.__qualname__}"
         name = cls.__qualname__
-        parts = {
-            key: self._named(item)
-            for key, item in sorted(vars(cls).items())
-            if key not in _NOT_CODE and not key.startswith(("_abc_", "__static", "__firstline"))
-        }
+        with self._looking_at(_plain_name(cls)):
+            parts = {
+                key: self.at(key, item, self._named)
+                for key, item in sorted(vars(cls).items())
+                if key not in _NOT_CODE
+                and not key.startswith(("_abc_", "__static", "__firstline"))
+            }
         likeness = [name, [self.of(base) for base in cls.__bases__], parts]
         self.code[name] = digest(likeness)
         return likeness
@@ -191,14 +238,22 @@ class Likeness:
             name = f"{function.__globals__.get('__name__')}.{code.co_name}"
             # A wrapper of a framework, such as Keras', holds the user's function.
             return [name, self.of(wrapped)] if wrapped is not None else name
-        cells = [cell.cell_contents for cell in function.__closure__ or () if _is_full(cell)]
-        return [
-            self._of_code(function.__code__, documentation=function.__doc__),
-            self._named(function.__defaults__),
-            self._named(function.__kwdefaults__),
-            [self._named(cell) for cell in cells],
-            self._of_globals(function),
-        ]
+        code, defaults = function.__code__, function.__defaults__ or ()
+        last = code.co_argcount
+        arguments = code.co_varnames[last - len(defaults) : last]
+        cells = zip(code.co_freevars, function.__closure__ or (), strict=True)
+        is_lambda = function.__name__ == "<lambda>"  # which goes by where it stands
+        with self._looking_at(*(self._place if is_lambda else [_plain_name(function)])):
+            return [
+                self._of_code(code, documentation=function.__doc__),
+                self._all_named(zip(arguments, defaults, strict=True)),
+                self._all_named((function.__kwdefaults__ or {}).items()),
+                self._all_named((name, c.cell_contents) for name, c in cells if _is_full(c)),
+                self._of_globals(function),
+            ]
+
+    def _all_named(self, named: Iterable[tuple[str, Any]]) -> list[Any]:
+        return [self.at(name, value, self._named) for name, value in named]
 
     def _of_code(self, code: types.CodeType, *, documentation: str | None = None) -> Any:
         constants = [c for c in code.co_consts if documentation is None or c != documentation]
@@ -223,7 +278,7 @@ class Likeness:
                     found |= {f"{name}.{n}": vars(value)[n] for n in names if n in vars(value)}
             else:
                 found[name] = value
-        return {name: self._named(value) for name, value in found.items()}
+        return {name: self.at(name, value, self._named) for name, value in found.items()}
 
     def _named(self, value: Any) -> Any:
         """Returns the likeness of what code names: of what may change, only that of its class."""
@@ -250,10 +305,10 @@ class Likeness:
             if not is_of_framework(base):
                 of_base = {name for item in vars(base).values() for name in _names(_code(item))}
                 held = (of_base & attributes.keys()) - set(_PASSING)
-                parts |= {f".{name}": self.of(attributes[name]) for name in sorted(held)}
+                parts |= {f".{name}": self.at(name, attributes[name]) for name in sorted(held)}
         for name, item in attributes.items():
             if callable(item) and inspect.isroutine(item) and not is_of_framework(item):
-                parts[f".{name}"] = self.of(item)
+                parts[f".{name}"] = self.at(name, item)
         return parts
 
     def _config(self, value: Any) -> Any:
@@ -261,6 +316,10 @@ class Likeness:
             return self.of(value.get_config())
         except Exception:  # it has none, or users did not write it
             return None
+
+
+def _plain_name(code: type | types.FunctionType) -> str:
+    return code.__qualname__.replace("<locals>.", "")
 
 
 def _place(item: Any) -> str:

@@ -15,7 +15,10 @@ def are_open(job: TrainingJob) -> bool:
     They are not where TensorFlow uses oneDNN anyway, or the user has decided, or memory is short
     (`recompute`): two processes would train at once.
     """
-    return onednn.is_open() and not job.settings.training.recompute
+    settings = job.settings.training
+    return "onednn" not in settings.excluded_speedups and (
+        onednn.is_open() and not settings.recompute
+    )
 
 
 def take(job: TrainingJob, *, log_folder: pathlib.Path) -> PlainFitTurns:

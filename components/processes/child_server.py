@@ -25,6 +25,7 @@ from typing import IO, Any
 from tfx_perf.components.processes import child_guard, child_side, forking
 from tfx_perf.hardware import core_shares, host
 from tfx_perf.tf_internals import generated_code
+from tfx_perf.training.measuring import collector
 
 _IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
 _IMPORTS = "imports"
@@ -267,7 +268,7 @@ def _obey(
     if _IMPORTS in order:
         return
     gc.collect()
-    gc.freeze()  # a collection in the child would copy what it only looks at
+    collector.freeze_for_forks()
     answer = os.fdopen(descriptors[0], "wb", 0)
     server = os.getpid()
     pid = os.fork()

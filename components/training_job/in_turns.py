@@ -238,14 +238,20 @@ def _in_turns(
             break
         # What a training leaves running when its block ends strikes each of them as often.
         order = range(len(streams)) if count % 2 == 0 else reversed(range(len(streams)))
-        for index in order:
-            stream = streams[index]
-            began = time.monotonic()
-            with contextlib.suppress(OSError):  # it has ended; reading says why
-                stream.write(turns_job.GO)
-                stream.flush()
-            found[index].append(float(_line(stream, running)))
-            spent_seconds[index] += time.monotonic() - began
+        blocks = {}
+        try:
+            for index in order:
+                stream = streams[index]
+                began = time.monotonic()
+                with contextlib.suppress(OSError):  # it has ended; reading says why
+                    stream.write(turns_job.GO)
+                    stream.flush()
+                blocks[index] = float(_line(stream, running))
+                spent_seconds[index] += time.monotonic() - began
+        except TimeoutError:  # the rounds before may be enough
+            break
+        for index, seconds in blocks.items():
+            found[index].append(seconds)
     if len(found[0]) < MIN_ROUNDS:
         raise TimeoutError
     return list(zip(found, spent_seconds, strict=True))

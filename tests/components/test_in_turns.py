@@ -239,6 +239,31 @@ class Stream:
         return "0.5\n"
 
 
+@pytest.mark.parametrize("answers", range(2 * 12))
+def test_a_round_that_the_time_does_not_suffice_for_counts_for_none(answers):
+    left = iter([None] * answers)
+
+    class Ending(Stream):
+        def readline(self):
+            if next(left, self) is self:
+                raise TimeoutError
+            return super().readline()
+
+    streams, rounds = [Ending("a", []), Ending("b", [])], answers // 2
+
+    def blocks():
+        never = lambda found: False  # noqa: E731
+        return in_turns._in_turns(
+            streams, [], deadline=math.inf, decided=never, rounds=(8, 60)
+        )
+
+    if rounds < in_turns.MIN_ROUNDS:
+        with pytest.raises(TimeoutError):
+            blocks()
+    else:
+        assert [len(steps) for steps, _ in blocks()] == [rounds, rounds]
+
+
 @pytest.mark.parametrize(
     ("rounds", "decided_at", "blocks"), [((8, 60), 10, 10), ((8, 12), 100, 12), ((20, None), 7, 20)]
 )

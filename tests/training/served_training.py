@@ -59,6 +59,7 @@ def main(place, options):
         "weights": [each.tolist() for each in again.get_weights()],
         "notes": run.record.notes,
         "resumed_step": run.record.resumed_step,
+        "checkpoint_time_seconds": run.record.checkpoint_time_seconds,
     }
     (place / "outcome.json").write_text(json.dumps(found))
 

@@ -401,6 +401,42 @@ NARROW_TEN, NARROW_XLA = (
 EVEN = [1.0] * 5
 
 
+def test_wherever_the_turns_are_broken_off_all_plans_have_as_many_blocks(keras, monkeypatch):
+    call = small(keras)
+    loop = Loop(call)
+    monkeypatch.setattr(Trials, "_turn", lambda self, plan, iterator=None: turns.Turn(print, 1))
+    monkeypatch.setattr(loop, "iterator_over", lambda data: None)
+    seconds = {PLAIN_FIT: 1.0, TEN: 0.5, XLA: 0.4}
+
+    def broken_off_after(count):
+        budget = Budget(1e6, team=Team())
+        own = Trials({None: Variant(call, loop)}, settings=settings_with(), budget=budget)
+        contenders = [
+            Contender(plan=plan, loss=0.0, compile_seconds=0.0, step_seconds=each)
+            for plan, each in seconds.items()
+        ]
+
+        def take_turns(schedule, data):
+            given = iter([0.01, *[*seconds.values()] * 100])  # the first tells how long calls are
+            next(schedule)
+            for _ in range(count):
+                schedule.send(next(given))
+
+        monkeypatch.setattr(loop, "take_turns", take_turns)
+        contest = Contest(contenders[0], contenders[1:], margin=0.02)
+        monkeypatch.setattr(Trials, "_checked", lambda self, start: (contest, None))
+        own._tried(None)
+        blocks = {len(each.blocks) for each in contest.contenders}
+        assert blocks == {min(5, max(0, count - 1) // 3)}
+        return own._judge(contest)
+
+    for count in range(20):
+        choice = broken_off_after(count)
+        assert not choice.is_settled
+        assert choice.plan == (XLA if count > 9 else TEN)  # three rounds tell so large a gain
+        assert choice.plan == XLA or "in the middle of turns" in choice.budget_lack
+
+
 @pytest.mark.each_choice
 @pytest.mark.parametrize(
     ("plain", "ten", "xla", "chosen"),

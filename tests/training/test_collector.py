@@ -2,6 +2,8 @@
 
 import gc
 
+import pytest
+
 from tfx_perf.training.measuring import collector
 
 
@@ -16,6 +18,51 @@ def test_what_existed_is_spared_and_pauses_are_measured():
     measured = pauses.seconds
     gc.collect()
     assert pauses.seconds == measured
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_frozen():
+    """Also of the tests before, or of pytest itself."""
+    gc.unfreeze()
+    yield
+    gc.unfreeze()
+
+
+def test_what_users_have_frozen_stays_frozen():
+    gc.freeze()
+    frozen = gc.get_freeze_count()
+    with pytest.raises(RuntimeError), collector.spared() as pauses:
+        gc.collect()
+        raise RuntimeError
+    assert pauses.seconds > 0
+    assert gc.get_freeze_count() > 0.9 * frozen  # some of it has been freed
+
+
+def test_the_inner_one_of_two_leaves_frozen_what_the_outer_one_has_frozen():
+    with collector.spared():
+        with pytest.raises(RuntimeError), collector.spared():
+            raise RuntimeError
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() == 0
+
+
+def test_what_was_frozen_for_forks_is_frozen_with_the_rest_once():
+    collector.freeze_for_forks()
+    at_fork, later = gc.get_freeze_count(), [[] for _ in range(10_000)]
+    with collector.spared():
+        assert gc.get_freeze_count() > at_fork + len(later) / 2
+    assert gc.get_freeze_count() == 0
+    gc.freeze()  # a user
+    with collector.spared():
+        pass
+    assert gc.get_freeze_count() > 0
+
+
+def test_callbacks_that_users_clear_end_no_training():
+    before = list(gc.callbacks)
+    with collector.spared():
+        gc.callbacks.clear()
+    gc.callbacks[:] = before
 
 
 def test_garbage_of_the_training_itself_is_collected():

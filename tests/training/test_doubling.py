@@ -44,6 +44,25 @@ def test_a_tiny_batch_costs_little_more_if_it_is_doubled(keras, monkeypatch):
     assert ratio.low <= ratio.value <= ratio.high
 
 
+def test_turns_that_are_broken_off_are_no_error(keras, monkeypatch):
+    call = long_fit(keras)
+    monkeypatch.setattr(doubling.Loop, "turn", lambda self, plan, iterator: turns.Turn(print, 1))
+
+    def measured(count):
+        def take_turns(self, schedule, data):
+            next(schedule)
+            for seconds in [0.0, *[2.0, 1.0] * 9][:count]:
+                schedule.send(seconds)
+
+        monkeypatch.setattr(doubling.Loop, "take_turns", take_turns)
+        return doubling.double_batch_time_ratio(call, found(step_seconds=0.01))
+
+    ratios = [measured(count) for count in range(2 * doubling._ROUNDS + 1)]
+    assert ratios[:4] == [None] * 4
+    assert {ratio.sample_count for ratio in ratios[4:6]} == {1}
+    assert {ratio.value for ratio in ratios[4:]} == {2.0}
+
+
 def test_a_short_training_is_not_kept_waiting(keras):
     # 200,000 steps of a millisecond are too few: a hundredth of them is 2 seconds.
     assert doubling.double_batch_time_ratio(long_fit(keras), found(step_seconds=0.001)) is None

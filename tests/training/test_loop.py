@@ -182,3 +182,33 @@ def test_a_mirrored_model_on_one_device(keras):
     data = model_cases.CASES["convolutions"].data()
     call = captured(model, data, validation_data=data.take(4))
     compare(call, [PLAIN_FIT, PLANS[2], XLA], step_count=20)
+
+
+def test_an_optimizer_that_an_own_step_does_not_use_gets_no_slots(keras):
+    class OwnOptimizer(keras.Model):
+        def compile(self, own, **arguments):
+            super().compile(**arguments)  # with Keras' default optimizer
+            self.own = own
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(self(x, training=True) - y))
+            variables = self.trainable_variables
+            gradients = tape.gradient(loss, variables)
+            self.own.apply_gradients(zip(gradients, variables, strict=True))
+            return {"loss": loss}
+
+    def count(optimizer):
+        kept = optimizer.variables
+        return len(kept() if callable(kept) else kept)
+
+    inputs = keras.Input((4,))
+    model = OwnOptimizer(inputs, keras.layers.Dense(1)(inputs))
+    model.compile(keras.optimizers.Adam(), loss="mse")
+    call = captured(model, model_cases.regression())
+    unused, weights = count(model.optimizer), Snapshot(model).values
+    Loop(call).fit(PLANS[2])
+    assert count(model.optimizer) == unused <= 2  # the step's number, the learning rate
+    assert count(model.own) >= 4
+    assert not np.array_equal(weights[0], Snapshot(model).values[0])

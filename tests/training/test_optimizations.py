@@ -4,15 +4,25 @@ So of `micro_batches`, `optimizations.xla`, `xla_call`; what runs their steps is
 """
 
 import json
+import types
 
 import child_scripts
+import model_cases
 import pytest
 import toy_optimization
 
 from tests import contributed
+from tfx_perf import errors
+from tfx_perf.components.optimized_trainer import onednn_turns
+from tfx_perf.config import PerfConfig
+from tfx_perf.hardware import onednn
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials import families
+from tfx_perf.training.trials.choice import PlanChoice
 
 
 @pytest.mark.slow_where("tf_keras")
@@ -90,3 +100,55 @@ def test_where_memory_runs_out_plans_get_smaller_or_there_is_none():
     in_one = TrainingPlan(steps_per_call=5, xla_call=True)
     sliced = TrainingPlan(steps_per_call=5, micro_batches=8)
     assert in_one.smaller(half_applied) == five.smaller(half_applied) == sliced
+
+
+# What has a setting of its own, which is off by default, or is no choice.
+OWN_SETTINGS = {
+    "steps_per_call": "training.steps_per_call",
+    "micro_batches": "only after out-of-memory",
+    "recompute": "training.recompute",
+    "precision": "training.precision",
+    "reduction_dtype": "distribution.reduction_dtype",
+    "top_k_ratio": "distribution.top_k_ratio",
+}
+EXCLUDABLE = OPTIMIZATIONS.keys() - OWN_SETTINGS.keys()
+
+
+def excluding(*names):
+    return PerfConfig.from_dict({"training": {"excluded_speedups": list(names)}})
+
+
+def test_each_has_one_way_to_be_switched_off_and_other_names_are_refused():
+    excluding(*EXCLUDABLE)
+    for name in OWN_SETTINGS:
+        with pytest.raises(errors.UserError, match=f"Received: .*{name}"):
+            excluding(name)
+    with pytest.raises(errors.UserError, match=r"Did you mean fused_update\?"):
+        excluding("fused_updates")
+
+
+@pytest.mark.parametrize("name", sorted(EXCLUDABLE - {"onednn"}))  # which has processes of its own
+def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
+    model = model_cases.dense(keras)
+    model.compile("adam", "mse")
+    call = model_cases.captured(model, model_cases.regression())
+
+    def tried(settings):
+        found, refused = families.families(
+            model, Loop(call), settings=settings, step_seconds=1e-3
+        )
+        plans = [*(plan for family in found for plan in family), *(each.plan for each in refused)]
+        return {each.name for plan in plans for each in plan.optimizations}
+
+    assert tried(PerfConfig()) - tried(excluding(name)) == {name}
+    earlier = TrainingPlan(steps_per_call=5, **{name: True})
+    session = TrainingSession(excluding(name))
+    session._choose = lambda call, loop: PlanChoice(plan=earlier, plan_reason="given")
+    session.fit(call)
+    assert session.record.plan == TrainingPlan(steps_per_call=5)
+
+
+def test_turns_with_onednn_are_none_where_it_is_excluded(monkeypatch):
+    monkeypatch.setattr(onednn, "is_open", lambda: True)
+    jobs = [types.SimpleNamespace(settings=each) for each in (PerfConfig(), excluding("onednn"))]
+    assert [*map(onednn_turns.are_open, jobs)] == [True, False]

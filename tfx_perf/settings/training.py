@@ -9,10 +9,12 @@ from tfx_perf.settings.section import Section
 from tfx_perf.settings.values import (
     Count,
     LocalPath,
+    NotEmpty,
     NotNegative,
     Positive,
     PositiveInts,
     Seed,
+    Several,
     Whole,
 )
 
@@ -24,6 +26,8 @@ class TrainingSettings(Section):
         trial_budget_seconds: wall time of the trials that choose the plan, beside the start
             of their processes; 0 trains with plain `fit` and only measures.
         steps_per_call: the numbers of steps per call from Python that are tried.
+        excluded_speedups: what no plan may have, nor one of an earlier run; what has a setting of
+            its own is off with that one.
         loss_tolerance: relative difference of the loss to plain `fit`'s that a plan may show
             where only the loss can be compared: in another precision, with oneDNN's kernels, and
             in models whose random numbers nobody can repeat.
@@ -40,11 +44,14 @@ class TrainingSettings(Section):
         checkpoint_seconds: seconds between two checkpoints, if this comes first; 0 or null:
             not by time. Neither makes saving take more than some 2 % of the time.
         loss_upper_bound: a loss above this ends in a rollback, as NaN and Inf do.
+        resume_ignores: names of globals, attributes, arguments and variables in closures that
+            may be others where a training goes on in another process.
         recovery_max_trials: how often training goes back and on with a safer plan.
     """
 
     trial_budget_seconds: NotNegative = 120.0
     steps_per_call: PositiveInts = (10, 50)
+    excluded_speedups: Several[Literal["xla", "fused_update", "xla_call", "onednn"]] = ()
     loss_tolerance: Positive = 0.01
     margin: NotNegative = 0.02
     seed: Seed | None = None
@@ -54,6 +61,7 @@ class TrainingSettings(Section):
     checkpoint_steps: Count | None = 1000
     checkpoint_seconds: NotNegative | None = 300.0
     loss_upper_bound: float | None = None
+    resume_ignores: Several[NotEmpty] = ()
     recovery_max_trials: Count = 2
 
     @pydantic.field_validator("checkpoint_folder")

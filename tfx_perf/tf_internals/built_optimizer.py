@@ -2,6 +2,23 @@
 
 from typing import Any
 
+from tfx_perf import likeness
+
+
+def build_used_optimizer(model: Any) -> None:
+    """Does what `build_optimizer` does, but for a step of the user's, which may have its own.
+
+    That has Keras build those that it uses when it is traced. A model whose `compile` passes no
+    optimizer on has the default one, whose slots would be as large as the weights.
+
+    Args:
+        model: compiled.
+    """
+    step = getattr(model.train_step, "__func__", model.train_step)
+    scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, if it is not built
+    if scales or likeness.is_of_framework(step):
+        build_optimizer(model)
+
 
 def build_optimizer(model: Any) -> None:
     """Has the optimizer of a model that is built make its variables, as `fit` of Keras 3 has it.

@@ -45,7 +45,7 @@ from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.recovery.recovery import FitResult, Recovery
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.team import LostWorkerError, Team
-from tfx_perf.training.trials import choosing
+from tfx_perf.training.trials import choosing, families
 from tfx_perf.training.trials.choice import PlanChoice, plain
 from tfx_perf.training.trials.trials_together import TrialsTogether
 
@@ -256,7 +256,7 @@ class TrainingSession:
             # Trials count, also those that were before, in other processes.
             started -= max(0.0, choice.trial_time_seconds - chosen_seconds)
         choice = choice.with_plan_among_trials
-        choice = choice.model_copy(update={"plan": self._summing(choice.plan, call, loop)})
+        choice = choice.model_copy(update={"plan": self._as_set(choice.plan, call, loop)})
         trial_trace_count = loop.trace_count(choice.plan) or 0
         live = LiveTraining(
             call,
@@ -476,11 +476,12 @@ class TrainingSession:
                 return choice
         return None
 
-    def _summing(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
-        """Returns a plan with what is sent of gradients, whoever has found it."""
+    def _as_set(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
+        """Returns a plan with what is sent of gradients and may be used, whoever has found it."""
         fit = Fit(call.model, loop, self._settings)
         found = (each for each in OPTIMIZATIONS.values() if isinstance(each, AmongReplicas))
-        return plan.model_copy(update={each.name: each.always(fit) for each in found})
+        update = {each.name: each.always(fit) for each in found}
+        return families.allowed(plan.model_copy(update=update), self._settings)
 
     def _promise(self, choice: PlanChoice) -> Promise | None:
         """Returns what the trials promise of the plan."""

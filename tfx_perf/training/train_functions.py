@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar, cast
 
 from tfx_perf import errors
-from tfx_perf.tf_internals.built_optimizer import build_optimizer
+from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import StepsPerCall, Takeover
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
@@ -130,7 +130,7 @@ class TrainFunctions:
                 f"micro_batches={plan.micro_batches}, but {self.slicing_obstacle}. "
                 "Train with micro_batches=1."
             )
-        build_optimizer(self.model)  # which parts of a step that are traced once have to know
+        build_used_optimizer(self.model)  # which parts of a step that are traced once have to know
         return TracedSteps(
             self.traced(plan),
             countdown=self._countdown,

@@ -11,7 +11,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.tf_internals.built_optimizer import build_optimizer
+from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.messages import hlo_pb2
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.xla.flops import count_flops
@@ -102,7 +102,7 @@ def model_step_hlo(
     replicas = strategy.num_replicas_in_sync
     if replicas > 1:
         raise NotCompilable(f"the model is mirrored over {replicas} replicas")
-    build_optimizer(model)
+    build_used_optimizer(model)
     return step_hlo(
         lambda data: strategy.run(step or model.train_step, args=(data,)),
         batch,

@@ -5,6 +5,8 @@ import gc
 import time
 from collections.abc import Iterator
 
+_at_fork = 0
+
 
 class Pauses:
     """How long the collector stopped Python.
@@ -26,18 +28,33 @@ class Pauses:
             self.seconds += time.perf_counter() - self._began
 
 
+def freeze_for_forks() -> None:
+    """Keeps the collector of forks from copying what it only looks at; a training may thaw it."""
+    global _at_fork  # noqa: PLW0603 (so is what is frozen)
+    gc.freeze()
+    _at_fork = gc.get_freeze_count()
+
+
 @contextlib.contextmanager
 def spared() -> Iterator[Pauses]:
     """Keeps the collector from what exists already, and measures what it takes.
 
     TensorFlow, Keras and a traced model are some million objects. None of them becomes garbage
     in a training, but a full collection visits each of them, every time.
+
+    Python thaws all or nothing. So where users have frozen something nothing else is frozen.
     """
+    global _at_fork  # noqa: PLW0603
     pauses = Pauses()
-    gc.freeze()
+    freezes = gc.get_freeze_count() <= _at_fork  # what was frozen may have been freed
+    if freezes:
+        gc.freeze()
     gc.callbacks.append(pauses.on_collection)
     try:
         yield pauses
     finally:
-        gc.callbacks.remove(pauses.on_collection)
-        gc.unfreeze()
+        with contextlib.suppress(ValueError):  # users have taken it away
+            gc.callbacks.remove(pauses.on_collection)
+        if freezes:
+            gc.unfreeze()
+            _at_fork = 0

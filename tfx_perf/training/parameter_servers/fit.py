@@ -3,6 +3,7 @@
 import functools
 import logging
 import pathlib
+import time
 
 import tensorflow as tf
 
@@ -26,6 +27,7 @@ from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
+from tfx_perf.training.recovery.told import Told
 from tfx_perf.training.team import Team
 
 # They update all rows of an embedding, also those of which another worker has noted the first
@@ -96,14 +98,15 @@ class AsynchronousFit:
                 f"Received: {', '.join(self._cluster)}. Workers take their data from its address."
             )
         self._data = FitData.of(call.arguments)
-        self._fingerprint: dict[str, str] = {}
+        self._told = Told({}, {})
         self._store: CheckpointStore | None = None
         # Of a DatasetCreator nobody knows whether it is the same.
         if folder is not None and isinstance(call.arguments["x"], tf.data.Dataset):
-            self._fingerprint = training_fingerprint.of(call, loop, settings)
-            parts = (f"{name}={value}\n".encode() for name, value in self._fingerprint.items())
+            self._told = training_fingerprint.told_of(call, loop, settings)
+            parts = (f"{name}={value}\n".encode() for name, value in self._told.fields.items())
             self._store = CheckpointStore(folder / fingerprint.digest(*parts))
         self._found = self._store.latest() if self._store else None
+        self._save_seconds = 0.0
 
     @property
     def plan(self) -> TrainingPlan | None:
@@ -161,7 +164,7 @@ class AsynchronousFit:
             plan=plan,
             notes=(*notes, *([saver.note.rstrip(".")] if saver.note else [])),
             resumed_step=self.step,
-            checkpoint_time_seconds=saver.seconds,
+            checkpoint_time_seconds=self._save_seconds,
         )
 
     def _hazards(self, worker_count: int) -> tuple[str, ...]:
@@ -184,7 +187,9 @@ class AsynchronousFit:
     def _save_if_due(self, saver: Saver, plan: TrainingPlan, trained: int) -> None:
         step = (self.step or 0) + trained
         if saver.is_due(step, is_last=False):
+            began = time.perf_counter()
             saver.save(step, functools.partial(self._fill, step, plan))
+            self._save_seconds += time.perf_counter() - began
 
     def _fill(self, step: int, plan: TrainingPlan, folder: pathlib.Path) -> Checkpoint:
         state.save(self._call.model, folder)
@@ -193,7 +198,8 @@ class AsynchronousFit:
             step=step,
             epoch=epoch,
             step_in_epoch=step_in_epoch,
-            fingerprint=self._fingerprint,
+            fingerprint=self._told.fields,
+            values=self._told.values,
             plan=plan,
         )
 
@@ -206,7 +212,7 @@ class AsynchronousFit:
             initial_epoch=arguments["initial_epoch"],
             epoch_length=self._data.length,
             plan=plan,
-            fingerprint=self._fingerprint,
+            told=self._told,
             store=self._store,
             team=Team(),
             clock=self._clock,

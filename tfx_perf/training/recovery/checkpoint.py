@@ -16,6 +16,7 @@ class Checkpoint(records.Record):
         epoch: the running epoch, counted from 0.
         step_in_epoch: steps of that epoch that are done.
         fingerprint: what the training was; see `training_fingerprint.of`.
+        values: plain values in what the fingerprint digests.
         plan: how its steps were run.
         data: where it stood in its data.
         writers: who has trained until then.
@@ -28,6 +29,7 @@ class Checkpoint(records.Record):
     epoch: int
     step_in_epoch: int
     fingerprint: dict[str, str]
+    values: dict[str, str] = {}
     plan: TrainingPlan
     data: Position = Position()
     writers: Writers = Writers()

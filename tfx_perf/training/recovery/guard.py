@@ -310,7 +310,8 @@ class Guard:
             step=self.step,
             epoch=self._epoch,
             step_in_epoch=self._step_in_epoch,
-            fingerprint=self._task.fingerprint,
+            fingerprint=self._task.told.fields,
+            values=self._task.told.values,
             plan=self._task.plan,
             writers=Writers.of(self._task.model),
         )

@@ -22,7 +22,7 @@ from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import attempts, training_fingerprint
+from tfx_perf.training.recovery import attempts, told, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -111,12 +111,13 @@ class Recovery:
         self._loop = loop
         self._settings = settings.training
         self._clock = clock
-        self._fingerprint = training_fingerprint.of(call, loop, settings)
-        name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._fingerprint.items()))
+        self._told = training_fingerprint.told_of(call, loop, settings)
+        name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._told.fields.items()))
         self._team = Team(call.model.distribute_strategy)
         self._writers = Writers.of(call.model)
         own_folder = None if folder is None else folder / name
         self._store = None if own_folder is None else CheckpointStore(own_folder, team=self._team)
+        self._notes: list[str] = []
         self._point: ResumePoint | None = self._find()
         module = loop.keras_api.callbacks
         callbacks = callback_list(call.arguments["callbacks"])
@@ -125,7 +126,6 @@ class Recovery:
         self._resumed_step = self.step
         self._data: tf.data.Dataset | None = None  # in the place of the user's
         self._is_back = False  # in this process, where the weights are spoilt
-        self._notes: list[str] = []
         if self._point is not None and self._point.is_others:
             before = self._point.checkpoint.writers
             self._note(f"{self._writers} went on where {before} had trained; data are divided anew")
@@ -376,7 +376,7 @@ class Recovery:
             initial_epoch=arguments["initial_epoch"],
             epoch_length=loop.train_length,
             plan=plan,
-            fingerprint=self._fingerprint,
+            told=self._told,
             store=self._store,
             team=self._team,
             clock=self._clock,
@@ -410,11 +410,13 @@ class Recovery:
         for path in others[-1:]:
             found = CheckpointStore(path).latest()
             if found is not None:
-                changes = fingerprint.differences(found[1].fingerprint, self._fingerprint)
-                _LOGGER.warning(
-                    "The checkpoint %s is of another training and is not used: %s.",
-                    found[0],
-                    fingerprint.describe(changes),
+                changes = fingerprint.differences(found[1].fingerprint, self._told.fields)
+                values = told.differing_values(
+                    found[1].values, self._told.values
+                )
+                self._note(
+                    f"The checkpoint {found[0]} is of another training and is not used: "
+                    f"{fingerprint.describe(changes)}. {values}".rstrip(" .")
                 )
         return None
 

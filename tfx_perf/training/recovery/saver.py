@@ -18,14 +18,12 @@ class Saver:
     Attributes:
         step: the one of the last checkpoint, or where the run began.
         count: checkpoints that were written.
-        seconds: what saving has cost so far.
         note: why there are no more checkpoints; None while it goes well.
     """
 
     def __init__(self, task: Task) -> None:
         """Prepares to write into the task's store."""
         self.step = self.count = 0
-        self.seconds = 0.0
         self.note: str | None = None
         self._task = task
 
@@ -70,4 +68,3 @@ class Saver:
             self.count += 1
         clock.saved_at = time.perf_counter()
         clock.save_seconds = clock.saved_at - began
-        self.seconds += clock.save_seconds

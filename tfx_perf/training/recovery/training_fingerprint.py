@@ -12,6 +12,7 @@ from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import ancestry
 from tfx_perf.training.keras_api.base_api import all_layers, learning_rate
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.recovery.told import Told
 
 _SHORT = 100  # characters that are compared, and shown to users, as they are
 # What stands in configurations and is another one in another process, or is compared elsewhere:
@@ -30,6 +31,27 @@ _AUTO_NUMBER = re.compile(r"_\d+$")
 
 def of(call: FitCall, loop: Loop, settings: PerfConfig) -> dict[str, str]:
     """Returns what a checkpoint must agree in to be used for `call`, run by `loop`."""
+    return told_of(call, loop, settings).fields
+
+
+def told_of(call: FitCall, loop: Loop, settings: PerfConfig) -> Told:
+    """Returns the same, and the values in it."""
+    found = likeness.Likeness(ignored=settings.training.resume_ignores)
+    fields = _fields(call, loop, settings, found)
+    values = {
+        place: value
+        for place, value in found.values.items()
+        # The settings of layers are told of with the layers; for the model's name see `_code`.
+        if not set(place.split(".")) & set(_OMITTED)
+        and ".layers.[" not in place
+        and place != "model.name"
+    }
+    return Told(fields, values)
+
+
+def _fields(
+    call: FitCall, loop: Loop, settings: PerfConfig, found: likeness.Likeness
+) -> dict[str, str]:
     model, arguments = call.model, call.arguments
     listed = model.variables if model.built else ()
     # tf_keras also lists the vocabularies of tables.
@@ -38,7 +60,7 @@ def of(call: FitCall, loop: Loop, settings: PerfConfig) -> dict[str, str]:
         "keras": loop.keras_api.package,
         "variables": f"{len(shapes)} of {fingerprint.digest(str(shapes).encode())}",
         "optimizer": type(model.optimizer).__name__,
-        **_code(model, arguments, loop),
+        **_code(model, arguments, loop, found),
         "batch": str(arguments["x"].element_spec),
         "steps_per_epoch": str(loop.train_length),
         "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
@@ -46,26 +68,31 @@ def of(call: FitCall, loop: Loop, settings: PerfConfig) -> dict[str, str]:
     }
 
 
-def _code(model: Any, arguments: dict[str, Any], loop: Loop) -> dict[str, str]:
+def _code(
+    model: Any, arguments: dict[str, Any], loop: Loop, found: likeness.Likeness
+) -> dict[str, str]:
     """Returns what the user's code says of the training, and what that code does."""
-    found, compiled = likeness.Likeness(), loop.keras_api.compiled_with(model)
-    optimizer = found.of(model.optimizer)
+    compiled = loop.keras_api.compiled_with(model)
+    optimizer = found.at("optimizer", model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
     if config is None:  # of a schedule in it, say, users did not write one
         config = _plain_attributes(model.optimizer)
+    of_model = found.at("model", model)
     ancestors = [
-        [ancestor.name, ancestor.sizes, *map(found.of, ancestor.functions)]
+        [ancestor.name, ancestor.sizes, found.at(ancestor.name, ancestor.functions)]
         for ancestor in ancestry.ancestors(arguments["x"])
     ]
     parts = {
         **{f"optimizer {name}": value for name, value in config.items() if name != "name"},
         "optimizer's class": optimizer,
-        "learning rate": found.of(learning_rate(model.optimizer)),
-        **{name: found.of(compiled.get(name)) for name in _AS_COMPILED},
-        "class_weight": found.of(arguments["class_weight"]),
+        "learning rate": found.at("learning rate", learning_rate(model.optimizer)),
+        **{name: found.at(name, compiled.get(name)) for name in _AS_COMPILED},
+        "class_weight": found.at("class_weight", arguments["class_weight"]),
         "data": ancestors,
-        "model": [found.of(model), *map(found.of, all_layers(model))],
+        "model": [of_model, *(found.at(x.name, x) for x in all_layers(model))],
     }
+    if isinstance(of_model, dict) and isinstance(of_model["config"], dict):
+        of_model["config"].pop("name", None)  # nothing is known by it
     names = _numbered(parts)
     texts = {name: json.dumps(_plain(part, names)) for name, part in parts.items()}
     return {

@@ -60,6 +60,11 @@ class Contest:
         """Adds plans of one function, which has passed its check."""
         self.others += [dataclasses.replace(found, plan=plan, blocks=[]) for plan in plans]
 
+    def add_round(self, blocks: Sequence[float]) -> None:
+        """Adds a round that came to its end: a block of each, in the order of `contenders`."""
+        for contender, seconds in zip(self.contenders, blocks, strict=True):
+            contender.blocks.append(seconds)
+
     def joined_by(self, plans: Sequence[TrainingPlan]) -> Self:
         """Returns what it would be with further plans, as fast as the reference."""
         joining = (dataclasses.replace(self.reference, plan=plan) for plan in plans)

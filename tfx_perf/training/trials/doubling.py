@@ -67,15 +67,18 @@ def _measured(call: FitCall, loop: Loop, choice: PlanChoice) -> statistics.Inter
     one = datasets.repeated(batch)
     double = batches.batch_of(one, 2 * batches.batch_size_of(batch))
     sets = [datasets.without_autotune(each) for each in (one, datasets.repeated(double))]
-    blocks: tuple[list[float], list[float]] = [], []
+    rounds: list[list[float]] = []
 
     def schedule() -> Schedule:
         turns = [loop.turn(choice.plan, iterator=loop.iterator_over(each)) for each in sets]
         for turn in turns:
             yield turn  # traces and compiles
         for _ in range(_ROUNDS):
-            for own, turn in zip(blocks, turns, strict=True):
-                own.append((yield turn))
+            blocks = []
+            for turn in turns:
+                blocks.append((yield turn))
+            rounds.append(blocks)
 
     loop.take_turns(schedule(), sets[0])
-    return statistics.ratio_interval(blocks[1], blocks[0])
+    own, doubled = zip(*rounds, strict=True)
+    return statistics.ratio_interval(doubled, own)

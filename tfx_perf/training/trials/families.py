@@ -80,7 +80,9 @@ def families(
     base = _base(fit)
     compared_with = reference(model, loop, settings=settings)
     found, refused = [], []
-    for each in OPTIMIZATIONS.values():
+    for name, each in OPTIMIZATIONS.items():
+        if name in settings.training.excluded_speedups:
+            continue
         plans = [plan for plan in each.plans(fit, base) if _is_new(plan, compared_with)]
         obstacle = each.obstacle(fit) if plans else None
         for plan in plans:
@@ -93,7 +95,18 @@ def families(
 
 
 def _base(fit: Fit) -> TrainingPlan:
-    return TrainingPlan(**{name: each.always(fit) for name, each in OPTIMIZATIONS.items()})
+    always = {name: each.always(fit) for name, each in OPTIMIZATIONS.items()}
+    return allowed(TrainingPlan(**always), fit.settings)
+
+
+def allowed(plan: TrainingPlan, settings: PerfConfig) -> TrainingPlan:
+    """Returns the plan without what the settings exclude.
+
+    Args:
+        plan: perhaps of an earlier run.
+        settings: the section `training`.
+    """
+    return plan.only(lambda each: each.name not in settings.training.excluded_speedups)
 
 
 def _lacks(plan: TrainingPlan) -> str | None:

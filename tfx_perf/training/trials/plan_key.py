@@ -11,6 +11,7 @@ _IRRELEVANT = {
     "checkpoint_steps",
     "checkpoint_seconds",
     "loss_upper_bound",
+    "resume_ignores",
     "recovery_max_trials",
 }
 

@@ -11,6 +11,7 @@ Workers that train together try the same plan at the same time: what the chief m
 it decides by its clock and by what it knows of runs before, holds for all of them.
 """
 
+import inspect
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -152,7 +153,11 @@ class Trials:
             self._decides_by_turns = True
             seconds = self._turns_seconds(contest, rounds=FEW_ROUNDS)
             if self._budget.has(seconds, what="timing plans in turns"):
-                self._loop.take_turns(self._schedule(contest, one_batch), self._data)
+                schedule = self._schedule(contest, one_batch)
+                self._loop.take_turns(schedule, self._data)
+                if inspect.getgeneratorstate(schedule) != inspect.GEN_CLOSED:
+                    self._ran_out_of_time = True
+                    self._budget.lack = "`fit` ended in the middle of turns, as its data may do"
             else:  # its compiler took what there was
                 self._ran_out_of_time = True
         return contest
@@ -350,13 +355,14 @@ class Trials:
                 self._may_pay(contest, spent_seconds)
             ):
                 break
-            round_began = time.perf_counter()
+            round_began, blocks = time.perf_counter(), []
             for contender, turn in zip(contenders, turns, strict=True):
                 self._try(
                     [contender.plan],
                     how=f"timing {len(contenders)} plans in turns: round {round_index + 1},",
                 )
-                contender.blocks.append((yield turn))
+                blocks.append((yield turn))
+            contest.add_round(blocks)
             round_seconds = time.perf_counter() - round_began
             is_decided = self._is_decided(
                 contest,
