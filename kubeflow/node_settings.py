@@ -1,11 +1,12 @@
 """How the container of one node runs."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import pydantic
 
 from tfx_perf.settings.kubernetes_values import (
     Mounts,
+    PullPolicy,
     Quantity,
     SecretVariables,
     Toleration,
@@ -64,7 +65,7 @@ class NodeSettings(Section):
     volumes: Mounts = pydantic.Field(default_factory=dict)
     pod_labels: dict[str, _LabelValue] = pydantic.Field(default_factory=dict)
     pod_annotations: dict[str, str] = pydantic.Field(default_factory=dict)
-    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    image_pull_policy: PullPolicy | None = None
     image_pull_secrets: Several[str] = ()
     retries: Count | None = None
     cache: bool | None = None

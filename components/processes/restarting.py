@@ -18,22 +18,23 @@ class Cause:
     """Why workers have failed.
 
     Attributes:
-        worker: the index of the one from whose end the others' follow.
-        name: of that one.
+        worker: the index of the one from whose end the others' follow; None: nobody knows which.
+        name: of that one; empty likewise.
         message: what became of it, one line.
         is_users: whether that is the message of a `UserError`.
         may_pass: whether the same training may succeed: the worker was killed, say.
     """
 
-    worker: int
+    worker: int | None
     name: str
     message: str
     is_users: bool = False
     may_pass: bool = False
 
     def __str__(self) -> str:
-        """The worker and what became of it, without a full stop."""
-        return f"{self.name}: {' '.join(self.message.split()).rstrip('.')}"
+        """The worker, if it is known, and what became of it, without a full stop."""
+        message = " ".join(self.message.split()).rstrip(".")
+        return f"{self.name}: {message}" if self.name else message
 
 
 class WorkersFailedError(errors.MeasurementError):
@@ -103,7 +104,7 @@ def cause_of(
         failures: what each of them has reported, by its index.
         endings: of those that have failed, how they have ended; likewise.
         exited: those of them that have ended themselves, by an exit code.
-        message: what else is known.
+        message: what is known where nothing is of any worker.
         names: of those that are no worker with that index.
     """
     own = [each for each in failures.values() if not each.may_pass]
@@ -114,7 +115,7 @@ def cause_of(
         return Cause(worker, name, endings[worker], may_pass=worker not in exited)
     first = min(own or failures.values(), key=lambda failure: failure.seconds, default=None)
     if first is None:
-        return Cause(0, names.get(0, "worker 0"), message)
+        return Cause(None, "", message, may_pass=True)
     return Cause(
         first.worker,
         names.get(first.worker, f"worker {first.worker}"),
@@ -125,7 +126,7 @@ def cause_of(
 
 
 def failed(
-    title: str, cause: Cause, *, logs: Mapping[int, str]
+    title: str, cause: Cause, *, logs: Mapping[int | None, str]
 ) -> errors.UserError | WorkersFailedError:
     """Returns the error of workers of which one has failed.
 
@@ -136,9 +137,8 @@ def failed(
     """
     if cause.is_users:
         return errors.UserError(cause.message)
-    lines = "\n".join(logs.get(cause.worker, "It is not there.").splitlines()[-_QUOTED_LINES:])
-    return WorkersFailedError(
-        f"Expected the workers of {title} to succeed. Received: {cause}.\n"
-        f"The end of its log:\n{lines}",
-        cause=cause,
-    )
+    text = f"Expected the workers of {title} to succeed. Received: {cause}."
+    if cause.worker is not None:
+        lines = logs.get(cause.worker, "It is not there.").splitlines()[-_QUOTED_LINES:]
+        text = "\n".join([text, "The end of its log:", *lines])
+    return WorkersFailedError(text, cause=cause)

@@ -72,6 +72,7 @@ def train(
         exited=[index for index, code in ended_by.items() if code > 0],
         names=names,
     )
+    blamed = first if cause.worker is None else cause.worker
     ended = [names[index] for index, code in enumerate(codes) if code == 0]
     if ended and cause.may_pass:
         before = f"before that {', '.join(ended)} had ended, with exit code 0"
@@ -79,6 +80,6 @@ def train(
     return Attempt(
         launched.codes,
         cause,
-        exit_code=codes[cause.worker] or codes[first] or 0,
-        log=log_folder / workers.log_file(names[cause.worker]),
+        exit_code=codes[blamed] or codes[first] or 0,
+        log=log_folder / workers.log_file(names[blamed]),
     )

@@ -23,6 +23,7 @@ from tfx.utils import json_utils
 
 from tfx_perf import errors, storage
 from tfx_perf.components.examples import auto_sharding, sources
+from tfx_perf.components.training_job import user_wheel
 from tfx_perf.input import record as input_record
 
 INPUT_PLAN_KEY = "input_plan"
@@ -171,7 +172,7 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
     if key == "module_file" and not fileio.exists(exec_properties[key]):
         raise errors.UserError(f"Expected an existing module file. {received}.")
     try:
-        function = udf_utils.get_fn(dict(exec_properties), "run_fn")
+        function = _imported(dict(exec_properties))
     except AttributeError as error:
         if not str(error).startswith("module ") or "has no attribute" not in str(error):
             raise
@@ -189,6 +190,16 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
     if not callable(function):
         raise errors.UserError(f"Expected run_fn to be a function. {received}.")
     return function
+
+
+def _imported(exec_properties: dict[str, Any]) -> Any:
+    """Returns `run_fn` as TFX does, but without pip for a module that TFX has packaged."""
+    name, _, wheel = (exec_properties.get("module_path") or "").partition("@")
+    folder = user_wheel.unpacked(wheel) if wheel else None
+    if folder is None:
+        return udf_utils.get_fn(exec_properties, "run_fn")
+    with user_wheel.importable(folder):
+        return udf_utils.get_fn({"module_path": name}, "run_fn")
 
 
 def _check_splits(examples: list[types.Artifact], exec_properties: Mapping[str, Any]) -> None:

@@ -301,18 +301,24 @@ def test_a_training_that_is_not_measured_is_published(trainer, cluster, tmp_path
     assert is_clean(cluster, tmp_path)
 
 
-def test_what_the_workers_are_given(trainer, cluster, tmp_path):
+@pytest.mark.one_case
+@pytest.mark.parametrize("pull_policy", [None, "Always"])
+def test_what_the_workers_are_given(pull_policy, trainer, cluster, tmp_path):
     cluster.stand_ins = {0: SUCCEEDS, 1: ENDS}
     run(
         trainer, tmp_path, secret_environment={"KEY": "s3-key/secret"}, environment={"A": "b"},
         accelerator="nvidia.com/gpu", accelerator_count=2, node_selector={"pool": "gpu"},
         tolerations=[{"key": "nvidia.com/gpu", "operator": "Exists"}], service_account="trainer",
+        image_pull_policy=pull_policy,
     )  # fmt: skip
     (job,) = cluster.made
     replica = job.manifest["spec"]["tfReplicaSpecs"]["Worker"]
     pod = replica["template"]["spec"]
     (container,) = pod["containers"]
     assert (replica["replicas"], replica["restartPolicy"]) == (2, "Never")
+    assert "backoffLimit" not in job.manifest["spec"]["runPolicy"]
+    assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
+    assert container["imagePullPolicy"] == (pull_policy or "IfNotPresent")
     assert container["env"] == [
         {"name": "A", "value": "b"},
         {"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "s3-key", "key": "secret"}}},
@@ -337,10 +343,54 @@ def test_a_worker_that_fails_is_named_with_the_end_of_its_log(trainer, cluster, 
         run(trainer, tmp_path, restarts=1)
     assert len(cluster.made) == 2
     message = str(caught.value)
-    assert "worker 1: TFJob" in message
+    assert "worker 1: TFJob" in message  # not worker 0, which is ended for it
     assert "worker-1 Failed (Error)" in message
     assert message.endswith("before\nI fail on purpose")
     assert not (pathlib.Path(trainer.perf_metrics.uri) / "metrics.json").exists()
+    assert is_clean(cluster, tmp_path)
+
+
+def test_a_worker_whose_pod_is_deleted_as_it_fails_is_named_if_it_was_seen(
+    trainer, cluster, tmp_path
+):
+    cluster.stand_ins = {0: WAITS, 1: FAILS}
+    cluster.run_policy, cluster.lag_seconds = {"backoffLimit": 0}, 1.0
+    with pytest.raises(errors.MeasurementError) as caught:
+        run(trainer, tmp_path)
+    message = str(caught.value)
+    assert "worker 1: Job" in message
+    assert message.endswith("The end of its log:\nbefore\nI fail on purpose")
+    log = pathlib.Path(trainer.perf_metrics.uri) / "worker-1.log"
+    assert log.read_text() == "before\nI fail on purpose\n"
+    assert is_clean(cluster, tmp_path)
+
+
+@pytest.mark.parametrize("may_read_events", [True, False])
+def test_no_worker_is_blamed_where_the_pods_are_gone(may_read_events, trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: WAITS, 1: WAITS_FOR_FILE + FAILS}
+    cluster.run_policy = {"backoffLimit": 0}
+    cluster.forbidden = set() if may_read_events else {"events"}
+    _when_it_runs(cluster, (cluster.folder / "go_on").touch)
+    with pytest.raises(errors.MeasurementError) as caught:
+        run(trainer, tmp_path)
+    message = str(caught.value)
+    name = cluster.made[0].name
+    assert "Received: Job " in message
+    assert "has reached the specified backoff limit The pods were gone before" in message
+    assert f"{name}-worker-1 (last seen Running)" in message
+    is_told = f"Pod: team.{name}-worker-1 exited with code 1" in message
+    assert is_told == may_read_events
+    assert "The end of its log" not in message
+    kept = {path.name for path in pathlib.Path(trainer.perf_metrics.uri).glob("*.log")}
+    assert "worker-0.log" in kept
+    assert is_clean(cluster, tmp_path)
+
+
+def test_the_job_is_made_again_though_the_pod_that_was_killed_is_gone(trainer, cluster, tmp_path):
+    cluster.stand_ins = {0: SUCCEEDS, 1: KILLED_ONCE}
+    cluster.run_policy = {"backoffLimit": 0}
+    run(trainer, tmp_path, restarts=1)
+    assert [job.outcome[0] for job in cluster.made] == ["Failed", "Succeeded"]
     assert is_clean(cluster, tmp_path)
 
 
@@ -391,7 +441,7 @@ def test_what_a_worker_on_this_machine_reports_is_said_with_the_end_of_its_log(
 def test_logs_that_may_not_be_read_cost_nothing_else(trainer, cluster, tmp_path):
     cluster.stand_ins = {0: WAITS, 1: FAILS}
     cluster.forbidden = {"pods"}
-    with pytest.raises(errors.MeasurementError, match="1 of the workers"):
+    with pytest.raises(errors.MeasurementError, match="1 Worker.*None of its pods has been seen"):
         run(trainer, tmp_path)
     assert is_clean(cluster, tmp_path)
 

@@ -46,7 +46,7 @@ LOST = "UnavailableError: connection reset"
             f"worker 1: {LOST}",
             True,
         ),
-        ([], {}, "worker 0: it failed", False),
+        ([], {}, "it failed", True),
     ],
 )
 def test_the_worker_that_failed_first_of_itself_is_named(failures, endings, cause, may_pass):
@@ -80,6 +80,7 @@ def test_the_end_of_the_log_is_quoted():
     log = "\n".join(str(number) for number in range(100))
     assert str(failed(endings={1: "killed"}, logs={1: log})).endswith("its log:\n" + log[-59:])
     assert str(failed(endings={1: "killed"})).endswith("It is not there.")
+    assert str(failed(logs={0: log})).endswith("Received: it failed.")
 
 
 def attempts(*outcomes, restarts):

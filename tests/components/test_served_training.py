@@ -179,10 +179,30 @@ def test_a_job_ends_with_its_chief_and_not_with_a_worker(trainer, cluster, tmp_p
             os.utime(file, (written, written))
             assert is_alive(probe) == expected
         pathlib.Path(file).unlink()
-    assert made.restarts == spec["runPolicy"]["backoffLimit"] == 1
+    assert made.restarts == 1
+    assert "backoffLimit" not in spec["runPolicy"]
     cluster.reconcile()
     assert not cluster.jobs
     assert None not in made.codes
+
+
+def test_restarts_that_the_operator_does_not_count_are_counted(trainer, cluster, tmp_path):
+    killed = "import os, signal, time; time.sleep(0.5); os.kill(os.getpid(), signal.SIGKILL)"
+    cluster.stand_ins = {0: STANDS_IN, 1: killed, 2: STANDS_IN, 3: STANDS_IN}
+    job = job_settings(tmp_path, parameter_server_count=1)
+    with pytest.raises(errors.MeasurementError, match=r"worker 0: 2 pods.*distribution.restarts=1"):
+        trainer.run(module=MODULE, distribution={**job, "restarts": 1})
+    assert len(cluster.made) == 2
+
+
+def test_without_restarts_the_operator_starts_no_worker_again(trainer, cluster, tmp_path):
+    (tmp_path / "cluster" / "again").touch()
+    cluster.stand_ins = {0: STANDS_IN, 1: KILLED_ONCE, 2: STANDS_IN, 3: STANDS_IN}
+    job = job_settings(tmp_path, parameter_server_count=1)
+    with pytest.raises(errors.MeasurementError, match=r"worker 0: .*OOMKilled"):
+        trainer.run(module=MODULE, distribution={**job, "restarts": 0})
+    (made,) = cluster.made
+    assert made.restarts == 0
 
 
 @pytest.mark.slow

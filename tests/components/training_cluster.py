@@ -9,6 +9,7 @@ import datetime
 import functools
 import http.server
 import json
+import math
 import os
 import pathlib
 import re
@@ -41,6 +42,7 @@ _RUN_POLICY = {
     "schedulingPolicy", "suspend", "managedBy",
 }  # fmt: skip
 _GRACE_SECONDS = 5
+_LINGER_SECONDS = 1  # of a pod that is deleted while it runs
 
 
 class Refused(Exception):
@@ -55,42 +57,79 @@ class Job:
     Attributes:
         tasks: (kind, index) of each process, as the operator labels its pod.
         restarts: how often workers were started again.
+        events: reason and message of what was said of the job.
     """
 
-    def __init__(self, manifest, starts, tasks, logs):
+    def __init__(self, manifest, starts, tasks, logs, *, lag_seconds):
         self.manifest, self.starts, self.tasks, self.logs = manifest, starts, tasks, logs
         self.processes = [start() for start in starts]
         self.restarts = 0
         self.kind, self.name = manifest["kind"], manifest["metadata"]["name"]
         self.outcome = None
-        self.deleted, self.cleaned = None, set()
+        self.deleted, self.events = None, []
+        self.deleting = {}  # index of a process to when its pod was deleted
         self.uid = str(uuid.uuid4())
-        self.began = time.monotonic()
+        self.uids = [str(uuid.uuid4()) for _ in starts]
+        self.began, self.changed, self.lag_seconds = time.monotonic(), None, lag_seconds
 
     @property
     def codes(self):
         return [process.poll() for process in self.processes]
 
+    @property
+    def policy(self):
+        return self.manifest["spec"].get("runPolicy", {})
+
     def reconcile(self):
-        """Sets the status as the operator does, by its policies of success and restarts."""
+        """Sets the status as the operator does, by its policies of success and restarts.
+
+        For a TFJob as Training Operator v1.9.3 does (`pkg/controller.v1`): it looks at a job when a
+        pod has changed, deletes all pods past `backoffLimit` or the deadline, whatever
+        `cleanPodPolicy` says, and counts neither the restarts by `ExitCode` nor its own retries.
+        """
         if self.deleted and time.monotonic() > self.deleted + _GRACE_SECONDS:
             self.signal(signal.SIGKILL)
         if self.outcome or self.deleted:
             return
-        spec = self.manifest["spec"]
-        deadline = spec.get("runPolicy", spec).get("activeDeadlineSeconds")
+        spec, seconds = self.manifest["spec"], time.monotonic() - self.began
+        templates = [each["template"] for each in spec.get("tfReplicaSpecs", {}).values()]
+        limits = [each["spec"].get("activeDeadlineSeconds") for each in templates]
+        if limits and None not in limits and seconds > max(limits):
+            self.signal(signal.SIGKILL)  # the kubelet does
+        self.changed = self.changed or (time.monotonic() if any(self.codes) else None)
+        if self.changed and time.monotonic() < self.changed + self.lag_seconds:
+            return
         self.restart(spec)
         has_chief = "Chief" in spec.get("tfReplicaSpecs", {})
-        if any(self.codes):
-            failed = sum(bool(code) for code in self.codes)
-            self.outcome = "Failed", f"{self.kind} {self.name} has failed: {failed} of the workers."
+        deadline = spec.get("runPolicy", spec).get("activeDeadlineSeconds")
+        is_late = bool(deadline) and seconds > deadline
+        failed = sum(bool(code) for code in self.codes)
+        is_past = failed and self.policy.get("backoffLimit", 1) < 1
+        has_changed = self.kind == "TrainJob" or any(code is not None for code in self.codes)
+        if is_past or is_late and has_changed:
+            reason = "has reached the specified backoff limit" if is_past else (
+                "was active longer than specified deadline"
+            )  # fmt: skip
+            self.outcome = "Failed", f"Job {self.name} has failed because it {reason}"
+            self.clean(range(len(self.codes)))
+        elif failed:
+            message = f"{self.name} has failed because {failed} Worker replica(s) failed."
+            self.outcome = "Failed", f"{self.kind} team/{message}"
         elif all(code == 0 for code in self.codes[: 1 if has_chief else None]):
-            self.outcome = "Succeeded", f"{self.kind} {self.name} successfully completed."
-        elif deadline and time.monotonic() > self.began + deadline:
-            self.outcome = "Failed", "it was active longer than specified deadline"
-        if self.outcome:  # cleanPodPolicy: what still runs is deleted
-            self.cleaned = {index for index, code in enumerate(self.codes) if code is None}
-            self.signal(signal.SIGTERM)
+            self.outcome = "Succeeded", f"{self.kind} team/{self.name} successfully completed."
+        if self.outcome:  # cleanPodPolicy: Running
+            self.clean(index for index, code in enumerate(self.codes) if code is None)
+
+    def clean(self, indices):
+        """Deletes pods; those whose processes still run end by a signal, in their time."""
+        for index in indices:
+            code = self.codes[index]
+            if code:
+                pod = f"team.{self.pod_name(index)}"
+                self.events.append(("ExitedWithCode", f"Pod: {pod} exited with code {abs(code)}"))
+            self.deleting.setdefault(index, time.monotonic() if code is None else -math.inf)
+            self.processes[index].send_signal(signal.SIGTERM)
+            self.events.append(("SuccessfulDeletePod", f"Deleted pod: {self.pod_name(index)}"))
 
     def restart(self, spec):
         """Starts again what a signal has ended, where the policy says so."""
@@ -99,10 +138,10 @@ class Job:
             for name, each in spec.get("tfReplicaSpecs", {}).items()
         }
         for number, ((kind, _), code) in enumerate(zip(self.tasks, self.codes, strict=True)):
-            may = self.restarts < spec.get("runPolicy", {}).get("backoffLimit", 0)
-            if policies.get(kind) == "ExitCode" and may and code is not None and code < 0:
+            if policies.get(kind) == "ExitCode" and code is not None and code < 0:
                 self.restarts += 1
                 self.processes[number] = self.starts[number]()
+                self.uids[number] = str(uuid.uuid4())
 
     def delete(self):
         self.deleted = self.deleted or time.monotonic()
@@ -133,20 +172,25 @@ class Job:
             metadata["deletionTimestamp"] = _now()
         return {**self.manifest, "metadata": metadata, "status": {"conditions": conditions}}
 
+    def pod_name(self, index):
+        kind, number = self.tasks[index]
+        if self.kind == "TFJob":
+            return f"{self.name}-{kind}-{number}"
+        return f"{self.name}-node-0-{index}-abcde"
+
     def pods(self):
         for index, code in enumerate(self.codes):
-            if index in self.cleaned:
+            deleted = self.deleting.get(index)
+            if deleted is not None and time.monotonic() > deleted + _LINGER_SECONDS:
                 continue
             kind, number = self.tasks[index]
             if self.kind == "TFJob":
-                name = f"{self.name}-{kind}-{number}"
                 labels = {
                     "training.kubeflow.org/job-name": self.name,
                     "training.kubeflow.org/replica-type": kind,
                     "training.kubeflow.org/replica-index": str(number),
                 }
             else:
-                name = f"{self.name}-node-0-{index}-abcde"
                 labels = {
                     "jobset.sigs.k8s.io/jobset-name": self.name,
                     "batch.kubernetes.io/job-completion-index": str(index),
@@ -155,13 +199,20 @@ class Job:
             state = {"running": {}}
             if code is not None:
                 reason = "OOMKilled" if code == -signal.SIGKILL else "Error"
-                state = {"terminated": {"exitCode": abs(code), "reason": reason}}
+                exit_code = code if code >= 0 else 128 - code
+                state = {"terminated": {"exitCode": exit_code, "reason": reason}}
+                if code:  # terminationMessagePolicy: FallbackToLogsOnError
+                    log = self.logs[index].read_text(errors="replace")
+                    state["terminated"]["message"] = log[-2048:]
             status = {
                 "name": "tensorflow", "image": "", "imageID": "", "ready": False,
                 "restartCount": 0, "state": state,
             }  # fmt: skip
+            metadata = {"name": self.pod_name(index), "uid": self.uids[index], "labels": labels}
+            if deleted is not None or self.deleted:
+                metadata["deletionTimestamp"] = _now()
             yield index, {
-                "metadata": {"name": name, "labels": labels},
+                "metadata": metadata,
                 "spec": {"containers": [{"name": "tensorflow"}]},
                 "status": {"phase": phase, "containerStatuses": [status]},
             }
@@ -174,6 +225,8 @@ class TrainingCluster:
         failures: status codes of the next answers.
         forbidden: resources that the service account may not touch.
         installed: the operators' resources.
+        run_policy: what the cluster sets in each TFJob's `runPolicy`.
+        lag_seconds: after which the operator sees that a pod has failed.
         stand_ins: worker's index to Python code that runs in the place of its command.
         requests: method and path of all that came.
         pods: other pods that are there, name to uid.
@@ -186,6 +239,7 @@ class TrainingCluster:
         self.failures, self.forbidden, self.requests = [], set(), []
         self.installed = {"tfjobs", "trainjobs"}
         self.stand_ins, self.pods, self.jobs, self.made = {}, {}, {}, []
+        self.run_policy, self.lag_seconds = {}, 0.0
         self.lock, self.containers = threading.RLock(), contextlib.ExitStack()
         runtime = _ROOT / "kubeflow" / "manifests" / "training" / "training_runtime.yaml"
         self.runtimes = {
@@ -241,7 +295,9 @@ class TrainingCluster:
         if name in self.jobs:
             raise Refused(409, f'{kind.lower()}s "{name}" already exists')
         containers = self._tf_job(manifest) if kind == "TFJob" else self._train_job(manifest)
-        job = Job(manifest, *self._starts(name, containers))
+        if kind == "TFJob":
+            manifest["spec"]["runPolicy"] |= self.run_policy
+        job = Job(manifest, *self._starts(name, containers), lag_seconds=self.lag_seconds)
         self.jobs[name] = job
         self.made.append(job)
         return job
@@ -421,6 +477,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         parts = path.strip("/").split("/")
         if parts[:4] == ["api", "v1", "namespaces", "team"] and parts[4] == "pods":
             return self._pods(parts[5:], query)
+        if parts == ["api", "v1", "namespaces", "team", "events"]:
+            return self._events(query["fieldSelector"])
         _, group, version, _, namespace, plural, *name = parts
         kind = _KINDS.get((group, version, plural))
         if kind is None or plural not in cluster.installed:
@@ -444,6 +502,21 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             _check_metadata(kind, {**job.manifest, "metadata": metadata})
             job.manifest["metadata"] = metadata
         return job.document()
+
+    def _events(self, selector):
+        if "events" in self.cluster.forbidden:
+            raise Refused(403, "events is forbidden")
+        wanted = dict(each.split("=") for each in selector.split(","))
+        items = [
+            {
+                "metadata": {"name": f"{job.name}.{number}"}, "reason": reason, "message": message,
+                "involvedObject": {"kind": job.kind, "name": job.name}, "lastTimestamp": _now(),
+            }
+            for job in self.cluster.jobs.values()
+            if wanted == {"involvedObject.kind": job.kind, "involvedObject.name": job.name}
+            for number, (reason, message) in enumerate(job.events)
+        ]  # fmt: skip
+        return {"kind": "EventList", "apiVersion": "v1", "metadata": {}, "items": items}
 
     def _pods(self, rest, query):
         if "pods" in self.cluster.forbidden:

@@ -103,6 +103,7 @@ def test_what_several_workers_need_fits_together():
         **{(kind.group, kind.plural): {"create", "get", "patch", "delete"} for kind in KINDS},
         ("", "pods"): {"get", "list"},
         ("", "pods/log"): {"get"},
+        ("", "events"): {"list"},
     }
     pod = NODE["template"]["spec"]["template"]["spec"]
     (volume,) = pod["volumes"]
@@ -112,6 +113,23 @@ def test_what_several_workers_need_fits_together():
     names = {path.name for path in TRAINING.glob("*.yaml")} - {"kustomization.yaml"}
     assert set(kustomization["resources"]) == names
     assert kustomization["images"][0]["name"] == pod["containers"][0]["image"]
+
+
+def test_images_are_not_pulled_at_every_start():
+    pods = [*(pod["spec"] for pod in PODS.values()), NODE["template"]["spec"]["template"]["spec"]]
+    for pod in pods:
+        assert [each["imagePullPolicy"] for each in pod["containers"]] == ["IfNotPresent"]
+
+
+def test_the_service_fits_on_a_machine_of_two_cores():
+    asked = 0
+    for document in DOCUMENTS:
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            cpu = container["resources"]["requests"]["cpu"]
+            assert "cpu" not in container["resources"]["limits"]  # it may take more
+            asked += document["spec"]["replicas"] * int(cpu.removesuffix("m"))
+    assert asked < 1000  # of 2000; the cluster's own pods take several hundred
 
 
 def test_the_commands_serve(tmp_path):

@@ -8,6 +8,7 @@ import pydantic
 
 from tfx_perf.settings.kubernetes_values import (
     Mounts,
+    PullPolicy,
     Quantity,
     SecretVariables,
     Toleration,
@@ -30,7 +31,9 @@ _FEWEST_ALIKE = 2  # workers that train together
 
 # What a TrainJob takes from its TrainingRuntime: the fields for it in a TrainJob are others in
 # every version of the trainer.
-_OF_THE_RUNTIME = ("volumes", "service_account", "node_selector", "tolerations")
+_OF_THE_RUNTIME = (
+    "image_pull_policy", "volumes", "service_account", "node_selector", "tolerations"
+)  # fmt: skip
 
 # What a job has settings of its own for, or none.
 _ON_THIS_MACHINE = ("workers", "parameter_servers", "cpu_binding")
@@ -51,6 +54,8 @@ class ClusterJob(Section):
         shared_folder: absolute folder that OptimizedTrainer's container and every worker see
             under this name, on a volume that all may write to (ReadWriteMany).
         image: with tfx-perf and your code installed; None, for a TrainJob: the runtime's.
+        image_pull_policy: of the workers' pods; None: `IfNotPresent` for a TFJob, the runtime's for
+            a TrainJob.
         namespace: None: that of OptimizedTrainer's pod, or of the kube config.
         runtime: name of the TrainingRuntime in the namespace, for a TrainJob.
         cpu: cores that a worker asks for, e.g. `"500m"` or `2`.
@@ -72,6 +77,7 @@ class ClusterJob(Section):
     parameter_server_count: PositiveInt | None = None
     shared_folder: PathText
     image: NotEmpty | None = None
+    image_pull_policy: PullPolicy | None = None
     namespace: str | None = None
     runtime: str | None = None
     cpu: Quantity | None = None

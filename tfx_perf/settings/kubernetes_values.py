@@ -44,6 +44,7 @@ Quantity = Annotated[str, pydantic.BeforeValidator(_checked_quantity)]
 SecretVariables = Annotated[dict[str, str], pydantic.AfterValidator(_checked_sources)]
 # Absolute folder to the name of what is mounted there.
 Mounts = Annotated[dict[PathText, str], pydantic.AfterValidator(_checked_mounts)]
+PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 
 
 class Toleration(Section):

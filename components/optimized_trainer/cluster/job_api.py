@@ -17,6 +17,7 @@ _REFUSED = (401, 403)
 _NOT_FOUND = 404
 _CONFLICT = 409
 _PASSING = (429, 500, 502, 503, 504)
+_EVENTS = 10  # the last ones
 
 
 class JobApi:
@@ -123,32 +124,63 @@ class JobApi:
             missing=True,
         )
 
-    def pods(self, name: str) -> list[Pod]:
-        """Returns a job's pods, those of a kind by their indices."""
+    def pods(self, name: str, *, is_patient: bool = True) -> list[Pod]:
+        """Returns a job's pods, those of a kind by their indices.
+
+        Args:
+            name: of the job.
+            is_patient: whether to try again where that helps.
+        """
         found = self._call(
             self._core.list_namespaced_pod,
             namespace=self._namespace,
             label_selector=f"{self._kind.job_label}={name}",
+            attempts=_ATTEMPTS if is_patient else 1,
         )
         pods = [Pod.of(item, self._kind) for item in found.items]
         return sorted(pods, key=lambda pod: (len(pod.task), pod.task))
 
-    def log(self, pod: Pod, *, line_count: int) -> str:
-        """Returns the last lines of what a worker has written."""
+    def events(self, name: str) -> list[str]:
+        """Returns what the cluster has last said of a job, in its order: reason and message."""
+        found = self._call(
+            self._core.list_namespaced_event,
+            namespace=self._namespace,
+            field_selector=f"involvedObject.kind={self._kind.name},involvedObject.name={name}",
+        )
+        said = sorted(found.items, key=lambda each: str(each.last_timestamp or each.event_time))
+        return [f"{each.reason} {each.message}" for each in said][-_EVENTS:]
+
+    def log(self, pod: Pod, *, line_count: int, is_patient: bool = True) -> str:
+        """Returns the last lines of what a worker has written.
+
+        Args:
+            pod: the worker's.
+            line_count: how many lines at most.
+            is_patient: whether to try again where that helps.
+        """
         return self._call(
             self._core.read_namespaced_pod_log,
             name=pod.name,
             namespace=self._namespace,
             container=self._kind.container,
             tail_lines=line_count,
+            attempts=_ATTEMPTS if is_patient else 1,
         )
 
-    def _call(self, function: Callable[..., Any], *, missing: bool = False, **keywords: Any) -> Any:
+    def _call(
+        self,
+        function: Callable[..., Any],
+        *,
+        missing: bool = False,
+        attempts: int = _ATTEMPTS,
+        **keywords: Any,
+    ) -> Any:
         """Calls a function of the client.
 
         Args:
             function: may be called twice without harm.
             missing: whether None is the answer where there is nothing; else that is an error.
+            attempts: how often it is called at most.
             **keywords: of the function.
 
         Raises:
@@ -156,7 +188,7 @@ class JobApi:
             MeasurementError: nothing answers, or only with errors of the server's.
         """
         reason = ""
-        for attempt in range(_ATTEMPTS):
+        for attempt in range(attempts):
             if attempt:
                 seconds = _FIRST_PAUSE_SECONDS * 2 ** (attempt - 1)
                 self.pause(min(seconds, _LONGEST_PAUSE_SECONDS))
@@ -171,7 +203,7 @@ class JobApi:
             except self._http_error as error:
                 reason = " ".join(str(getattr(error, "reason", error)).split())
         raise errors.MeasurementError(
-            f"Expected the Kubernetes API to answer. Received: {reason}, {_ATTEMPTS} times."
+            f"Expected the Kubernetes API to answer. Received: {reason}, {attempts} times."
         )
 
     def _explained(self, error: Any) -> str:
@@ -179,8 +211,8 @@ class JobApi:
         message = api_errors.message(error)
         if error.status in _REFUSED:
             return (
-                f"Expected the right to handle {what}, pods and their logs in the namespace "
-                f"{self._namespace}. Received: {error.status} ({message}). "
+                f"Expected the right to handle {what}, pods, their logs and events in "
+                f"the namespace {self._namespace}. Received: {error.status} ({message}). "
                 "See kubeflow/manifests/training/access.yaml."
             )
         if error.status == _NOT_FOUND:

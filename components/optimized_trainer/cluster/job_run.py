@@ -1,5 +1,6 @@
 """A job from its creation to its deletion."""
 
+import dataclasses
 import logging
 import pathlib
 import time
@@ -7,9 +8,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tfx_perf import errors, workers
-from tfx_perf.components.optimized_trainer.cluster import manifests, worker_logs
+from tfx_perf.components.optimized_trainer.cluster import manifests
 from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.job_kind import KINDS
+from tfx_perf.components.optimized_trainer.cluster.worker_logs import WorkerLogs
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import restarting
 from tfx_perf.settings.distribution import ClusterJob
@@ -54,6 +56,8 @@ class JobRun:
         self._name = manifest["metadata"]["name"]
         self._title = f"{settings.kind} {self._name}"
         self._is_begun = self._is_prepared = False
+        self._names = workers.names_of(settings.worker_count, settings.servers)
+        self._logs = WorkerLogs(api, self._name)  # of the job that runs now
 
     def run(
         self, *, prepare: Callable[[], None], collect: Callable[[tuple[str, ...]], None]
@@ -76,7 +80,7 @@ class JobRun:
                 restarts=self._restarts,
                 begin_again=self._begin_again,
             )
-            worker_logs.keep(self._api, self._name, folder=self._log_folder)
+            self._logs.keep(folder=self._log_folder)
             collect(notes)
         finally:
             self._api.pause = time.sleep  # whatever ends the wait must not end this
@@ -151,6 +155,7 @@ class JobRun:
     def _wait(self, uid: str) -> None:
         if self._deadline is None:
             self._deadline = time.monotonic() + self._settings.timeout_seconds
+        self._logs = WorkerLogs(self._api, self._name)
         shown = None
         while True:
             found = self._api.get(self._name)
@@ -164,6 +169,9 @@ class JobRun:
                 return
             if state == "Failed":
                 self._raise_failed(message)
+            self._logs.look()
+            if len(self._logs.started_again) > self._restarts:
+                self._raise_restarted()
             if time.monotonic() > self._deadline:
                 self._raise_late(state)
             self._api.pause(self._settings.poll_seconds)
@@ -186,28 +194,59 @@ class JobRun:
         )
 
     def _raise_late(self, state: str) -> NoReturn:
-        found = worker_logs.pods(self._api, self._name)
-        pods = ", ".join(f"{pod.name} {pod.state}" for pod in found) or "none"
+        pods = ", ".join(f"{pod.name} {pod.state}" for pod in self._logs.pods) or "none"
         raise errors.MeasurementError(
             f"Expected {self._title} to end within distribution.job.timeout_seconds="
             f"{self._settings.timeout_seconds}. Received: state={state}, pods: {pods}."
         )
 
+    def _raise_restarted(self) -> NoReturn:
+        """The operator does not count how often it starts a worker again."""
+        again = self._logs.started_again
+        cause = restarting.Cause(
+            self._names.index(again[-1].task),
+            again[-1].task,
+            f"{len(again)} pods were started again, and distribution.restarts={self._restarts}",
+            may_pass=True,
+        )
+        raise self._failed(cause, self._logs.keep(folder=self._log_folder))
+
     def _raise_failed(self, message: str) -> NoReturn:
-        logs = worker_logs.keep(self._api, self._name, folder=self._log_folder)
-        failed = [pod for pod in worker_logs.pods(self._api, self._name) if pod.has_failed]
-        names = workers.names_of(self._settings.worker_count, self._settings.servers)
+        logs = self._logs.keep(folder=self._log_folder)
         cause = restarting.cause_of(
             self._exchange.failures,
-            {names.index(pod.task): f"{message} {pod.name} {pod.state}" for pod in failed},
+            {
+                self._names.index(pod.task): f"{message} {pod.name} {pod.state}"
+                for pod in self._logs.pods
+                if pod.has_failed
+            },
             message=message,
-            names=dict(enumerate(names)),
+            names=dict(enumerate(self._names)),
         )
-        raise restarting.failed(
+        if cause.worker is None:
+            cause = dataclasses.replace(cause, message=f"{message} {self._account()}")
+        raise self._failed(cause, logs)
+
+    def _failed(
+        self, cause: restarting.Cause, logs: dict[str, str]
+    ) -> errors.UserError | restarting.WorkersFailedError:
+        return restarting.failed(
             self._title,
             cause,
-            logs={names.index(task): log for task, log in logs.items()},
+            logs={self._names.index(task): log for task, log in logs.items()},
         )
+
+    def _account(self) -> str:
+        """Returns what is known where no worker is known to have failed, in sentences."""
+        seen = ", ".join(f"{pod.name} (last seen {pod.state})" for pod in self._logs.pods)
+        if not seen:
+            said = "None of its pods has been seen."
+        elif self._logs.gone:
+            said = f"The pods were gone before their logs could be read to the end: {seen}."
+        else:
+            said = f"None of its pods is known to have failed: {seen}."
+        events = self._logs.events()
+        return f"{said} Its events: {events}." if events else said
 
     def _delete(self, patience_seconds: float) -> bool:
         """Deletes the job and waits a little for its end; returns whether it is deleted."""

@@ -38,7 +38,7 @@ def manifest(
         name: of the job; a DNS label.
         digest: of what is trained, to tell the job of another training with this name.
         command: what each process runs.
-        restarts: how often the operator itself starts workers again, where it can.
+        restarts: whether the operator itself starts workers again, where it can: 0 for never.
         heartbeat_timeout_seconds: after which Kubernetes kills those that only serve.
     """
     kind, own = KINDS[settings.kind], list(command)
@@ -95,14 +95,17 @@ def _tf_job_spec(
         policy = {}
         specs = {
             "Chief": replicas(1, "Never"),
-            # Again after a signal.
-            "Worker": replicas(settings.worker_count, "ExitCode", only_serves=True),
+            # Again after a signal; how often, the operator does not count.
+            "Worker": replicas(
+                settings.worker_count, "ExitCode" if restarts else "Never", only_serves=True
+            ),
             "PS": replicas(servers.server_count, "Never", only_serves=True),
         }
     return {
         "runPolicy": {
-            "cleanPodPolicy": "Running",  # what has ended stays until its log has been read
-            "backoffLimit": restarts if servers else 0,
+            # What has ended stays until its log has been read. No backoffLimit: with 0, Training
+            # Operator 1.9 deletes all pods when one fails, and any other number does nothing.
+            "cleanPodPolicy": "Running",
             "activeDeadlineSeconds": _deadline_seconds(settings),
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
         },
@@ -145,6 +148,8 @@ def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
     container = {
         "name": KINDS[settings.kind].container,
         "image": settings.image,
+        # All workers run one image, however often they begin again.
+        "imagePullPolicy": settings.image_pull_policy or "IfNotPresent",
         "command": command,
         "env": _env(settings),
         "ports": [{"name": "tfjob-port", "containerPort": _PORT}],
@@ -153,9 +158,12 @@ def _pod(settings: ClusterJob, command: list[str]) -> dict[str, Any]:
             {"name": claims[claim], "mountPath": folder}
             for folder, claim in settings.volumes.items()
         ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
     }
     pod: dict[str, Any] = {
         "containers": [container],
+        # The operator looks at its own deadline only when a pod changes.
+        "activeDeadlineSeconds": _deadline_seconds(settings),
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,

@@ -6,6 +6,10 @@ from typing import Any
 from tfx_perf import workers
 from tfx_perf.components.optimized_trainer.cluster.job_kind import JobKind
 
+_ENDED = ("Succeeded", "Failed")
+# What a container exits with that is ended from outside: by SIGKILL and SIGTERM.
+_SIGNALLED = (137, 143)
+
 
 @dataclasses.dataclass(frozen=True)
 class Pod:
@@ -13,16 +17,24 @@ class Pod:
 
     Attributes:
         name: of the pod.
+        uid: of this one; the next one of the same name has another.
         task: what its process is, e.g. `worker 0`.
         state: its phase, with the reason if its container waits or was ended by Kubernetes, e.g.
             `Pending (ImagePullBackOff)`.
-        has_failed: whether it has ended with an error.
+        has_log: whether its container has been started.
+        has_ended: whether it writes no more.
+        has_failed: whether it has ended with an error that does not come of its deletion.
+        last_words: the end of its log, if that is known without reading it.
     """
 
     name: str
+    uid: str
     task: str
     state: str
+    has_log: bool
+    has_ended: bool
     has_failed: bool
+    last_words: str
 
     @classmethod
     def of(cls, item: Any, kind: JobKind) -> "Pod":
@@ -34,6 +46,7 @@ class Pod:
         """
         phase, labels = item.status.phase or "Pending", item.metadata.labels or {}
         states = [each.state for each in item.status.container_statuses or () if each.state]
+        ended = [state.terminated for state in states if state.terminated]
         reasons = [
             part.reason
             for state in states
@@ -46,11 +59,19 @@ class Pod:
             for each in item.status.conditions or ()
             if each.type == "PodScheduled" and each.status == "False" and each.reason
         ]
+        # The operator deletes what still runs when another one has failed.
+        follows = item.metadata.deletion_timestamp is not None and any(
+            each.exit_code in _SIGNALLED for each in ended
+        )
         return cls(
             name=item.metadata.name,
+            uid=item.metadata.uid,
             task=workers.name_of(
                 labels.get(kind.task_label, "worker"), int(labels.get(kind.index_label, 0))
             ),
             state=f"{phase} ({', '.join(reasons)})" if reasons else phase,
-            has_failed=phase == "Failed",
+            has_log=phase in ("Running", *_ENDED),
+            has_ended=phase in _ENDED,
+            has_failed=phase == "Failed" and not follows,
+            last_words="\n".join(each.message for each in ended if each.message),
         )

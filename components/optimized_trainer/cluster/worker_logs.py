@@ -1,4 +1,4 @@
-"""What the workers' pods tell; they only explain, so that nothing depends on having them."""
+"""What the workers' pods tell; it only explains, so that nothing depends on having it."""
 
 import logging
 import pathlib
@@ -8,38 +8,103 @@ from tfx_perf.components.optimized_trainer.cluster.job_api import JobApi
 from tfx_perf.components.optimized_trainer.cluster.pod import Pod
 
 _LINES = 10_000
+_RECENT_LINES = 200  # of what still runs, each time
+
+_FAILURES = (errors.UserError, errors.MeasurementError)
 
 _LOGGER = logging.getLogger(__name__)
 
 
-def pods(api: JobApi, job_name: str) -> list[Pod]:
-    """Returns a job's pods; none where they cannot be had."""
-    try:
-        return api.pods(job_name)
-    except (errors.UserError, errors.MeasurementError) as error:
-        _LOGGER.warning("The pods of %s cannot be listed. %s", job_name, error)
-        return []
+class WorkerLogs:
+    """The pods of a job and what they have written, also of those that are gone.
 
-
-def keep(api: JobApi, job_name: str, *, folder: pathlib.Path) -> dict[str, str]:
-    """Writes what the processes have said to files, `worker-0.log` and so on.
+    A pod may be deleted with its log as soon as it has failed: by the operator, or with its
+    machine.
 
     Args:
         api: to the cluster.
-        job_name: whose pods have not been deleted yet.
-        folder: where the files go; made if it is not there.
+        job_name: whose pods.
 
-    Returns:
-        It, by the processes' names.
+    Attributes:
+        started_again: the pods that took the place of others, as far as they were seen.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    logs = {}
-    for pod in pods(api, job_name):
+
+    def __init__(self, api: JobApi, job_name: str) -> None:
+        self._api, self._job_name = api, job_name
+        self._pods: dict[str, Pod] = {}  # by their tasks
+        self._texts: dict[str, str] = {}
+        self._present: set[str] = set()  # uids
+        self._is_whole: set[str] = set()
+        self._warned: set[str] = set()
+        self.started_again: list[Pod] = []
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The last one of each task, as it was when it was last seen."""
+        return list(self._pods.values())
+
+    @property
+    def gone(self) -> list[Pod]:
+        """Those of them that are not there any more."""
+        return [pod for pod in self.pods if pod.uid not in self._present]
+
+    def look(self) -> None:
+        """Reads what there is, without patience: there is another look."""
+        self._read(line_count=_RECENT_LINES, is_patient=False)
+
+    def keep(self, *, folder: pathlib.Path) -> dict[str, str]:
+        """Writes what the processes have said to files, `worker-0.log` and so on.
+
+        Args:
+            folder: where the files go; made if it is not there.
+
+        Returns:
+            It, by the processes' names.
+        """
+        self._read(line_count=_LINES, is_patient=True)
+        folder.mkdir(parents=True, exist_ok=True)
+        for task, text in self._texts.items():
+            (folder / workers.log_file(task)).write_text(text, encoding="utf-8")
+        return dict(self._texts)
+
+    def events(self) -> str:
+        """Returns what the cluster says of the job, in one line; nothing where it cannot be had."""
         try:
-            text = api.log(pod, line_count=_LINES)
-        except (errors.UserError, errors.MeasurementError) as error:
-            _LOGGER.warning("The log of %s cannot be read. %s", pod.name, error)
-            continue
-        logs[pod.task] = text
-        (folder / workers.log_file(pod.task)).write_text(text, encoding="utf-8")
-    return logs
+            return "; ".join(self._api.events(self._job_name))
+        except _FAILURES as error:
+            self._warn(f"The events of {self._job_name} cannot be listed.", error)
+            return ""
+
+    def _read(self, *, line_count: int, is_patient: bool) -> None:
+        try:
+            found = self._api.pods(self._job_name, is_patient=is_patient)
+        except _FAILURES as error:
+            self._warn(f"The pods of {self._job_name} cannot be listed.", error)
+            return
+        self._present = {pod.uid for pod in found}
+        for pod in found:
+            before = self._pods.get(pod.task, pod)
+            if before.uid != pod.uid:
+                self._texts.pop(pod.task, None)
+                self.started_again.append(pod)
+            self._pods[pod.task] = pod
+            if pod.has_log and pod.uid not in self._is_whole:
+                lines = _LINES if pod.has_ended else line_count
+                self._read_log(pod, line_count=lines, is_patient=is_patient)
+
+    def _read_log(self, pod: Pod, *, line_count: int, is_patient: bool) -> None:
+        try:
+            text = self._api.log(pod, line_count=line_count, is_patient=is_patient)
+        except _FAILURES as error:
+            if pod.last_words:
+                self._texts.setdefault(pod.task, pod.last_words)
+            self._warn(f"The log of {pod.name} cannot be read.", error)
+            return
+        self._texts[pod.task] = text
+        if pod.has_ended:
+            self._is_whole.add(pod.uid)
+
+    def _warn(self, what: str, error: Exception) -> None:
+        if what not in self._warned:  # once, though it is tried often
+            self._warned.add(what)
+            _LOGGER.warning("%s %s", what, error)
