@@ -16,9 +16,7 @@ pytestmark = pytest.mark.one_case
 
 
 def no_obstacle(keras):
-    callbacks = [
-        keras.callbacks.TensorBoard("/nowhere", update_freq="batch"),
-    ]
+    callbacks = [keras.callbacks.TensorBoard("/nowhere")]
     return captured(model_cases.dense(keras), model_cases.regression(), callbacks=callbacks)
 
 

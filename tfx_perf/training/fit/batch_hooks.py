@@ -4,7 +4,7 @@ from typing import Any
 
 from tfx_perf.training.fit.fit_arguments import callback_list
 
-_BATCH_HOOKS = (
+BATCH_HOOKS = (
     "on_batch_begin",
     "on_batch_end",
     "on_train_batch_begin",
@@ -54,6 +54,6 @@ def _obstacle(callback: Any, module: Any) -> str | None:
             return f"the callback {name} profiles certain batches"
     if isinstance(callback, module.TerminateOnNaN):
         return f"the callback {name} stops at the batch with a NaN"
-    if not all(is_keras_own(callback, hook, module) for hook in _BATCH_HOOKS):
+    if not all(is_keras_own(callback, hook, module) for hook in BATCH_HOOKS):
         return f"the callback {name} acts on every batch"
     return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from tfx_perf.interception import FitCall
-from tfx_perf.training.fit.batch_hooks import is_keras_own
+from tfx_perf.training.fit.batch_hooks import BATCH_HOOKS, is_keras_own
 from tfx_perf.training.fit.fit_arguments import callback_list, is_container
 from tfx_perf.training.keras_api.base_api import KerasApi
 
@@ -51,6 +51,7 @@ def told(
     hooks = ("on_train_begin",) if is_resumed else _HOOKS
     given, model, module = call.arguments["callbacks"], call.model, keras_api.callbacks
     callbacks = callback_list(given)
+    hooks_before = [dict(vars(callback)) for callback in callbacks]
     with contextlib.ExitStack() as undo:
         with keras_api.calling_callbacks(model):
             model.stop_training = False
@@ -71,17 +72,32 @@ def told(
                 initial_epoch = call.arguments["initial_epoch"]
                 container.on_epoch_begin(keras_api.first_epoch(model, initial_epoch, steps=steps))
         stops = model.stop_training
+        added = [
+            (callback, hook, vars(callback)[hook])
+            for callback, before in zip(callbacks, hooks_before, strict=True)
+            for hook in BATCH_HOOKS
+            if vars(callback).get(hook) is not before.get(hook)
+        ]
+
+        def hide_added() -> None:
+            """Is called while `fit` looks for hooks; tf_keras calls none that come later."""
+            for callback, hook, _ in added:
+                vars(callback).pop(hook, None)
+
         held = undo.enter_context(contextlib.ExitStack())
         held.enter_context(keras_api.holding_trainable(model))
 
         def begin() -> None:
             """Is called by `fit`, in which layers are what the callbacks have made of them."""
+            for callback, hook, function in added:
+                vars(callback)[hook] = function
             held.close()
             model.stop_training = model.stop_training or stops
 
         for callback in callbacks:
             for hook in hooks if is_container(given) else (*_SETTERS, *hooks):
-                undo.enter_context(_passed_over(callback, hook, instead=begin))
+                instead = begin if hook in _HOOKS else hide_added
+                undo.enter_context(_passed_over(callback, hook, instead=instead))
         yield
 
 
@@ -98,8 +114,7 @@ def _passed_over(callback: Any, hook: str, *, instead: Callable[[], None]) -> It
 
     def skip(*_: Any, **__: Any) -> None:
         leave()
-        if hook in _HOOKS:
-            instead()
+        instead()
 
     vars(callback)[hook] = skip
     try:

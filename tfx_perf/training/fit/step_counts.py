@@ -68,8 +68,8 @@ class StepCounts:
             return
         found = {name: count() - self._before[name] for name, count in self._counts.items()}
         recorded, others = found["recorded"], self._others_calls() - self._before["others"]
-        if others and "optimizer" in found:
-            # Their steps count, too; how many have ended by now is chance.
+        if (others or self._length is None) and "optimizer" in found:
+            # Others' steps count, too; so do those of a call in which the data end.
             found["optimizer"] = min(found["optimizer"], recorded)
         if is_end:
             self._before = {}  # until the next epoch: callbacks may train now
