@@ -122,7 +122,8 @@ class Recovery:
         callbacks = callback_list(call.arguments["callbacks"])
         self._callbacks = CallbackState(callbacks, module)
         self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
-        self._bad_at_first = TrainingState(call.model, loop.keras_api).bad_weights()
+        state = TrainingState(call.model, loop.keras_api)
+        self._bad_at_first = state.bad_weights() if call.model.built else set()
         self._resumed_step = self.step
         self._data: tf.data.Dataset | None = None  # in the place of the user's
         self._is_back = False  # in this process, where the weights are spoilt
