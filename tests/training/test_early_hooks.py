@@ -217,11 +217,13 @@ def put_late(keras, where, epoch, hook, act):
 
 @pytest.mark.parametrize("hook", ["on_train_batch_end", "on_test_batch_end"])
 @pytest.mark.parametrize(
-    ("where", "epoch"), [("on_train_begin", 0), ("on_epoch_begin", 0), ("on_epoch_begin", 1)]
+    "when", [("on_train_begin", 0), ("on_epoch_begin", 0), ("on_epoch_begin", 1)]
 )
 @pytest.mark.parametrize("is_tried", [False, True])
 @pytest.mark.parametrize("verbose", [1, 2])  # with 2, tf_keras calls no hook that is put late
-def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, where, epoch, is_tried, verbose):
+def test_a_hook_that_is_put_late_gets_each_batch(keras, hook, when, is_tried, verbose):
+    where, epoch = when
+
     def fitted(model):
         seen = []
 

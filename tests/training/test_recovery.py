@@ -144,6 +144,67 @@ def test_what_only_a_plan_does_wrong_is_undone(keras, tmp_path, monkeypatch):
     assert "went back to step 4" in session.record.notes[0]
 
 
+def scaling_optimizer(keras):
+    """Returns an optimizer whose loss scale doubles with every step, to Inf."""
+    found = (keras.optimizers, keras.mixed_precision)[keras.__name__ == "tf_keras"]
+    inner = keras.optimizers.SGD(1e-9)
+    # From so high a scale, the third growth leads to Inf.
+    return found.LossScaleOptimizer(inner, initial_scale=2.0**125, dynamic_growth_steps=1)
+
+
+def growing_layer(keras):
+    """Returns a layer whose own variables become Inf in the training, or are it at first."""
+
+    class Growing(keras.layers.Layer):
+        def build(self, shape):
+            self.largest = self.add_weight(
+                name="largest", shape=(), initializer="ones", trainable=False
+            )
+            self.best = tf.Variable(np.inf)  # which tf_keras counts as a weight that is trained
+
+        def call(self, inputs):
+            self.largest.assign(tf.convert_to_tensor(self.largest) * 1e30)
+            self.best.assign(tf.minimum(self.best, tf.reduce_mean(inputs)))
+            return inputs
+
+    return Growing()
+
+
+@pytest.mark.parametrize("plan", [PLAIN_FIT, PLAN])
+@pytest.mark.parametrize("what", ["loss scale", "accumulators", "own variables"])
+def test_infinity_beside_the_weights_ends_nothing(keras, plan, what, tmp_path):
+    inputs = {name: keras.Input((2,), name=name) for name in "ab"}
+    joined = keras.layers.Concatenate()(list(inputs.values()))
+    if what == "own variables":
+        joined = growing_layer(keras)(joined)
+    model = keras.Model(inputs, keras.layers.Dense(1)(joined))
+    is_scaled = what == "loss scale"
+    optimizer = scaling_optimizer(keras) if is_scaled else keras.optimizers.Adagrad(0.01)
+    factor = {"loss scale": 1e-20, "accumulators": 1e25}.get(what, 1.0)
+    model.compile(optimizer=optimizer, loss=lambda y, y_pred: factor * (y_pred - y))
+
+    class Forgetting(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            for layer in model.layers:
+                if hasattr(layer, "best"):
+                    layer.best.assign(np.inf)
+
+    call = captured(model, numbers(), epochs=2, callbacks=[Forgetting()])
+    before = Snapshot(model)
+    expected = call.proceed()
+    trained = Snapshot(model)
+    # A loss scale of tf_keras stops at the largest finite number.
+    is_finite = is_scaled and keras.__name__ == "tf_keras"
+    assert is_finite == all(np.isfinite(value).all() for value in trained.values)
+    assert all(np.isfinite(weight).all() for weight in model.layers[-1].get_weights())
+    before.restore()
+    model.train_function = None
+
+    found = session_with(plan, checkpoint_folder=str(tmp_path)).fit(call)
+    assert_same(trained, Snapshot(model))
+    assert_same_history(expected, found)
+
+
 @contextlib.contextmanager
 def files_no_larger_than(size_bytes):
     """What a full disk does: every write beyond the size fails."""

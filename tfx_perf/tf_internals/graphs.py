@@ -5,7 +5,7 @@ from typing import Any
 
 import tensorflow as tf
 from tensorflow.compiler.tf2xla.ops import gen_xla_ops
-from tensorflow.python.framework import convert_to_constants
+from tensorflow.python.framework import convert_to_constants, op_def_registry
 from tensorflow.python.tools import saved_model_utils
 
 SAVED_MODEL_CLI = "tensorflow.python.tools.saved_model_cli"
@@ -26,6 +26,25 @@ def replace_input(operation: tf.Operation, index: int, tensor: tf.Tensor) -> Non
 def behind_barrier(tensors: Sequence[tf.Tensor]) -> list[tf.Tensor]:
     """Returns the tensors, of which XLA sees only that each depends on all."""
     return gen_xla_ops.xla_optimization_barrier(tensors)
+
+
+def hides_draws(function: Any) -> bool:
+    """Whether a concrete function draws random numbers that its operations themselves count.
+
+    So does `tf.random.uniform`: it has a seed, and nobody can read or set how far it is.
+    """
+    graph = function.graph
+    kinds = {operation.type for operation in graph.get_operations()}
+    for called in graph._functions.values():
+        kinds.update(node.op for node in called.cached_definition.node_def)
+    return any(map(_hides_draws, kinds))
+
+
+def _hides_draws(kind: str) -> bool:
+    found = op_def_registry.get(kind)
+    if found is None or not found.is_stateful:
+        return False
+    return "seed2" in {attribute.name for attribute in found.attr}
 
 
 def with_constants(function: Any) -> Callable[..., Any]:

@@ -105,6 +105,24 @@ class TrainFunctions:
             self._keras = self._takeover.keras_functions()
         return self._keras
 
+    def on_trial(self) -> Callable[[], None]:
+        """Has Keras' own functions be tried; returns what has `fit` draw as if they had not been.
+
+        Where their operations count what they have drawn, they are then those from before, or new
+        ones, which are traced where plain `fit` would.
+        """
+        before = self._keras
+        if before is not None and before.train.hides_draws:
+            self._keras = None
+
+        def end() -> None:
+            if self._keras is not None and self._keras.train.hides_draws:
+                self._keras.train.numbers.put_back()
+                self._keras = before
+            self.model.train_function, self.model.test_function = self._theirs()
+
+        return end
+
     @functools.cached_property
     def slicing_obstacle(self) -> str | None:
         """Why no batch of the model can be cut into micro-batches; None if it can."""

@@ -16,6 +16,7 @@ from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunct
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
 from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
 from tfx_perf.training.keras_api.row_draws import Rows
+from tfx_perf.training.keras_api.traced_numbers import TracedNumbers
 
 Tensors = Any  # a nested structure of tensors
 Function = Callable[[Any], dict[str, Any]]  # iterator to logs
@@ -34,6 +35,12 @@ def optimizers(model: Any) -> list[Any]:
 def all_layers(model: Any) -> list[Any]:
     """Returns a model and every layer in it, those in layers included."""
     return list(model._flatten_layers())
+
+
+def with_numbers(model: Any) -> list[Any]:
+    """Returns what keeps numbers in attributes that tracing changes, see `TracedNumbers`."""
+    generators = [getattr(layer, "_random_generator", None) for layer in all_layers(model)]
+    return [*optimizers(model), *(each for each in generators if hasattr(each, "__dict__"))]
 
 
 def learning_rate(optimizer: Any) -> Any:
@@ -312,25 +319,33 @@ class KerasApi(abc.ABC):
 
     def keras_functions(self, model: Any) -> KerasFunctions:
         """Returns Keras' own train and test functions, new ones, not yet traced."""
-        with self._graph_functions() as made:
+        numbers = TracedNumbers(functools.partial(with_numbers, model))
+        with self._graph_functions(numbers) as made:
             model.make_train_function(force=True)
             inner = made[-1] if made else None
             steps = functools.partial(self.execution_steps, model)
-            train = KerasFunction(model.train_function, inner, execution_steps=steps)
+            own = model.train_function
+            train = KerasFunction(own, inner, numbers=numbers, execution_steps=steps)
         model.make_test_function(force=True)
-        test = KerasFunction(model.test_function, None, execution_steps=steps)
+        test = KerasFunction(
+            model.test_function, None, numbers=numbers, execution_steps=steps
+        )
         return KerasFunctions(train, test)
 
     @contextlib.contextmanager
-    def _graph_functions(self) -> Iterator[list[Any]]:
-        """Yields the graph functions that Keras makes meanwhile, the outermost last."""
+    def _graph_functions(self, numbers: TracedNumbers) -> Iterator[list[Any]]:
+        """Yields the graph functions that Keras makes meanwhile, the outermost last.
+
+        Args:
+            numbers: are read whenever one is traced.
+        """
         made, thread = [], threading.get_ident()
 
         def noting(own: Callable[..., Any]) -> Callable[..., Any]:
             def noted(function: Any = None, **options: Any) -> Any:
                 if threading.get_ident() != thread:  # which makes another model's
                     return own(function, **options)
-                made.append(self._graph_function(function, **options))
+                made.append(self._graph_function(numbers.read_before(function), **options))
                 return made[-1]
 
             return noted

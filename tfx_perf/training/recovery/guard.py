@@ -72,7 +72,7 @@ class Guard:
         self._data = DataPosition(self.iterators)
         self._state = TrainingState(task.model, task.keras_api)
         self._has_begun = False
-        self._bad_at_first: set[int] = set()
+        self._bad_at_first: frozenset[int] = frozenset()
         self._last_finite_step = 0
         self._is_due = self._waits = False
         self._epoch = task.initial_epoch
@@ -213,7 +213,7 @@ class Guard:
                 logs=self._logs,
             )
         if self._task.watches:
-            self._bad_at_first = self._state.bad_weights()
+            self._bad_at_first = self._task.bad_at_first | self._state.bad_weights()
 
     def _watch(self) -> None:
         """Raises BlowUp if the training is lost."""

@@ -32,7 +32,7 @@ from tfx_perf.training.recovery.resume_point import ResumePoint, SavedPoint
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.shortage import Shortages
 from tfx_perf.training.recovery.task import Task
-from tfx_perf.training.recovery.training_state import StateMismatchError
+from tfx_perf.training.recovery.training_state import StateMismatchError, TrainingState
 from tfx_perf.training.recovery.writers import Writers
 from tfx_perf.training.team import Team
 
@@ -123,6 +123,8 @@ class Recovery:
         callbacks = callback_list(call.arguments["callbacks"])
         self._callbacks = CallbackState(callbacks, module)
         self._watches = not any(isinstance(c, module.TerminateOnNaN) for c in callbacks)
+        state = TrainingState(call.model, loop.keras_api)
+        self._bad_at_first = state.bad_weights() if call.model.built else set()
         self._resumed_step = self.step
         self._data: tf.data.Dataset | None = None  # in the place of the user's
         self._is_back = False  # in this process, where the weights are spoilt
@@ -382,6 +384,7 @@ class Recovery:
             clock=self._clock,
             settings=self._settings,
             watches=self._watches,
+            bad_at_first=frozenset(self._bad_at_first),
         )
         return Guard(task, self._callbacks, resume=self._point)
 

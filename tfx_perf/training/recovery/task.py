@@ -29,6 +29,7 @@ class Task:
         clock: when there was one last.
         settings: when to save and what to watch.
         watches: whether NaN and Inf are an error.
+        bad_at_first: see `TrainingState.bad_weights`, before this process has trained.
     """
 
     model: Any
@@ -43,3 +44,4 @@ class Task:
     clock: SaveClock
     settings: TrainingSettings
     watches: bool
+    bad_at_first: frozenset[int] = frozenset()

@@ -149,14 +149,19 @@ class TrainingState:
         return {**values, **{name: saved.copies[name][0] for name in unknown}}
 
     def bad_weights(self) -> set[int]:
-        """Returns in which variables, trainable or the optimizer's, NaN or Inf stands: ids."""
-        optimizer = self._keras_api.optimizer_variables(self._model)
-        return {
-            id(variables.inner(variable))
-            for variable in [*self._model.trainable_variables, *optimizer]
-            if tf.as_dtype(variable.dtype).is_floating
-            and not bool(tf.reduce_all(tf.math.is_finite(tf.convert_to_tensor(variable))))
-        }
+        """Returns the variables that spoil the training, by their ids.
+
+        Weights that are trained, and sums of their gradients, with NaN or Inf; of what else the
+        optimizer holds, those with NaN. There Inf need not be an error: a loss scale may grow to
+        it, and a weight whose accumulator in Adagrad is Inf takes steps of 0.
+        """
+        summed = self._replica_sums()
+        weights = [variables.inner(variable) for variable in self._model.trainable_variables]
+        found = {id(each) for each in weights if _has(each, _not_finite)}
+        for each in self._keras_api.optimizer_variables(self._model):
+            if _has(each, _not_finite if id(each) in summed else tf.math.is_nan):
+                found.add(id(variables.inner(each)))
+        return found
 
     def _assign(self, names: Iterable[str], value_of: Callable[[str], Any]) -> None:
         present, saved = self._variables(), set(names)
@@ -253,6 +258,17 @@ def _value_here(
     copies: list[Callable[[], Any]], aggregation: tf.VariableAggregation, replica: int
 ) -> Any:
     return redistributed([read() for read in copies], aggregation, replica=replica)
+
+
+def _has(variable: tf.Variable, what: Callable[[tf.Tensor], tf.Tensor]) -> bool:
+    """Whether any value of a variable of real numbers is of a kind."""
+    if not tf.as_dtype(variable.dtype).is_floating:
+        return False
+    return bool(tf.reduce_any(what(tf.convert_to_tensor(variable))))
+
+
+def _not_finite(values: tf.Tensor) -> tf.Tensor:
+    return ~tf.math.is_finite(values)
 
 
 def _global_states() -> list[tf.Variable]:

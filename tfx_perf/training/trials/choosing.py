@@ -68,6 +68,7 @@ def by_trials(
     reason = obstacle(call, loop)
     if reason:
         return plain(reason, is_settled=True)
+    end_trial = loop.functions.on_trial()
     try:
         own = Variant(call, loop)
         loop.prepare()
@@ -87,7 +88,10 @@ def by_trials(
         if autograph.asks_for_conversion(error) or isinstance(error, TeamError):
             raise
         _LOGGER.warning("Trials failed; training with plain fit.", exc_info=True)
+        end_trial()
         return failed(errors.in_one_line(error))
+    if choice.plan.is_plain_fit:
+        end_trial()
     seconds = time.perf_counter() - began
     return choice.model_copy(
         update={

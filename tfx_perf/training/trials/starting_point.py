@@ -1,12 +1,14 @@
 """StartingPoint: the values from which every trial begins, exactly or changed a little."""
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.base_api import all_layers, optimizers
+from tfx_perf.training.keras_api.base_api import all_layers, with_numbers
+from tfx_perf.training.keras_api.traced_numbers import TracedNumbers
 from tfx_perf.training.keras_api.variables import inner
 from tfx_perf.training.trials.variant import BuiltUnder, Variant
 
@@ -45,19 +47,14 @@ class StartingPoint:
             for part in _parts(variable, own.call.model.distribute_strategy)
         }
         self.has_generators = bool(self._generators)
-        # tf_keras' Nadam counts in an attribute how often it is traced.
-        self._attributes = [
-            (optimizer, {name: each for name, each in vars(optimizer).items() if _is_number(each)})
-            for variant in variants.values()
-            for optimizer in optimizers(variant.call.model)
-        ]
+        models = [variant.call.model for variant in variants.values()]
+        self._numbers = TracedNumbers(lambda: itertools.chain(*map(with_numbers, models)))
 
     def restore(self) -> None:
-        """Puts all values back, and the numbers in the optimizers' attributes."""
+        """Puts all values back, and the numbers that tracing changes."""
         for variable, value in self._values.values():
             variable.assign(value)
-        for optimizer, attributes in self._attributes:
-            vars(optimizer).update(attributes)
+        self._numbers.put_back()
 
     def restore_rounded(self) -> None:
         """Puts all values back, those that are trained with an error in the last place.
@@ -106,10 +103,6 @@ def _parts(variable: Any, strategy: tf.distribute.Strategy) -> Sequence[Any]:
     if getattr(own, "synchronization", None) == tf.VariableSynchronization.ON_READ:
         return strategy.experimental_local_results(own)
     return (variable,)
-
-
-def _is_number(attribute: Any) -> bool:
-    return type(attribute) in (int, float)
 
 
 def epsilon_of(dtype: Any) -> float:

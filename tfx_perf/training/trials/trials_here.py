@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from tfx_perf import errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_data import independent
@@ -66,6 +67,9 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
     if data is None:
         yield None
         return
+    if not call.model.built:  # by the numbers that plain `fit` would draw
+        with contextlib.suppress(*errors.GIVEN_UP):  # which trials then raise
+            loop.prepare()
     outside = surroundings.variables(beside=variables_of(Variant(call, loop)).values())
     if outside is None:
         yield None

@@ -1,0 +1,100 @@
+"""Plain `fit` draws the random numbers that Keras' own does, whatever was tried before it.
+
+Also where layers and optimizer have `traced_numbers`.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tfx_perf.config import PerfConfig
+from tfx_perf.interception import intercepting_fit
+from tfx_perf.training import model_flops
+from tfx_perf.training.session import TrainingSession
+
+pytestmark = pytest.mark.each_choice
+
+STEPS = 6
+
+
+@pytest.fixture(autouse=True)
+def no_flops(monkeypatch):
+    flops = model_flops.Flops(None, None, None)
+    monkeypatch.setattr(model_flops, "count_flops", lambda model, batch: flops)  # takes a second
+
+
+def noise(keras, **arguments):
+    """Returns a layer that draws from an operation of TensorFlow's."""
+
+    class Noise(keras.layers.Layer):
+        def call(self, inputs):
+            return inputs + tf.random.uniform(tf.shape(inputs), **arguments)
+
+    return Noise()
+
+
+def built_at_random(keras):
+    """Returns a layer whose weight follows from TensorFlow's seed."""
+
+    class Built(keras.layers.Layer):
+        def build(self, shape):
+            self.factor = self.add_weight(
+                name="factor",
+                shape=(1,),
+                initializer=lambda shape, dtype=None: tf.random.normal(shape, dtype=dtype),
+            )
+
+        def call(self, inputs):
+            return inputs * tf.convert_to_tensor(self.factor)
+
+    return Built()
+
+
+LAYERS = {
+    "dropout": lambda keras: keras.layers.Dropout(0.4),
+    "seeded dropout": lambda keras: keras.layers.Dropout(0.4, seed=7),
+    "Gaussian noise": lambda keras: keras.layers.GaussianNoise(0.3),
+    "operation": noise,
+    "seeded operation": lambda keras: noise(keras, seed=11),
+    "initializer": built_at_random,
+}
+
+
+def trained(keras, layer, *, is_late, session=None):
+    """Returns the History of a training and all that follows from seeds."""
+    keras.utils.set_random_seed(3)
+    layers = keras.layers
+    inputs = [] if is_late else [layers.Input((4,))]
+    model = keras.Sequential([*inputs, layers.Dense(8), LAYERS[layer](keras), layers.Dense(1)])
+    # Of tf_keras, one that counts how often it is traced.
+    model.compile(optimizer=keras.optimizers.Nadam(0.01), loss="mse")
+    numbers = np.random.default_rng(0).normal(size=(STEPS * 8, 5)).astype("float32")
+    data = tf.data.Dataset.from_tensor_slices((numbers[:, :4], numbers[:, 4:]))
+    data = data.shuffle(STEPS * 8).batch(8)
+    options = tf.data.Options()
+    options.autotune.enabled = False  # its thread can delay the end of every fit
+    data = data.with_options(options)
+
+    def fit():
+        # The second goes on with what the first has traced and drawn.
+        return [model.fit(data, epochs=2, verbose=0).history for _ in range(2)]
+
+    if session is None:
+        history = fit()
+    else:
+        with intercepting_fit(session.fit):
+            history = fit()
+    weights = [weight.tolist() for weight in model.get_weights()]
+    return history, weights, tf.random.uniform([3]).numpy().tolist()
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["built", "late"])
+@pytest.mark.parametrize("layer", LAYERS)
+def test_trials_that_decide_for_plain_fit_leave_its_draws(keras, layer, is_late, tmp_path):
+    expected = trained(keras, layer, is_late=is_late)
+    folder = str(tmp_path)
+    session = TrainingSession(PerfConfig.from_dict({"training": {"checkpoint_folder": folder}}))
+    found = trained(keras, layer, is_late=is_late, session=session)
+    assert session.record.plan.is_plain_fit
+    assert "too short" in session.record.plan_reason
+    assert found == expected
