@@ -231,8 +231,6 @@ class Training:
     """A train step that takes a while for a batch, and longer for one from files."""
 
     batch_size = 32
-    unused_features = frozenset()
-
     def __init__(self, source, *, step_seconds, wait_seconds=0.0, example_count=None):
         self._source = source
         self._example_count = example_count

@@ -114,8 +114,6 @@ def tune(
             gain=gain,
         )
     search.release()
-    if diagnosis.stages:  # so there is time for what people may want to know
-        search.look_for_unused_features()
     figure_seconds = min(_MAX_COLD_SECONDS, _FIGURE_SHARE * possible_seconds)
     activity.say("reading from a cold page cache")
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
@@ -241,6 +239,5 @@ def _advice(
         diagnosis=diagnosis,
         example_count=example_count,
         mixing_ratio=shuffle.mixing_ratio if shuffle else None,
-        unused_features=search.parameters.unused_features,
         trial_rates=[rate for rate in rates if rate],
     )

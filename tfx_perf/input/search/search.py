@@ -189,12 +189,6 @@ class Search:
             name = self._settle_autotune(name)
         return choice.verdict(self._compare(name), margin=self._settings.margin)
 
-    def look_for_unused_features(self) -> None:
-        """Finds out which features the train step does not read; that traces it once more."""
-        if self._train and not self.parameters.unused_features:
-            unused = tuple(sorted(self._train.unused_features))
-            self.parameters = self.parameters.model_copy(update={"unused_features": unused})
-
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""
         self._prepared.clear()
@@ -254,7 +248,6 @@ class Search:
 
     def _refine(self, name: str) -> str:
         """Returns the candidate inside whichever wrappers make it surely faster."""
-        self.look_for_unused_features()
         for _ in range(_MAX_WRAPPERS):
             # The tables of the others go: each may be as large as the budget.
             self._prepared = {name: self._prepared[name]}
