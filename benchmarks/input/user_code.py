@@ -15,13 +15,10 @@ class UserCode:
 
     Attributes:
         batch_size: examples in a batch.
-        unused_features: none, the models read everything.
         consume: makes an iterator over a dataset and returns what trains on that many of its
             batches, or only takes them if there is no model.
         repeated_batch: returns a dataset of one batch from memory, for ever.
     """
-
-    unused_features: frozenset[str] = frozenset()
 
     def __init__(
         self,

@@ -16,12 +16,12 @@ from tfx_perf.input import apply, source
 
 _Features = dict[str, Any]
 _Schema: TypeAlias = "schema_pb2.Schema | None"
-# Turns serialised records into the features that are not left out.
-_ParseFeatures = Callable[[tf.Tensor, _Schema, frozenset[str]], _Features]
+# Turns serialised records into features.
+_ParseFeatures = Callable[[tf.Tensor, _Schema], _Features]
 
 
 def parser_for(examples: Sequence[artifact.Artifact]) -> apply.ParserFor | None:
-    """Returns what makes the parser of the artifacts' records: `(schema, options) -> parser`.
+    """Returns what makes the parser of the artifacts' records: `(schema, options) -> parse`.
 
     The parser does what TFXIO's factory does with the same kind of record, by tfx_bsl's own
     translation of a schema. It is None if only TFXIO can tell records and examples apart.
@@ -44,30 +44,26 @@ def has_data_view(examples: Sequence[artifact.Artifact]) -> bool:
     return tfxio_utils.resolve_payload_format_and_data_view_uri(list(examples))[1] is not None
 
 
-def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> source.Parser:
+def _parser(parse_features: _ParseFeatures, schema: _Schema, options: Any) -> source.Parse:
     """Returns a parser that splits off `options.label_key`, if it is not None."""
 
-    def parser(unused: frozenset[str]) -> source.Parse:
-        def parse(serialized: tf.Tensor) -> Any:
-            # In here, so that a schema it cannot express costs the candidate, not the component.
-            features = parse_features(serialized, schema, unused)
-            if options.label_key is None:
-                return features
-            label = features.pop(options.label_key)
-            return features, label
+    def parse(serialized: tf.Tensor) -> Any:
+        # In here, so that a schema it cannot express costs the candidate, not the component.
+        features = parse_features(serialized, schema)
+        if options.label_key is None:
+            return features
+        label = features.pop(options.label_key)
+        return features, label
 
-        return parse
-
-    return parser
+    return parse
 
 
-def _parse_examples(serialized: tf.Tensor, schema: Any, unused: frozenset[str]) -> _Features:
+def _parse_examples(serialized: tf.Tensor, schema: Any) -> _Features:
     """Parses tf.Examples; a tensor's name and its column's differ if the schema says so."""
     types = {feature.name: feature.type for feature in schema.feature}
     config, name_by_key = {}, {}
     representations = tensor_representation_util.InferTensorRepresentationsFromMixedSchema(schema)
-    for name in representations.keys() - unused:
-        representation = representations[name]
+    for name, representation in representations.items():
         column = tensor_representation_util.GetSourceValueColumnFromTensorRepresentation(
             representation
         ).initial_step()
@@ -86,27 +82,17 @@ def _parse_examples(serialized: tf.Tensor, schema: Any, unused: frozenset[str]) 
     return {name_by_key[key]: value for key, value in parsed.items()}
 
 
-def _parse_sequence_examples(
-    serialized: tf.Tensor, schema: _Schema, unused: frozenset[str]
-) -> _Features:
+def _parse_sequence_examples(serialized: tf.Tensor, schema: _Schema) -> _Features:
     """Parses tf.SequenceExamples into context and sequence features, side by side."""
-    context, sequence = (
-        {name: kind for name, kind in config.items() if name not in unused}
-        for config in tensor_representation_util.CreateTfSequenceExampleParserConfig(schema)
-    )
-    context, sequence, _ = tf.io.parse_sequence_example(serialized, context, sequence)
+    config = tensor_representation_util.CreateTfSequenceExampleParserConfig(schema)
+    context, sequence, _ = tf.io.parse_sequence_example(serialized, *config)
     return {**context, **sequence}
 
 
-def _data_view_parser(data_view: str, schema: _Schema, options: Any) -> source.Parser | None:
+def _data_view_parser(data_view: str, schema: _Schema, options: Any) -> source.Parse | None:
     """Returns the parser for the data view at a URI, None if its rows are not the records."""
     decoder = tf_graph_record_decoder.load_decoder(data_view)
     if decoder.record_index_tensor_name is not None:
         return None
 
-    def parse(serialized: tf.Tensor, schema: _Schema, unused: frozenset[str]) -> _Features:
-        del schema
-        decoded = decoder.decode_record(serialized)
-        return {name: value for name, value in decoded.items() if name not in unused}
-
-    return _parser(parse, schema, options)
+    return _parser(lambda serialized, _: dict(decoder.decode_record(serialized)), schema, options)

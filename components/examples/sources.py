@@ -128,9 +128,9 @@ def record_source(
             "Transformed features often have a suffix such as `_xf`."
         )
     options = found.options._replace(label_key=label_key)
-    make_parser = parsers.parser_for(examples)
+    make_parse = parsers.parser_for(examples)
     return dataclasses.replace(
-        found, options=options, parser=make_parser(schema, options) if make_parser else None
+        found, options=options, parse=make_parse(schema, options) if make_parse else None
     )
 
 

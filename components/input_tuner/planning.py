@@ -5,6 +5,7 @@ import logging
 import os
 import pathlib
 import tempfile
+import time
 from typing import Any
 
 import tensorflow_data_validation as tfdv
@@ -28,7 +29,8 @@ from tfx_perf.training import precision
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
 
-_STATISTICS_SHARE = 0.1  # of the time budget, after the search
+# Of the time budget, after the search; in less than so many seconds nothing is compared.
+_STATISTICS_SHARE, _LEAST_STATISTICS_SECONDS = 0.1, 1.0
 
 _CODE = ("run_fn", "module_file", "module_path")
 
@@ -88,6 +90,7 @@ class _Planning:
     def plan(
         self, folder: str, *, plan_folder: str, beam_pipeline_args: list[str]
     ) -> record.TuningRecord:
+        began = time.monotonic()
         default = self._source(label_key=self._properties.get("label_key"))
         key = plan_key.plan_key(
             default,
@@ -110,11 +113,11 @@ class _Planning:
         captured, note = self._training(folder)
         try:
             source = self._as_trained_on(default, captured)
-            plan = tune(source, train=captured)
+            plan = tune(source, train=captured, spent_seconds=time.monotonic() - began)
         except train_step.StepFailedError as error:
             note = str(error)
             source = self._as_trained_on(default, None)
-            plan = tune(source, train=None)
+            plan = tune(source, train=None, spent_seconds=time.monotonic() - began)
         plan = previous.keyed(plan, key, plans=plans, failures=self._failures)
         if plan.chosen == record.DEFAULT and not plan.came_to_an_end:
             kept = previous.kept(
@@ -134,13 +137,18 @@ class _Planning:
                 "training_digest": code_digest.training_digest(self._properties),
             }
         )
-        plan = plan_additions.with_statistics(
-            plan,
-            source,
-            examples=self._inputs["examples"],
-            folder=plan_folder,
-            seconds=_STATISTICS_SHARE * self._settings.time_budget_seconds,
-        )
+        budget_seconds = self._settings.time_budget_seconds
+        # The candidate is prepared anew, and the statistics are computed beside what is read.
+        left_seconds = budget_seconds - (time.monotonic() - began)
+        left_seconds -= plan.outcome(plan.chosen).preparation_seconds or 0.0
+        if left_seconds / 2 > _LEAST_STATISTICS_SECONDS:
+            plan = plan_additions.with_statistics(
+                plan,
+                source,
+                examples=self._inputs["examples"],
+                folder=plan_folder,
+                seconds=min(_STATISTICS_SHARE * budget_seconds, left_seconds / 2),
+            )
         if self._settings.materialize:
             plan = plan_additions.with_copy(
                 plan,

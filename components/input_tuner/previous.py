@@ -16,8 +16,8 @@ from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
-# What holds for the code, the copy or the service that it was found with.
-_OF_ITS_TIME = {"projection", "copy", "service"}
+# What holds for the copy or the service that it was found with.
+_OF_ITS_TIME = {"copy", "service"}
 
 
 def keyed(

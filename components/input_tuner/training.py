@@ -2,12 +2,10 @@
 
 import copy
 import dataclasses
-import functools
 import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from tfx.components.trainer import fn_args_utils
 
@@ -77,7 +75,6 @@ class CapturedTraining:
         self.schema = training_call.schema
         self.batch_size = self._consumer.batch_size
         self._patterns = training_call.patterns
-        self._specs = training_call.dataset.element_spec, fit.arguments["x"].element_spec
 
     def prepare(self) -> None:
         """Trains one step.
@@ -127,53 +124,10 @@ class CapturedTraining:
         """Returns what trains on that many batches of a new iterator; a `measure.Consumer`."""
         return self._consumer.consume(dataset)
 
-    @functools.cached_property
-    def unused_features(self) -> frozenset[str]:
-        """Features that the factory yields and neither the user's code nor the model reads.
-
-        The model's steps are traced; then the user's code is run without these features, and
-        must come to the same first batch. Empty if in doubt.
-        """
-        unread = self._consumer.unused_features()
-        made, given = map(_features, self._specs)
-        unused = frozenset(
-            name for name in unread if name in made and made[name] == given[name]
-        )
-        try:
-            if unused:
-                self._check_same_without(unused)
-        except Exception:  # the user's code, or an assertion; the features then stay
-            _LOGGER.info("%s cannot be left out.", sorted(unused), exc_info=True)
-            return frozenset()
-        return unused
-
     def _fit_call(self, factory: source_lib.Factory) -> interception.FitCall:
         arguments = copy.copy(self._arguments)
         arguments.data_accessor = arguments.data_accessor._replace(tf_dataset_factory=factory)
         return interception.capture_fit(lambda: self._run_fn(arguments))
-
-    def _check_same_without(self, unused: frozenset[str]) -> None:
-        leave_out = functools.partial(consumer.without, names=unused)
-
-        def in_order(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
-            return self._default(file_pattern, options._replace(shuffle=False), schema)
-
-        def projected(file_pattern: Any, options: Any, schema: Any = None) -> tf.data.Dataset:
-            dataset = in_order(file_pattern, options, schema)
-            return dataset.map(lambda *parts: leave_out(parts if len(parts) > 1 else parts[0]))
-
-        batches = [
-            next(iter(self._fit_call(factory).arguments["x"]))
-            for factory in (in_order, projected)
-        ]
-        expected, found = leave_out(batches[0]), batches[1]
-        tf.nest.assert_same_structure(expected, found, expand_composites=True)
-        for one, other in zip(
-            tf.nest.flatten(expected, expand_composites=True),
-            tf.nest.flatten(found, expand_composites=True),
-            strict=True,
-        ):
-            np.testing.assert_array_equal(one, other)
 
 
 def _as_list(file_pattern: Any) -> list[str]:
@@ -191,9 +145,3 @@ def _origin(data: tf.data.Dataset, calls: list[_FactoryCall]) -> _FactoryCall:
         f"Received: a {type(data).__name__} that is not, after {len(calls)} calls of the factory. "
         "Only what the factory makes can be exchanged."
     )
-
-
-def _features(spec: Any) -> dict[str, Any]:
-    """Returns the features of an element spec `x`, `(x, y)` or `(x, y, weight)` by name."""
-    x = spec[0] if isinstance(spec, tuple) else spec
-    return x if isinstance(x, dict) else {}

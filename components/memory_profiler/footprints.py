@@ -84,10 +84,15 @@ class Footprints:
         beside = self._finished_beside()
         if size not in beside:
             beside = {}
+        alone: list[int] = []  # limits; what goes on beside takes of the memory, too
         while size is not None:
-            done = beside.pop(size, None) or self._finished(size)
+            done = beside.pop(size, None)
+            if done is None:
+                done = self._finished(size)
+                alone += filter(None, [done.footprint.limit_bytes])
             taken.append(done.footprint)
-            limit_bytes = min([limit_bytes, *(item.limit_bytes or limit_bytes for item in taken)])
+            beside_bytes = min(limit_bytes, done.footprint.limit_bytes or limit_bytes)
+            limit_bytes = min(alone, default=beside_bytes)
             if beside:
                 size = min(beside)
                 continue
@@ -112,7 +117,10 @@ class Footprints:
         )
 
     def _finished_beside(self) -> dict[int, _Finished]:
-        """Returns what was taken beside, by batch size; without a figure, it is taken alone."""
+        """Returns what was taken beside, by batch size.
+
+        Without a figure, or not far from the limit that the other process left, it is taken alone.
+        """
         if self._first is None:
             return {}
         with contextlib.suppress(errors.ChildError, errors.UserError):
@@ -120,7 +128,7 @@ class Footprints:
         found = {}
         for place in self._processes.folder.glob(jobs.footprint_file("*")):
             item = Footprint.read(place)
-            if item.status == "measured":
+            if item.status == "measured" and claim.is_far_from_limit(item):
                 took_seconds = place.stat().st_mtime - self._first_began
                 found[item.batch_size] = _Finished(item, took_seconds=took_seconds)
         return found

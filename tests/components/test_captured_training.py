@@ -76,27 +76,6 @@ def test_learns_the_options_and_trains_on_what_the_code_makes_of_a_factory(captu
     assert all(taken[0].examples_per_second > 0 for taken in samples.values())
 
 
-def test_features_that_nobody_reads_are_unused(capture):
-    assert capture(tuning_cases.training()).unused_features == {"other_xf", "spare_xf"}
-
-
-@pytest.mark.one_case
-@pytest.mark.parametrize(
-    "prepare",
-    [
-        'number = number + features["spare_xf"]',  # cannot be run without it
-        "number = number + tf.add_n(list(features.values()))",  # comes to something else
-    ],
-)
-def test_features_that_only_the_input_code_reads_are_in_use(capture, prepare):
-    assert capture(tuning_cases.training(prepare)).unused_features == set()
-
-
-def test_features_that_the_input_code_takes_out_are_in_use(capture):
-    prepare = 'number = number * features.pop("spare_xf")'
-    assert capture(tuning_cases.training(prepare)).unused_features == {"other_xf"}
-
-
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -194,14 +194,6 @@ def test_the_cases_hold_what_they_are_about(tmp_path):
     assert spec["word"].ragged_rank == 2
 
 
-def test_unused_features_are_not_parsed(case):
-    item, schema, feature = case
-    source = source_of(item, schema, num_epochs=1)
-    parse = source.parser(frozenset({feature}))
-    found = parse(next(iter(source.records().batch(8))))
-    assert set(found) == set(source.element_spec) - {feature}
-
-
 @pytest.mark.one_case
 def test_a_plan_serves_every_kind(case, caplog):
     item, schema, feature = case

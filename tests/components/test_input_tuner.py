@@ -359,12 +359,11 @@ class TestReuse:
         return made(name, **fields)
 
     @pytest.mark.one_case
-    @pytest.mark.parametrize("name", ["default", "columns", "columns+projection"])
+    @pytest.mark.parametrize("name", ["default", "columns", "columns+own_threads"])
     def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
         plan = self.of_yesterday(
-            made, source, name, file_bytes=int(0.9 * source.total_bytes),
-            parameters=Parameters(unused_features=("spare_xf",)),
-        )  # fmt: skip
+            made, source, name, file_bytes=int(0.9 * source.total_bytes)
+        )
         found = self.find([plan], source)
         was, is_default = read(plan), name == "default"
         expected = {
@@ -388,7 +387,7 @@ class TestReuse:
     def test_it_is_kept_though_all_else_differs(self, name, made, source):
         plan = self.of_yesterday(
             made, source, name, key={"settings": "of another version"},
-            parameters=Parameters(unused_features=("spare_xf",)), training_digest="1",
+            parameters=Parameters(service_address="grpc://gone:1"), training_digest="1",
         )  # fmt: skip
         assert self.find([plan], source) is None
         found = previous.kept([plan], source=source, settings=self.SETTINGS)
@@ -401,7 +400,7 @@ class TestReuse:
         html = input_report.report_on(found).render()
         assert "changed since, but the time of a search ended before it could tell" in html
 
-    @pytest.mark.parametrize("name", ["default", "columns+projection", "copy", None])
+    @pytest.mark.parametrize("name", ["default", "columns+service", "copy", None])
     def test_what_may_not_hold_any_more_is_not_kept(self, name, made, source):
         plans = [] if name is None else [self.of_yesterday(made, source, name)]
         assert previous.kept(plans, source=source, settings=self.SETTINGS) is None

@@ -82,15 +82,15 @@ def page_of(profile):
 def test_what_was_measured_before_a_kill_is_published(trainer):
     profile = striking(trainer, 20)
     record = record_of(profile)
-    # Half-way to what was killed, once more is trained on.
-    assert record.endings == {5: "measured", 10: "measured", 15: "measured", 20: "killed"}
-    assert (record.largest_batch_size, record.largest_is_lower_bound) == (15, True)
+    # Between the two, once more is trained on.
+    assert record.endings == {5: "measured", 10: "measured", 14: "measured", 20: "killed"}
+    assert (record.largest_batch_size, record.largest_is_lower_bound) == (14, True)
     assert record.step("plain", 10).peak_bytes > 0
     killed = record.step("plain", 20)
     assert "SIGKILL" in killed.reason
     assert killed.reason in page_of(profile)
     assert profile.get_string_custom_property("batch_sizes") == (
-        "5: measured; 10: measured; 15: measured; 20: killed"
+        "5: measured; 10: measured; 14: measured; 20: killed"
     )
     assert profile.get_float_custom_property("step_peak_bytes") > 0
 
@@ -126,6 +126,8 @@ def test_a_step_that_raises_costs_its_own_figures(trainer, caplog):
     record = record_of(profile)
     assert (record.endings[10], record.endings[20]) == ("measured", "failed")
     assert "too many rows" in record.step("plain", 20).reason
+    assert record.largest_batch_size == 14
+    assert "above 14 rows, at 20 at the latest, the model raises " in record.largest_remark
     assert "Not all was measured: batch" in record.remark
     assert record.remark.count("too many rows") == 1
     (message,) = [each for each in caplog.messages if each == record.remark]

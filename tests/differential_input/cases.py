@@ -167,13 +167,6 @@ class Case(JsonCase):
         ]  # fmt: skip
 
     @property
-    def unused(self) -> tuple[str, ...]:
-        """Tensors of the features that the user's model does not read: those of the last."""
-        if "projection" not in self.wrappers:
-            return ()
-        return tuple(tensor_name(name, self.features[-1]) for name in self.names[-1])
-
-    @property
     def label(self) -> str:
         """The tensor that is the label, where there is one."""
         return tensor_name(self.names[0][0], self.features[0])
@@ -195,14 +188,10 @@ def consistent(case: Case) -> Case:
             dataclasses.replace(feature, shape=(1,)) if not feature.size else feature
             for feature in features
         )
-    wrappers = case.wrappers
-    if len(features) == 1:  # no feature would be left
-        wrappers = [kind for kind in wrappers if kind != "projection"]
     if not any(file.grows_from is not None for file in files):
         case = dataclasses.replace(case, growth=1)
     return dataclasses.replace(
         case,
-        candidate="+".join([case.base, *wrappers]),
         features=features,
         files=files,
         calls=calls,

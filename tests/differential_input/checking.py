@@ -90,9 +90,7 @@ class Checker:
         return split
 
     def _expected(self, case: Case) -> list[_Expected]:
-        key = dataclasses.replace(
-            case, candidate="default+projection" if case.unused else "default"
-        )
+        key = dataclasses.replace(case, candidate="default")
         if self._oracle is None or self._oracle[0] != key:
             split = self._split(case)
             self._oracle = key, [self._of_default(case, call, split) for call in case.calls]

@@ -59,7 +59,6 @@ class Reader:
         paths: the patterns.
         call: the options, and what is done with the dataset.
         label: name of the label, if the call has one.
-        unused: features that the user's code does not look at.
         epoch_rows: how many examples an epoch has.
     """
 
@@ -68,7 +67,6 @@ class Reader:
     paths: list[str]
     call: Call
     label: str
-    unused: frozenset[str]
     epoch_rows: int
 
     def read(self) -> Reading:
@@ -111,13 +109,7 @@ class Reader:
     def batches(self, iterable: Any) -> Iterator[Batch]:
         """Yields what is compared of every batch."""
         for batch in iterable:
-            yield batch_of(self.used(batch))
-
-    def used(self, batch: Any) -> Any:
-        """Leaves out what the user's code does not look at."""
-        features, *label = batch if isinstance(batch, tuple) else (batch,)
-        kept = {name: features[name] for name in sorted(features) if name not in self.unused}
-        return (kept, *label) if label else kept
+            yield batch_of(batch)
 
 
 def batch_of(batch: Any) -> Batch:
@@ -276,12 +268,7 @@ def _over_patterns(name: str) -> Any:
 
 def _collected(reader: Reader, dataset: tf.data.Dataset) -> tf.Tensor:
     """Returns fingerprints of all examples, by operations alone."""
-
-    @tf.autograph.experimental.do_not_convert
-    def used(*batch: Any) -> Any:
-        return reader.used(batch if len(batch) > 1 else batch[0])
-
-    rows = fingerprint.of_batches(dataset.map(used))
+    rows = fingerprint.of_batches(dataset)
     return rows.reduce(
         tf.zeros([0], tf.int64), lambda all_rows, batch: tf.concat([all_rows, batch], axis=0)
     )

@@ -30,9 +30,7 @@ def default_factory() -> Any:
 
 def candidate_of(case: Case, split: Split) -> Any:
     """Returns the case's candidate, with what a plan made for the first call knows."""
-    settings: dict[str, Any] = {"unused_features": case.unused}
-    if "copy" in case.wrappers:
-        settings |= _copied(case, split)
+    settings = _copied(case, split) if "copy" in case.wrappers else {}
     return candidates.make(case.candidate, parameters_lib.Parameters(**settings))
 
 
@@ -56,7 +54,6 @@ def reader(
         paths=split.paths(call.patterns),
         call=call,
         label=case.label,
-        unused=frozenset(case.unused),
         epoch_rows=epoch_rows,
     )
 

@@ -12,7 +12,7 @@ from . import reading
 from .cases import AMPLE_BYTES, KINDS, Call, Case, Feature, File, consistent
 
 BASES = tuple(name for name in candidates.CANDIDATES if name != "default")
-_WRAPPERS = ("projection", "copy", "own_threads", "deep_prefetch", "autotune")
+_WRAPPERS = ("copy", "own_threads", "deep_prefetch", "autotune")
 _WIDE_SHARE, _WIDE_COLUMNS = 100, 1000
 _DAMAGES = ("truncated", "garbage", "flipped", "no_bytes")
 

@@ -36,7 +36,7 @@ def test_version_2_takes_the_tightest_group_on_the_way_up(groups):
         {
             "pod/memory.max": "4000\n",
             "pod/memory.current": "1000\n",
-            "pod/memory.stat": "anon 500\ninactive_file 300\n",
+            "pod/memory.stat": "anon 500\nfile 420\nshmem 20\ninactive_file 300\nactive_file 100\n",
             "pod/container/memory.max": "max\n",
             "pod/container/memory.current": "900\n",
             "pod/container/cpu.max": "150000 100000\n",
@@ -44,10 +44,10 @@ def test_version_2_takes_the_tightest_group_on_the_way_up(groups):
         },
     )
     assert cgroup.memory_limits_bytes() == [4000]
-    assert cgroup.memory_left_bytes() == [4000 - (1000 - 300)]
+    assert cgroup.memory_left_bytes() == [4000 - (1000 - 300 - 100)]
     assert cgroup.cpu_quotas() == [1.5]
     assert host.memory_limit_bytes() == 4000
-    assert host.available_memory_bytes() == 3300
+    assert host.available_memory_bytes() == 3400
     assert host.cpu_count() == min(2, len(os.sched_getaffinity(0)))
 
 
@@ -57,7 +57,7 @@ def test_version_1_inside_a_container_finds_the_root_of_its_mount(groups):
         {
             "memory/memory.limit_in_bytes": "8000",
             "memory/memory.usage_in_bytes": "9000",
-            "memory/memory.stat": "total_inactive_file 500",
+            "memory/memory.stat": "total_inactive_file 300\ntotal_active_file 200",
             "cpu,cpuacct/cpu.cfs_quota_us": "50000",
             "cpu,cpuacct/cpu.cfs_period_us": "100000",
         },

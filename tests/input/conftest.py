@@ -34,24 +34,19 @@ def _source(folder: pathlib.Path, *, schema: str = SCHEMA, **options) -> source.
         )
         return reader.TensorFlowDataset(options)
 
-    def parser(unused):
-        used = {name: kind for name, kind in spec.items() if name not in unused}
-
-        def parse(serialized):
-            features = tf.io.parse_example(serialized, used)
-            if options["label_key"] is None:
-                return features
-            label = features.pop(options["label_key"])
-            return features, label
-
-        return parse
+    def parse(serialized):
+        features = tf.io.parse_example(serialized, spec)
+        if options["label_key"] is None:
+            return features
+        label = features.pop(options["label_key"])
+        return features, label
 
     return source.RecordSource(
         file_patterns=(f"{folder}/*",),
         default_factory=factory,
         options=dataset_options.TensorFlowDatasetOptions(**options),
         schema=proto,
-        parser=parser,
+        parse=parse,
     )
 
 

@@ -66,21 +66,16 @@ def plain_source(folder: pathlib.Path, **options) -> source.RecordSource:
         "label": tf.io.FixedLenFeature([1], tf.int64),
     }
 
-    def parser(unused):
-        used = {name: kind for name, kind in spec.items() if name not in unused}
-
-        def parse(serialized):
-            features = tf.io.parse_example(serialized, used)
-            return features, features.pop("label")
-
-        return parse
+    def parse(serialized):
+        features = tf.io.parse_example(serialized, spec)
+        return features, features.pop("label")
 
     def factory(patterns, options, schema):
         records = dataset_util.make_tf_record_dataset(
             patterns, options.batch_size, options.drop_final_batch, options.num_epochs,
             options.shuffle, options.shuffle_buffer_size, options.shuffle_seed,
         )  # fmt: skip
-        return records.map(parser(frozenset()))
+        return records.map(parse)
 
     return source.RecordSource(
         file_patterns=(f"{folder}/*",),
@@ -88,5 +83,5 @@ def plain_source(folder: pathlib.Path, **options) -> source.RecordSource:
         options=dataset_options.TensorFlowDatasetOptions(
             **{"batch_size": 16, "label_key": "label", **options}
         ),
-        parser=parser,
+        parse=parse,
     )

@@ -73,11 +73,10 @@ def test_without_stages_nothing_is_said_of_them(files, four_cpus):
 
 def test_fed_training_gets_no_advice_on_speed(files, four_cpus):
     source = files(1000, batch_size=8)
-    settings = {"unused_features": ["city"], "unused_share": 0.5}
     for worst in ("decompress", "parse"):
-        assert codes(source, diagnosis=diagnosis(worst), **settings)
+        assert codes(source, diagnosis=diagnosis(worst))
         fed = diagnosis(worst, bound="compute")
-        assert codes(source, diagnosis=fed, **settings) == set()
+        assert codes(source, diagnosis=fed) == set()
 
 
 def test_one_gzip_file(files, four_cpus):
@@ -136,19 +135,6 @@ def test_small_shuffle_buffer(files):
 def test_many_files_mix_without_a_large_buffer(files):
     source = files(*(12 * [100]))
     assert codes(source, example_count=1_000_000) == set()
-
-
-def test_unused_features(files):
-    source = files(1000, 1000)
-    unused = {"unused_features": ["pair", "city"]}
-    assert codes(source, **unused, unused_share=0.3) == {"unused_features"}
-    text = message("unused_features", source, **unused, unused_share=0.3)
-    assert "2 features parsed" in text
-    assert "(city, pair), and they take 30%" in text
-    assert codes(source, **unused, unused_share=0.01) == set()
-    assert codes(source, **unused) == {"unused_features"}
-    assert codes(source, **unused, diagnosis=diagnosis("shuffle")) == set()
-    assert codes(source, unused_share=0.3) == set()
 
 
 def test_tiny_batch(files):

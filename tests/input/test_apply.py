@@ -32,7 +32,7 @@ def call(factory, source):
 
 def tuned(source, record):
     return apply.tuned_factory(
-        source.default_factory, record, parser_for=lambda schema, options: source.parser
+        source.default_factory, record, parser_for=lambda schema, options: source.parse
     )
 
 
@@ -122,7 +122,7 @@ def test_files_that_it_was_not_examined_on_are_looked_at(is_examined, make_sourc
     state = file_state.digest(source.file_states)
     factory = apply.serving(
         Wrong(), source.default_factory, memory_budget_bytes=2**30,
-        parser_for=lambda schema, options: source.parser,
+        parser_for=lambda schema, options: source.parse,
         examined_state=state if is_examined else "of others",
     )  # fmt: skip
     same = fingerprint.digest(call(factory, source)) == fingerprint.digest(source.default())

@@ -22,8 +22,6 @@ def short_blocks(monkeypatch):
 class Training:
     """A step that takes `step_seconds` on an accelerator, after input that may be slow."""
 
-    unused_features = frozenset()
-
     def __init__(self, source, *, step_seconds=0.0, input_seconds=0.0):
         self.batch_size = source.options.batch_size
         self.source = source.replace_options(num_epochs=None)

@@ -53,8 +53,8 @@ def service(service_of_one):
         yield service_of_one
 
 
-def build(source, address, name="parallel_reader+service", unused=()):
-    parameters = Parameters(service_address=address, unused_features=unused)
+def build(source, address, name="parallel_reader+service"):
+    parameters = Parameters(service_address=address)
     return candidates.make(name, parameters).build(source, limits=AMPLE)
 
 
@@ -95,13 +95,6 @@ def test_endless(service, make_source):
     assert found.element_spec == source.element_spec
     assert found.cardinality() == source.default().cardinality()
     assert len(numbers(found.take(40))) == 640
-
-
-def test_projection_around_it(service, make_source):
-    source = make_source(num_epochs=1)
-    dataset = build(source, service, "parallel_reader+service+projection", ("pair",))
-    assert dataset.element_spec == source.element_spec
-    assert sorted(numbers(dataset)) == list(range(230))
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_the_factory_keeps_the_account(name, folds, caplog):
     factory = apply.serving(
         candidates.make(name), folds[0].default_factory,
         memory_budget_bytes=budget(name, folds[0], datasets=2),
-        parser_for=lambda schema, options: folds[0].parser,
+        parser_for=lambda schema, options: folds[0].parse,
     )  # fmt: skip
     in_use = [call(factory, source) for source in folds]
     assert all(map(is_the_defaults, in_use, folds))
@@ -117,7 +117,7 @@ def test_threads_share_what_one_of_them_loads(make_source, caplog):
     source, candidate = make_source(num_epochs=1), Counting()
     factory = apply.serving(
         candidate, source.default_factory, memory_budget_bytes=2**30,
-        parser_for=lambda schema, options: source.parser,
+        parser_for=lambda schema, options: source.parse,
     )  # fmt: skip
     digests = []
     threads = [

@@ -30,8 +30,6 @@ class Training:
     """Training code that does something slow after the factory."""
 
     batch_size = 32
-    unused_features = frozenset()
-
     def __init__(self, source, seconds):
         self.source = source.replace_options(batch_size=self.batch_size, num_epochs=None)
         self.seconds = seconds

@@ -13,6 +13,7 @@ from tests import sayings
 from tfx_perf import errors, formatting, metrics
 from tfx_perf.input import candidate, tuner
 from tfx_perf.input.candidates import Columns, Default
+from tfx_perf.input.diagnosis import stages
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.input.search import choice, search
 from tfx_perf.input.timing import measure
@@ -231,8 +232,6 @@ class Training:
     """A train step that takes a while for a batch, and longer for one from files."""
 
     batch_size = 32
-    unused_features = frozenset()
-
     def __init__(self, source, *, step_seconds, wait_seconds=0.0, example_count=None):
         self._source = source
         self._example_count = example_count
@@ -376,3 +375,57 @@ def test_the_time_budget_is_kept(make_source):
     settings = InputSettings(time_budget_seconds=seconds)
     record = tuner.tune(source, settings=settings, train=Training(source, step_seconds=0.0))
     assert record.tuning_time_seconds <= 1.5 * seconds
+
+
+class Clock:
+    """Stands still but for what is measured: each turn takes some seconds."""
+
+    def __init__(self, monkeypatch, *, turn_seconds, rate=lambda timed: 100.0):
+        self.passed_seconds = 0.0
+        began = time.monotonic()
+
+        def sample(timed, batch_size, turn_share):
+            self.passed_seconds += turn_seconds
+            return measure.Sample(rate(timed), 0.01)
+
+        monkeypatch.setattr(time, "monotonic", lambda: began + self.passed_seconds)
+        monkeypatch.setattr(measure, "_sample", sample)
+        monkeypatch.setattr(stages, "_least_seconds", lambda dataset: turn_seconds)
+
+
+@pytest.mark.one_case
+@pytest.mark.parametrize("turn_seconds", [0.3, 1.0, 3.0, 5.0])
+@pytest.mark.parametrize("budget_seconds", [20, 60])
+@pytest.mark.parametrize("training", ["step", "no step", "late step"])
+def test_no_measurement_starts_that_would_end_after_the_budget(
+    training, budget_seconds, turn_seconds, make_source, monkeypatch
+):
+    spent_seconds = 13 if training == "late step" else 0
+    source = make_source(batch_size=32)
+    clock = Clock(monkeypatch, turn_seconds=turn_seconds)
+    record = tuner.tune(
+        source,
+        settings=InputSettings(time_budget_seconds=budget_seconds),
+        train=None if training == "no step" else Training(source, step_seconds=0.0),
+        candidates=[Columns()],
+        spent_seconds=spent_seconds,
+    )
+    assert spent_seconds + clock.passed_seconds <= budget_seconds
+    assert record.tuning_time_seconds == pytest.approx(spent_seconds + clock.passed_seconds)
+    assert record.final is None or record.final.rounds > 1
+
+
+def test_one_noisy_round_does_not_say_that_training_is_fed(make_source, monkeypatch):
+    source = make_source(batch_size=32)
+    train = Training(source, step_seconds=0.0, example_count=1e5)
+    alone = iter([96.0])  # the step, with a disturbance; then it is three times as fast
+
+    def rate(timed):
+        is_step_alone = timed.dataset is train.repeated_batch()
+        return next(alone, 300.0) if is_step_alone else 100.0
+
+    Clock(monkeypatch, turn_seconds=0.5, rate=rate)
+    record = tune_with(source, train)
+    assert record.diagnosis.rounds >= measure.MIN_ROUNDS
+    assert record.diagnosis.headroom_ratio.value == 3.0
+    assert "as fast as if" not in record.reason

@@ -10,17 +10,6 @@ from tfx_perf.training import consumer
 
 pytestmark = pytest.mark.one_case
 
-ROWS = 64
-
-
-def named(*names, **others):
-    """Returns data whose x is a dict of float features of shape [8, 1]."""
-    x = {name: np.random.default_rng(7).uniform(size=(ROWS, 1)) for name in names}
-    x = {name: values.astype("float32") for name, values in x.items()}
-    y = np.zeros((ROWS, 1), "float32")
-    return tf.data.Dataset.from_tensor_slices(({**x, **others}, y)).batch(8)
-
-
 def make(model, data, **arguments):
     made = consumer.TrainConsumer(model_cases.captured(model, data, **arguments))
     made.prepare()
@@ -129,68 +118,3 @@ def test_arrays_cannot_be_exchanged(keras):
     data = model_cases.features(4)
     with pytest.raises(errors.UserError, match="Received: x=ndarray"):
         make(model_cases.dense(keras), data, y=model_cases.features(1))
-
-
-def test_features_that_no_step_reads(keras):
-    data = named("a", "b", "c", "d")
-    made = make(by_name(keras, "b", "d"), data)
-    assert made.unused_features() == {"a", "c"}
-    inputs = [keras.Input((1,), name=name) for name in ("b", "d")]
-    outputs = keras.layers.Dense(1)(keras.layers.Concatenate()(inputs))
-    assert make(compiled(keras.Model(inputs, outputs)), data).unused_features() == {"a", "c"}
-
-
-def test_sparse_and_string_features(keras):
-    sparse = tf.sparse.from_dense(np.eye(ROWS, dtype="float32"))
-    strings = tf.constant([["x"]] * ROWS)
-    data = named("a", read=sparse, unread=sparse, text=strings)
-
-    class Reader(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, inputs):
-            total = tf.sparse.reduce_sum(inputs["read"], axis=1, keepdims=True)
-            return self.dense(inputs["a"] + tf.reshape(total, [-1, 1]))
-
-    assert make(compiled(Reader()), data).unused_features() == {"text", "unread"}
-
-
-def test_what_only_training_or_only_evaluation_reads_is_in_use(keras):
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, inputs):
-            return self.dense(inputs["b"])
-
-        def train_step(self, data):
-            x, y = data
-            return super().train_step((x, y * x["c"]))
-
-        def test_step(self, data):
-            x, y = data
-            return super().test_step((x, y * x["d"]))
-
-    data = named("a", "b", "c", "d", "e")
-    assert make(compiled(Own()), data).unused_features() == {"a", "e"}
-
-
-def test_an_input_that_must_be_given_is_in_use(keras):
-    class Insisting(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.dense = keras.layers.Dense(1)
-
-        def call(self, inputs):
-            inputs["a"]  # without it, a KeyError
-            return self.dense(inputs["b"])
-
-    assert make(compiled(Insisting()), named("a", "b", "c")).unused_features() == set()
-
-
-def test_x_without_names_has_no_unused_features(keras):
-    made = make(model_cases.dense(keras), model_cases.regression())
-    assert made.unused_features() == set()

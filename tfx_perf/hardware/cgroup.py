@@ -20,8 +20,8 @@ def memory_limits_bytes() -> list[int]:
 def memory_left_bytes() -> list[int]:
     """Returns what each limiting group has left.
 
-    Page cache that nobody has touched lately counts as free, as in the kubelet's working
-    set: the kernel gives it up before it kills anything.
+    Page cache counts as free, whether it was touched lately or not: the kernel gives it up before
+    it kills anything. What is kept in `/dev/shm` or a tmpfs is none of that.
     """
     return [max(0, limit - used) for limit, used in _memory()]
 
@@ -41,15 +41,17 @@ def cpu_quotas() -> list[float]:
 def _memory() -> Iterator[tuple[int, int]]:
     """Yields limit and use in bytes of every limiting group."""
     for folder in _groups("memory"):
-        for limit_file, usage_file, idle_key in (
-            ("memory.max", "memory.current", "inactive_file"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+        for limit_file, usage_file, prefix in (
+            ("memory.max", "memory.current", ""),
+            ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
         ):
             limit, usage = _text(folder / limit_file), _text(folder / usage_file)
             if limit and usage and limit != "max" and int(limit) < _UNLIMITED:
-                statistics = (_text(folder / "memory.stat") or "").splitlines()
-                idle = dict(line.split(" ", 1) for line in statistics).get(idle_key, "0")
-                yield int(limit), max(0, int(usage) - int(idle))
+                lines = (_text(folder / "memory.stat") or "").splitlines()
+                sizes = dict(line.split(" ", 1) for line in lines)
+                lists = f"{prefix}inactive_file", f"{prefix}active_file"
+                cached_bytes = sum(int(sizes.get(name, "0")) for name in lists)
+                yield int(limit), max(0, int(usage) - cached_bytes)
 
 
 def _groups(controller: str) -> Iterator[pathlib.Path]:

@@ -20,7 +20,7 @@ from tfx_perf.input.timing import memory_meter
 
 _LOGGER = logging.getLogger(__name__)
 
-ParserFor = Callable[[Any, Any], source_lib.Parser | None]
+ParserFor = Callable[[Any, Any], source_lib.Parse | None]
 
 
 def tuned_factory(
@@ -34,7 +34,7 @@ def tuned_factory(
     Args:
         default_factory: TFXIO's factory, from `fn_args.data_accessor`.
         record: InputTuner's choice.
-        parser_for: `(schema, options) -> parser`, see `RecordSource.parser`.
+        parser_for: `(schema, options) -> parse`, see `RecordSource.parse`.
     """
     if record.chosen == record_lib.DEFAULT:
         return default_factory
@@ -70,7 +70,7 @@ def serving(
         default_factory: TFXIO's factory.
         memory_budget_bytes: what all calls together may hold; None for half of what is free at
             the first of them.
-        parser_for: `(schema, options) -> parser`, see `RecordSource.parser`.
+        parser_for: `(schema, options) -> parse`, see `RecordSource.parse`.
         examined_state: `file_state.digest` of the files that it was examined on.
     """
     examined = {examined_state}
@@ -97,7 +97,6 @@ def serving(
                 equivalence.check_beginning(
                     source,
                     lambda beginning: candidate.build(beginning, limits=own_limits),
-                    ignored_features=candidate.ignored_features,
                 )
                 examined.add(state)
         return dataset
@@ -114,7 +113,7 @@ def serving(
                         default_factory=default_factory,
                         options=options,
                         schema=schema,
-                        parser=parser_for(schema, options) if parser_for else None,
+                        parse=parser_for(schema, options) if parser_for else None,
                     )
                 )
         except candidate_lib.NotApplicable as refusal:

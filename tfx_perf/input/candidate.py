@@ -72,11 +72,6 @@ class Candidate(abc.ABC):
         return False
 
     @property
-    def ignored_features(self) -> frozenset[str]:
-        """Features that it leaves empty, because the model does not read them."""
-        return frozenset()
-
-    @property
     def held_bytes(self) -> int:
         """Size of the data that the candidate itself keeps in RAM."""
         return 0

@@ -8,7 +8,6 @@ class Parameters(records.Record):
 
     Attributes:
         service_address: dispatcher of a tf.data service, e.g. `grpc://host:5050`.
-        unused_features: features that the model does not read.
         copy_folder: folder with an uncompressed copy of the split.
         copied_files: the files that were copied; the copy serves no others.
         copied_state: `file_state.digest` of what they were then. Empty in plans of versions
@@ -17,7 +16,6 @@ class Parameters(records.Record):
     """
 
     service_address: str | None = None
-    unused_features: tuple[str, ...] = ()
     copy_folder: str | None = None
     copied_files: tuple[str, ...] = ()
     copied_state: str = ""

@@ -117,7 +117,7 @@ class TuningRecord(records.Record):
             was none.
     """
 
-    SCHEMA: ClassVar[str] = "tfx_perf.input/2"
+    SCHEMA: ClassVar[str] = "tfx_perf.input/3"
 
     chosen: str
     reason: str

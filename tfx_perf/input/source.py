@@ -14,7 +14,6 @@ from tfx_perf.input.proof import file_state
 
 Factory = Callable[[Any, Any, Any], tf.data.Dataset]
 Parse = Callable[[tf.Tensor], Any]
-Parser = Callable[[frozenset[str]], Parse]
 
 READER_BUFFER_BYTES = 2**20
 _EXPANSION_SAMPLE_BYTES = 2**20
@@ -39,23 +38,15 @@ class RecordSource:
             the user's code.
         options: a NamedTuple with the fields of tfx_bsl's `TensorFlowDatasetOptions`.
         schema: passed on to `default_factory`, never looked into.
-        parser: given the names of features to leave out, returns the function that turns
-            serialised records (string tensor of shape [n]) into the structure that the default
-            yields for them; None if nobody knows how.
-        unused_features: features that are neither parsed nor in `element_spec`.
+        parse: turns serialised records (string tensor of shape [n]) into the structure that the
+            default yields for them; None if nobody knows how.
     """
 
     file_patterns: tuple[str, ...]
     default_factory: Factory
     options: Any
     schema: Any = None
-    parser: Parser | None = None
-    unused_features: frozenset[str] = frozenset()
-
-    @functools.cached_property
-    def parse(self) -> Parse | None:
-        """Turns serialised records into the used features; None if nobody knows how."""
-        return self.parser(self.unused_features) if self.parser else None
+    parse: Parse | None = None
 
     def need_parse(self) -> Parse:
         """Returns `parse`.
@@ -182,13 +173,8 @@ class RecordSource:
 
     @functools.cached_property
     def element_spec(self) -> Any:
-        """Element spec of the default's dataset, without the unused features."""
-        spec = self.default().element_spec
-        if not self.unused_features:
-            return spec
-        features, *label = spec if isinstance(spec, tuple) else (spec,)
-        used = {name: features[name] for name in features if name not in self.unused_features}
-        return (used, *label) if label else used
+        """Element spec of the default's dataset."""
+        return self.default().element_spec
 
     @property
     def is_endless(self) -> bool:
@@ -208,7 +194,7 @@ class RecordSource:
         """
         options = self.options
         order = self.files, _files_in_turns(options.reader_num_threads)
-        return (*order, str(self.schema), options.label_key, self.unused_features)
+        return (*order, str(self.schema), options.label_key)
 
     def default(self) -> tf.data.Dataset:
         """Returns the dataset of TFXIO's own factory, untouched."""

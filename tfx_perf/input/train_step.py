@@ -32,10 +32,6 @@ class TrainStep(Protocol):
             StepFailedError: it raised something.
         """
 
-    @property
-    def unused_features(self) -> frozenset[str]:
-        """Features that the factory yields and the model does not read; call `prepare` before."""
-
     def trained_example_count(self, split_example_count: int | None) -> float | None:
         """Returns how many examples the user's training reads; None if that is not known.
 

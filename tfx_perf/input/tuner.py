@@ -22,13 +22,14 @@ from tfx_perf.input.search import copy_trial
 from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import search as search_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
-from tfx_perf.input.timing import page_cache
+from tfx_perf.input.timing import measure, page_cache
 from tfx_perf.settings.input import InputSettings
 
-# When the phases after the search end, as shares of the time budget.
-_COLD, _COPIED = 1.06, 1.1
+# When the phases after the search end, as shares of the time budget. The rest is for statistics.
+_COLD, _COPIED = 0.89, 0.94
 # Less is about the first batch, and most of that about what is made once.
 _LEAST_COLD_SECONDS, _MAX_COLD_SECONDS = 0.5, 3.0
+_LEAST_COPY_SECONDS = 5.0  # in less nothing can be proven
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
 _AMPLE = 1.5  # times what the shortest search takes, which every search may
@@ -44,6 +45,7 @@ def tune(
     candidates: Sequence[candidate_lib.Candidate] | None = None,
     example_count: int | None = None,
     planned_runs: int = 1,
+    spent_seconds: float = 0.0,
 ) -> record_lib.TuningRecord:
     """Compares the candidates with TFXIO's default and returns the choice.
 
@@ -64,11 +66,14 @@ def tune(
         candidates: what to compare with the default; None for all there are.
         example_count: examples in the split, if known, for where it is too large to be read.
         planned_runs: trainings that the choice is for.
+        spent_seconds: of the time budget, what is gone already.
 
     Raises:
         UserError: the default itself cannot be read, or there are no examples.
     """
-    budget = time_budget_lib.TimeBudget(settings.time_budget_seconds)
+    budget = time_budget_lib.TimeBudget(
+        settings.time_budget_seconds, spent_seconds=spent_seconds
+    )
     endless = source.replace_options(num_epochs=None, shuffle=True)
     activity.say("reading TFXIO's default")
     search = search_lib.Search(endless, settings=settings, train=train, budget=budget)
@@ -89,12 +94,16 @@ def tune(
         endless,
         train=train,
         seconds=budget.left(search_lib.BEGUN),
+        most_seconds=budget.left(search_lib.COMPARED),
         is_worth_it=is_worth_it,
         details_worth=lambda rates: _FIGURE_SHARE * gain.possible_seconds(rates),
     )
     possible_seconds = gain.possible_seconds(diagnosis)
     least_seconds = search.least_seconds(diagnosis, example_count=count)
     has_searched = not diagnosis.is_fed and is_worth_it(diagnosis)
+    search.outcomes[record_lib.DEFAULT] = search.outcomes[record_lib.DEFAULT].model_copy(
+        update={"examples_per_second": diagnosis.pipeline_examples_per_second}
+    )
     if not has_searched:
         reason = (
             diagnosis.verdict
@@ -102,9 +111,6 @@ def tune(
             else gain.too_little(diagnosis, search_seconds=least_seconds)
         )
         found = choice_lib.Choice(record_lib.DEFAULT, reason)
-        search.outcomes[record_lib.DEFAULT] = search.outcomes[record_lib.DEFAULT].model_copy(
-            update={"examples_per_second": diagnosis.pipeline_examples_per_second}
-        )
     else:
         worth_seconds = max(_AMPLE * least_seconds, _SEARCH_SHARE * possible_seconds)
         budget.limit(worth_seconds, reached=search_lib.BEGUN)
@@ -114,13 +120,12 @@ def tune(
             gain=gain,
         )
     search.release()
-    if diagnosis.stages:  # so there is time for what people may want to know
-        search.look_for_unused_features()
     figure_seconds = min(_MAX_COLD_SECONDS, _FIGURE_SHARE * possible_seconds)
     activity.say("reading from a cold page cache")
     for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
         seconds = min(figure_seconds, budget.left(_COLD) / 2)
-        _measure_cold(search, name, endless, seconds=seconds, example_count=count)
+        if seconds > diagnosis.round_time_seconds:  # its buffers are filled as in a turn
+            _measure_cold(search, name, endless, seconds=seconds, example_count=count)
     record = record_lib.TuningRecord(
         chosen=found.name,
         reason=found.reason,
@@ -141,7 +146,13 @@ def tune(
         diagnosis=diagnosis,
         advice=_advice(source, search, diagnosis, example_count=count),
         final=found.final,
-        copy_trial=_try_copy(search, found.name, endless, seconds=budget.left(_COPIED)),
+        copy_trial=_try_copy(
+            search,
+            found.name,
+            endless,
+            seconds=budget.left(_COPIED),
+            round_seconds=diagnosis.round_time_seconds,
+        ),
         tuning_time_seconds=budget.elapsed_seconds,
         planned_runs=planned_runs,
     )
@@ -209,11 +220,18 @@ def _cold_rate(
 
 
 def _try_copy(
-    search: search_lib.Search, name: str, source: source_lib.RecordSource, *, seconds: float
+    search: search_lib.Search,
+    name: str,
+    source: source_lib.RecordSource,
+    *,
+    seconds: float,
+    round_seconds: float,
 ) -> copy_trial.CopyTrial | None:
     """Tries an uncompressed copy for a chosen candidate that reads from disk all the time."""
     kind = candidates_lib.CANDIDATES.get(name.partition("+")[0])
-    if kind is None or kind().holds_split or name == record_lib.DEFAULT or not seconds:
+    if kind is None or kind().holds_split or name == record_lib.DEFAULT:
+        return None
+    if seconds < max(_LEAST_COPY_SECONDS, measure.MIN_ROUNDS * round_seconds):
         return None
     try:
         return copy_trial.try_copy(
@@ -241,6 +259,5 @@ def _advice(
         diagnosis=diagnosis,
         example_count=example_count,
         mixing_ratio=shuffle.mixing_ratio if shuffle else None,
-        unused_features=search.parameters.unused_features,
         trial_rates=[rate for rate in rates if rate],
     )

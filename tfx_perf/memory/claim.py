@@ -1,9 +1,8 @@
-"""The largest batch that may be claimed to fit, by what training took at a few sizes.
+"""The largest batch that may be claimed to fit: one that was trained on, or a smaller one.
 
-A straight line far beyond what was measured is wrong by tens of percent. So a claim goes no
-further than 8 times the largest batch that was trained on, and a batch near to it is trained on
-before, where there is time and memory for that. Nor does it go beyond the examples that there are:
-of a small model, tens of millions may fit.
+A straight line beyond what was trained on is wrong by tens of percent, and knows nothing of a model
+that takes no more than so many rows. So the line only says which batch to train on next, and how
+far below the largest one the limit is.
 """
 
 import dataclasses
@@ -13,20 +12,19 @@ from collections.abc import Sequence
 from tfx_perf import formatting
 from tfx_perf.memory.record import Footprint, Prediction, StepMemory
 
-REACH = 8
-"""So many times the largest batch that was trained on, a claim may be."""
-
-_FAR_SHARE = 0.25  # of the limit
-_FIRST_REACH = 2 * REACH  # of the second batch that is trained on
 ENOUGH = 2**20
-"""Larger batches are neither claimed nor trained on where the number of examples is not known."""
+"""Larger batches are not trained on where the number of examples is not known."""
 
-_NEAR = 0.75  # of a claim: a batch that was trained on so near to it bears it out
-_CAUTION = 0.9  # of the claim: what is trained on to bear it out
+_REACH = 8  # times the largest batch that was trained on, the next one may be
+_FIRST_REACH = 2 * _REACH  # of the second batch that is trained on
+_FAR_SHARE = 0.25  # of the limit
+_NEAR = 0.75  # of a batch size: one so near to it need not be trained on, too
+_CAUTION = 0.9  # of what the line says: what is trained on
 _RESOLUTION = 0.05  # of a footprint
 # What one process takes more than another for no reason: arenas of malloc, threads' stacks.
 _NOISE_BYTES = 2**25
 _OVER = ("out of memory", "killed")
+_RAISED = "the step raised "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,39 +56,33 @@ def claim(
     Args:
         footprints: at different batch sizes, in any order.
         limit_bytes: what may be taken.
-        most: examples that there are; no larger batch is claimed, unless it was trained on.
+        most: examples that there are.
         steps: run otherwise; those without a figure count.
     """
     tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
     taken = _taken(footprints)
     if not taken:
-        return Claim(None, False, None, _endings(tried) or "no batch size was trained on")
+        endings = "; ".join(_endings(tried, math.inf))
+        return Claim(None, False, None, endings or "no batch size was trained on")
     line = _line(taken)
     base = max(taken)
-    fits, is_lower_bound = _bound(taken, line, limit_bytes), line is None
     if line is None and taken[base] > limit_bytes:
         remark = f"batch {base} alone takes {formatting.format_bytes(taken[base])}"
         return Claim(None, False, None, remark)
-    reach = min(REACH * base, max(base, most))
-    if fits > reach:
-        fits, is_lower_bound = reach, True
-    # One that failed otherwise says nothing of smaller ones.
-    over = min(
-        (
-            item.batch_size
-            for item in tried
-            if item.status in _OVER or (item.status == "failed" and item.batch_size > base)
-        ),
-        default=None,
-    )
+    bound = _bound(taken, line, limit_bytes)
+    fits = min(bound, base)
+    is_lower_bound = line is None or bound > fits / _NEAR
+    over = min((item.batch_size for item in tried if item.status in _OVER), default=None)
     if over is not None and fits >= over:
         # The largest of those that did fit; the line is refuted.
         fits = max((size for size in taken if size < over), default=0)
         is_lower_bound = True
-    remark = _remark(tried, taken, fits, line)
-    if fits == most > base:
-        remark = f"{remark}; there are no more examples"
-    return Claim(fits, is_lower_bound, line, remark)
+    parts = [f"a batch of {base:,} was trained on and took {formatting.format_bytes(taken[base])}"]
+    if line is not None and bound > base:
+        parts.append(f"a straight line says that {bound / base:.2g} times as many fit")
+    if base >= most:
+        parts.append("there are no more examples")
+    return Claim(fits or None, is_lower_bound, line, "; ".join([*parts, *_endings(tried, base)]))
 
 
 def next_size(
@@ -109,19 +101,27 @@ def next_size(
         steps: run otherwise; nothing as large as one without a figure is trained on.
     """
     taken = _taken(footprints)
-    if not taken or len(taken) < len(footprints):
+    if not taken or any(item.status in ("killed", "timed out") for item in footprints):
         return None
     line, base = _line(taken), max(taken)
     known = max([base, *(step.batch_size for step in steps if step.status == "measured")])
     bound = _CAUTION * _bound(taken, line, limit_bytes)
+    tried: tuple[Footprint | StepMemory, ...] = (*footprints, *steps)
+    ended = min(
+        (
+            item.batch_size
+            for item in tried
+            if item.status != "measured" and item.batch_size > base
+        ),
+        default=math.inf,
+    )
     # Of one footprint the bound takes everything to grow with the batch: so far is safe.
-    reach = _FIRST_REACH if len(taken) == 1 else REACH
-    if base >= _FIRST_REACH * min(taken) and bound > reach * known:
-        return None  # the limit is far beyond any claim
+    reach = _FIRST_REACH if len(taken) == 1 else _REACH
+    if ended == math.inf and base >= _FIRST_REACH * min(taken) and bound > reach * known:
+        return None  # the limit is far away
     target = int(min(reach * known, max(base, most), bound))
-    ended = min((step.batch_size for step in steps if step.status != "measured"), default=None)
-    if ended is not None:
-        target = min(target, (base + ended) // 2)
+    if ended <= target:
+        target = known if base < known < ended else int(math.sqrt(base * ended))
     if target < 1 or any(_NEAR * target <= size <= target / _NEAR for size in taken):
         return None
     return target
@@ -137,14 +137,23 @@ def second_size(first: Footprint, *, most: int = ENOUGH) -> int | None:
         first: of the module's own batch.
         most: see `next_size`.
     """
-    limit_bytes = first.limit_bytes or 0
-    size = next_size([first], limit_bytes=limit_bytes, most=most)
+    size = next_size([first], limit_bytes=first.limit_bytes or 0, most=most)
     if size is None or first.taken_bytes is None:
         return None
     growth = size / first.batch_size
-    is_small = growth * first.taken_bytes < _FAR_SHARE * limit_bytes
+    is_small = is_far_from_limit(first, growth=growth)
     is_quick = growth * (first.step_seconds or 0.0) < (first.seconds or math.inf)
     return size if is_small and is_quick else None
+
+
+def is_far_from_limit(found: Footprint, *, growth: float = 1.0) -> bool:
+    """Returns whether a batch `growth` times as large takes but a part of the limit.
+
+    Args:
+        found: the footprint, all of which is taken as growing.
+        growth: of the batch.
+    """
+    return growth * (found.taken_bytes or 0) < _FAR_SHARE * (found.limit_bytes or 0)
 
 
 def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
@@ -181,27 +190,22 @@ def _line(taken: dict[int, int]) -> Prediction | None:
     )
 
 
-def _remark(
-    tried: Sequence[Footprint | StepMemory],
-    taken: dict[int, int],
-    fits: int,
-    line: Prediction | None,
-) -> str:
-    base = max(taken)
-    parts = [f"a batch of {base:,} was trained on and took {formatting.format_bytes(taken[base])}"]
-    if fits > base / _NEAR:
-        way = "a straight line predicts that" if line else "even if all of it grew with the batch,"
-        parts.append(f"{way} {fits / base:.2g} times as many fit")
-        if fits >= REACH * base:
-            parts.append("nothing further is looked at")
-    endings = _endings(tried)
-    return "; ".join([*parts, endings] if endings else parts)
+def _endings(tried: Sequence[Footprint | StepMemory], base: float) -> list[str]:
+    """Returns how those ended that have no figure, but for those not run.
 
-
-def _endings(tried: Sequence[Footprint | StepMemory]) -> str:
-    """Returns how those ended that have no figure, but for those not run."""
-    return "; ".join(
-        f"batch {item.batch_size:,}: {item.reason}"
-        for item in tried
-        if item.status not in ("measured", "not run")
+    Where the model raises above the largest batch that was trained on, `base`, the first tells.
+    """
+    ended = sorted(
+        (item for item in tried if item.status not in ("measured", "not run")),
+        key=lambda item: item.batch_size,
     )
+    said: list[str] = []
+    for item in ended:
+        if item.batch_size > base and item.reason.startswith(_RAISED):
+            said.append(
+                f"above {base:,} rows, at {item.batch_size:,} at the latest, the model raises "
+                f"{item.reason.removeprefix(_RAISED)}"
+            )
+            break
+        said.append(f"batch {item.batch_size:,}: {item.reason}")
+    return said

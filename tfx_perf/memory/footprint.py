@@ -2,7 +2,9 @@
 
 On a CPU the allocator counts a part of it only: the kernels' scratch, XLA's compiler, what is lost
 between tensors of different sizes and what `malloc` keeps come on top. So there it is the growth of
-the process that counts, which must be one of its own, with the allocator that training has.
+the process that counts, which must be one of its own, with the allocator that training has. Pages
+of files do not count: those of libraries are there once for all processes, and the system takes
+them back when it needs them.
 """
 
 import functools
@@ -57,7 +59,7 @@ def footprints(
     gc.collect()
     host.return_freed_memory()
     found = limit.memory_limit(max_utilization=max_utilization)
-    before_bytes = sum(host.resident_memory())
+    before = host.resident_memory()
     # A process that is let go on takes memory from others.
     available_bytes = found.bytes / max_utilization
     ceiling_bytes = min(_CLEARLY * found.bytes, (found.bytes + available_bytes) / 2)
@@ -66,7 +68,7 @@ def footprints(
         call,
         dataset,
         limit_bytes=found.bytes,
-        before_bytes=before_bytes,
+        before=before,
         ceiling_bytes=ceiling_bytes,
         stop=stop,
     )
@@ -83,7 +85,7 @@ def _footprint(
     batch_size: int,
     *,
     limit_bytes: int,
-    before_bytes: int,
+    before: host.ResidentMemory,
     ceiling_bytes: float,
     stop: Callable[[Footprint], None],
     began: float,
@@ -97,7 +99,8 @@ def _footprint(
 
     def look() -> None:
         nonlocal sampled_bytes
-        sampled_bytes = max(sampled_bytes, sum(host.resident_memory()) - before_bytes)
+        grown_bytes = host.anonymous_memory_bytes() - before.anonymous_bytes
+        sampled_bytes = max(sampled_bytes, grown_bytes)
         if on_cpu and sampled_bytes > ceiling_bytes:
             reason = (
                 f"stopped at {formatting.format_bytes(sampled_bytes)}, over the limit of "
@@ -123,7 +126,9 @@ def _footprint(
             raise
         return ended(status="failed", reason=f"the step raised {errors.in_one_line(error)}")
     if on_cpu:
-        kernel_bytes = (host.resident_peak_bytes() or 0) - before_bytes
+        # The kernel sees what is shorter than the samples, but does not tell pages of files apart.
+        file_bytes = max(before.file_bytes, host.resident_memory().file_bytes)
+        kernel_bytes = (host.resident_peak_bytes() or 0) - before.anonymous_bytes - file_bytes
         taken_bytes = max(sampled_bytes, kernel_bytes)
     else:
         taken_bytes = tf.config.experimental.get_memory_info(device)["peak"]

@@ -97,9 +97,9 @@ class Footprint(records.Record):
     Attributes:
         batch_size: examples in the batch.
         status: how it ended.
-        taken_bytes: on a CPU how far the process's resident set grew at most from `fit` on; on
-            an accelerator the allocator's peak. None if there is no figure; where the process was
-            stopped at the limit, what it had then.
+        taken_bytes: on a CPU how far the process's resident memory that belongs to no file grew at
+            most from `fit` on; on an accelerator the allocator's peak. None if there is no figure;
+            where the process was stopped at the limit, what it had then.
         seconds: what these steps took; None if there is no figure.
         step_seconds: what one took after the first, which is traced; None if that is not known.
         limit_bytes: what may be taken, at that time; None if the process did not come that far.
@@ -134,7 +134,8 @@ class ProfileRecord(records.Record):
         footprints: what training took with that plan; empty in older records, whose
             `largest_batch_size` is that of `prediction`.
         footprint_line: growth of the footprint; None if it does not stand out.
-        largest_batch_size: that fits, or a batch that does; None if unknown.
+        largest_batch_size: that fits, and is no larger than one that was trained on; None if
+            unknown.
         largest_is_lower_bound: whether larger batches may fit, too.
         largest_remark: what `largest_batch_size` rests on, or why there is none.
         memory_limit_bytes: what the prediction counts as available.
@@ -207,9 +208,13 @@ class ProfileRecord(records.Record):
     def remark(self) -> str:
         """What went wrong, in a sentence; empty if nothing did."""
         sizes: dict[str, list[str]] = {}
+        measured = [size for size, status in self.endings.items() if status == "measured"]
+        most = max(measured, default=0)
         for size, item in self._worst.items():
             if item.status in _WRONG:
                 sizes.setdefault(item.reason, []).append(f"{size:,}")
+                if size > most and item.status == "failed":
+                    break  # larger ones raise for the same reason, in words of their own
         ended = [
             f"batch{'es' if len(found) > 1 else ''} {', '.join(found)}: {reason}"
             for reason, found in sizes.items()

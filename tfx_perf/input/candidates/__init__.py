@@ -10,7 +10,6 @@ from tfx_perf.input.candidates.default import Default
 from tfx_perf.input.candidates.device_prefetch import DevicePrefetch
 from tfx_perf.input.candidates.own_threads import OwnThreads
 from tfx_perf.input.candidates.parallel_reader import ParallelReader
-from tfx_perf.input.candidates.projection import Projection
 from tfx_perf.input.candidates.serialized_cache import SerializedCache
 from tfx_perf.input.candidates.service import Service
 from tfx_perf.input.candidates.wrapper import Wrapper
@@ -20,7 +19,7 @@ CANDIDATES: dict[str, type[Candidate]] = {
     kind.name: kind for kind in (Default, Columns, BlockReader, SerializedCache, ParallelReader)
 }
 # What the search tries around the best candidate.
-REFINEMENTS: tuple[type[Wrapper], ...] = (Projection, OwnThreads, DeepPrefetch, DevicePrefetch)
+REFINEMENTS: tuple[type[Wrapper], ...] = (OwnThreads, DeepPrefetch, DevicePrefetch)
 _WRAPPERS: tuple[type[Wrapper], ...] = (*REFINEMENTS, Autotune, Copy, Service)
 WRAPPERS = {wrapper.kind: wrapper for wrapper in _WRAPPERS}
 
@@ -29,7 +28,7 @@ def make(name: str, parameters: Parameters = Parameters()) -> Candidate:  # noqa
     """Returns a new candidate.
 
     Args:
-        name: of a candidate, with the wrappers around it: `block_reader+projection`.
+        name: of a candidate, with the wrappers around it: `block_reader+own_threads`.
         parameters: what wrappers need to know.
 
     Raises:
@@ -55,7 +54,6 @@ __all__ = [
     "DevicePrefetch",
     "OwnThreads",
     "ParallelReader",
-    "Projection",
     "SerializedCache",
     "Service",
     "make",

@@ -7,7 +7,7 @@ from tfx_perf.input import parameters as parameters_lib
 
 
 class Wrapper(candidate.Candidate):
-    """Built around another candidate, e.g. `block_reader+projection`.
+    """Built around another candidate, e.g. `block_reader+own_threads`.
 
     Attributes:
         kind: what is added to the inner candidate's name.
@@ -32,11 +32,6 @@ class Wrapper(candidate.Candidate):
     def holds_split(self) -> bool:
         """Whether the inner candidate does."""
         return self.inner.holds_split
-
-    @property
-    def ignored_features(self) -> frozenset[str]:
-        """Features that the inner candidate leaves empty."""
-        return self.inner.ignored_features
 
     @property
     def held_bytes(self) -> int:

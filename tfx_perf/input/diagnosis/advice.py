@@ -1,6 +1,6 @@
 """Warnings about the data and the options, each backed by a measurement."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +19,6 @@ _FAIR_SHARES = 2  # how many times its fair share the largest file must have
 _FEW_FILES = 10  # no more are mixed by reading files in random order
 _SMALL_BUFFER_SHARE = 0.1  # of the examples
 _POOR_MIXING = 0.5  # of a full shuffle's
-_UNUSED_SHARE = 0.05  # of the input's time
 _TINY_BATCH = 64
 _DROPPED_SHARE = 0.05  # of the examples
 _NOISE = 0.2  # half width of an interval over its value
@@ -31,8 +30,6 @@ def advise(
     diagnosis: diagnosis_lib.Diagnosis,
     example_count: int | None = None,
     mixing_ratio: float | None = None,
-    unused_features: Collection[str] = (),
-    unused_share: float | None = None,
     trial_rates: Sequence[statistics.Interval] = (),
 ) -> tuple[Advice, ...]:
     """Returns what the user should change; nothing if the figures give no reason.
@@ -47,9 +44,6 @@ def advise(
         mixing_ratio: how well the default's batches are mixed, from 0 (file order) to 1
             (full shuffle); None if it was not measured, then buffer and files are compared
             with `example_count`.
-        unused_features: features that are parsed and that the model does not read.
-        unused_share: share of the input's time that they take, from 0 to 1; None if it was not
-            measured, then they are named if parsing takes most of the time.
         trial_rates: further intervals of rates, to judge the machine's noise by.
     """
     rates = [diagnosis.pipeline_examples_per_second, *trial_rates]
@@ -65,8 +59,6 @@ def advise(
         found += _of_files(source, worst)
     if worst and worst.name in _PER_BATCH:
         found += _of_batches(source.options.batch_size, worst)
-    if unused_features:
-        found += _of_features(unused_features, share=unused_share, worst=worst)
     return tuple(found)
 
 
@@ -139,24 +131,6 @@ def _of_batches(batch_size: int, worst: Stage) -> Iterator[Advice]:
             message=f"{worst.name} takes {worst.share:.0%} of the input's time at "
             f"{_number(batch_size, 'example')} a batch, where what a call costs is shared by few: "
             "finish many batches in one call (block_reader, columns), or train on larger ones.",
-        )
-
-
-def _of_features(
-    unused: Collection[str], *, share: float | None, worst: Stage | None
-) -> Iterator[Advice]:
-    if share is not None:
-        costs = f"they take {share:.0%} of the input's time" if share >= _UNUSED_SHARE else ""
-    else:
-        parse = worst if worst and worst.name == "parse" else None
-        costs = f"parse takes {parse.share:.0%} of the input's time" if parse else ""
-    if costs:
-        names = ", ".join(sorted(unused))
-        yield Advice(
-            code="unused_features",
-            message=f"{_number(len(unused), 'feature')} parsed but not read by the model "
-            f"({names}), and {costs}: leave them out of the schema, or use a pipeline with "
-            "projection.",
         )
 
 

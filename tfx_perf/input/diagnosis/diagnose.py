@@ -27,20 +27,23 @@ def diagnose(
     *,
     train: train_step_lib.TrainStep | None,
     seconds: float,
+    most_seconds: float = math.inf,
     is_worth_it: Callable[[diagnosis_lib.Diagnosis], bool] = lambda rates: True,
     details_worth: Callable[[diagnosis_lib.Diagnosis], float] = lambda rates: math.inf,
 ) -> diagnosis_lib.Diagnosis:
     """Returns how fast the default and training are, alone and together, and where time goes.
 
     First comes the pipeline alone: where all that it takes is not worth a search, the step is not
-    even traced. Then the three rates are taken side by side, one round at the least; then what TF's
-    autotune chose and the stages are looked at in the time that is left.
+    even traced. Then the three rates are taken side by side, one round at the least if that ends
+    within `most_seconds`; then what TF's autotune chose and the stages are looked at in the time
+    that is left.
 
     Args:
         source: the data; it is read for ever, whatever its `num_epochs`.
         train: the training step; None if there is no training code, and then only the
             pipeline is measured.
         seconds: wall time of it all.
+        most_seconds: after which no measurement may end that has a choice.
         is_worth_it: given the rates, or that of the pipeline, says whether anything depends on
             them; if not, they are not measured more exactly.
         details_worth: given the rates, returns what autotune and the stages may take of it.
@@ -48,7 +51,8 @@ def diagnose(
     Raises:
         StepFailedError: the training step raised something.
     """
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     source = source.replace_options(num_epochs=None)
     if train:
         dataset = train.dataset(source.default_factory)
@@ -57,6 +61,8 @@ def diagnose(
         if not is_worth_it(alone):
             return alone
         train.prepare()
+        if time.monotonic() + alone.round_time_seconds > began + most_seconds:
+            return alone
         timed_datasets = {
             _PIPELINE: measure.TimedDataset(dataset),
             _TRAIN: measure.TimedDataset(train.repeated_batch(), train.consume),
@@ -87,7 +93,8 @@ def diagnose(
     diagnosis = judged(samples)
     deadline = min(deadline, time.monotonic() + details_worth(diagnosis))
     left_seconds = deadline - time.monotonic()
-    if left_seconds <= 0:
+    turn_seconds = diagnosis.round_time_seconds / len(timed_datasets)
+    if left_seconds <= turn_seconds:  # of which filling the buffers takes a part
         return diagnosis
     view_seconds = min(_VIEW_SECONDS, _VIEW_SHARE * left_seconds)
     nodes = autotune_view.read(dataset, seconds=view_seconds)

@@ -21,18 +21,12 @@ _MAX_EPOCHS = 8
 _BEGINNING = 64  # examples of files that a candidate was not examined on
 
 
-def check_beginning(
-    source: source_lib.RecordSource,
-    build: Build,
-    *,
-    ignored_features: frozenset[str] = frozenset(),
-) -> None:
+def check_beginning(source: source_lib.RecordSource, build: Build) -> None:
     """Compares the first batch of the unshuffled order with the default's.
 
     Args:
-        source: of which files and features.
+        source: of which files.
         build: of the candidate.
-        ignored_features: features that are not compared.
 
     Raises:
         NotApplicable: they hold other examples.
@@ -41,7 +35,7 @@ def check_beginning(
         num_epochs=1, shuffle=False, drop_final_batch=False, batch_size=_BEGINNING
     )
     found, expected = (
-        fingerprint.of_first_batch(dataset, ignored_features=ignored_features)
+        fingerprint.of_first_batch(dataset)
         for dataset in (build(in_order), in_order.default())
     )
     _check_same(found, expected.digest)
@@ -73,25 +67,17 @@ class Equivalence:
         reference: the default's first batches in the unshuffled order.
     """
 
-    def __init__(
-        self,
-        source: source_lib.RecordSource,
-        *,
-        seconds: float,
-        ignored_features: frozenset[str] = frozenset(),
-    ) -> None:
+    def __init__(self, source: source_lib.RecordSource, *, seconds: float) -> None:
         """Reads the default.
 
         Args:
             source: what the candidates will be built for.
             seconds: time for its unshuffled order; if it is larger than that, half as much
                 again goes to the first files.
-            ignored_features: features that are not compared.
         """
         self._in_order = source.replace_options(
             num_epochs=1, shuffle=False, drop_final_batch=False
         )
-        self._ignored_features = ignored_features
         self._epochs_seconds = _EPOCHS_SHARE * seconds
         self.reference = self._read_default(self._in_order, seconds=seconds)
         self._sample = (
@@ -107,7 +93,7 @@ class Equivalence:
             NotApplicable: they hold other examples, or could not be read in `seconds`.
         """
         batches = build(self._in_order).take(self.reference.batches)
-        found = self._prefix(batches, seconds=seconds)
+        found = fingerprint.prefix(batches, seconds=seconds)
         _check_same(found, self.reference.digest)
 
     def shuffle_quality(
@@ -165,7 +151,7 @@ class Equivalence:
     def _epochs(
         self, batches: tf.data.Dataset, *, seconds: float
     ) -> Iterator[fingerprint.Prefix]:
-        fingerprints = fingerprint.of_batches(batches, ignored_features=self._ignored_features)
+        fingerprints = fingerprint.of_batches(batches)
         stop = time.monotonic() + min(seconds, self._epochs_seconds)
         for _ in range(_MAX_EPOCHS):
             started = time.monotonic()
@@ -192,12 +178,7 @@ class Equivalence:
     def _read_default(
         self, source: source_lib.RecordSource, *, seconds: float
     ) -> fingerprint.Prefix:
-        return self._prefix(source.default(), seconds=seconds)
-
-    def _prefix(self, batches: tf.data.Dataset, *, seconds: float) -> fingerprint.Prefix:
-        return fingerprint.prefix(
-            batches, seconds=seconds, ignored_features=self._ignored_features
-        )
+        return fingerprint.prefix(source.default(), seconds=seconds)
 
 
 def _sample(in_order: source_lib.RecordSource, found: fingerprint.Prefix) -> _Sample:

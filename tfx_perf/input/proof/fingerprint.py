@@ -51,42 +51,31 @@ def digest(dataset: tf.data.Dataset) -> Digest:
     return prefix(dataset).digest
 
 
-def prefix(
-    dataset: tf.data.Dataset,
-    *,
-    seconds: float = math.inf,
-    ignored_features: frozenset[str] = frozenset(),
-) -> Prefix:
+def prefix(dataset: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
     """Returns as many batches as can be read in `seconds`, at least one.
 
     Args:
         dataset: of batches, see `of_batches`.
         seconds: time for all but the first batch.
-        ignored_features: names of features that are left out.
     """
-    return read(of_batches(dataset, ignored_features=ignored_features), seconds=seconds)
+    return read(of_batches(dataset), seconds=seconds)
 
 
-def of_batches(
-    dataset: tf.data.Dataset, *, ignored_features: frozenset[str] = frozenset()
-) -> tf.data.Dataset:
+def of_batches(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Returns the examples' fingerprints, int64 of shape [batch], in place of the batches.
 
     Args:
         dataset: of features in a dictionary, or of them and labels.
-        ignored_features: names of features that are left out.
     """
     return datasets.mapped(
         dataset,
-        lambda *batch: _of_examples(batch, ignored_features),
+        lambda *batch: _of_examples(batch),
         num_parallel_calls=host.cpu_count(),
         deterministic=True,
     )
 
 
-def of_first_batch(
-    dataset: tf.data.Dataset, *, ignored_features: frozenset[str] = frozenset()
-) -> Prefix:
+def of_first_batch(dataset: tf.data.Dataset) -> Prefix:
     """Returns what `prefix` does of the first batch, if there is one.
 
     Thousands of features take seconds to trace and have it read by tf.data; it is done here
@@ -94,7 +83,7 @@ def of_first_batch(
     """
     for batch in datasets.without_autotune(dataset.take(1)):
         parts = batch if isinstance(batch, tuple) else (batch,)
-        return Prefix(_of_examples(parts, ignored_features).numpy(), batches=1, complete=True)
+        return Prefix(_of_examples(parts).numpy(), batches=1, complete=True)
     return Prefix(np.empty(0, np.int64), batches=0, complete=True)
 
 
@@ -111,12 +100,9 @@ def read(fingerprints: tf.data.Dataset, *, seconds: float = math.inf) -> Prefix:
     return Prefix(np.concatenate(found), len(found) - 1, complete)
 
 
-def _of_examples(batch: tuple[Any, ...], ignored_features: frozenset[str]) -> tf.Tensor:
+def _of_examples(batch: tuple[Any, ...]) -> tf.Tensor:
     """Returns one int64 fingerprint an example, shape [batch]."""
-    features, *labels = batch
-    if ignored_features:
-        features = {name: features[name] for name in features if name not in ignored_features}
-    parts = [_of_component(part) for part in tf.nest.flatten((features, *labels))]
+    parts = [_of_component(part) for part in tf.nest.flatten(batch)]
     return _as_integers(tf.fingerprint(tf.stack(parts, axis=1)))
 
 

@@ -61,12 +61,11 @@ class Examination:
         """
         self._source = source
         self._limits = limits_lib.Limits(memory_bytes=memory_budget_bytes)
-        self._reference_seconds = reference_seconds
         self._allow_weaker_shuffle = allow_weaker_shuffle
         self._damage = unreadable.DamageSearch(source)
-        self._equivalences: dict[frozenset[str], equivalence_lib.Equivalence] = {}
         try:
-            self.reference = self._equivalence(candidates_lib.Default()).reference
+            self._equivalence = equivalence_lib.Equivalence(source, seconds=reference_seconds)
+            self.reference = self._equivalence.reference
             if self.reference.digest.count:
                 self.default = self._prepare(
                     candidates_lib.Default(),
@@ -109,27 +108,15 @@ class Examination:
             reason = self._damage.reason(error, seconds=self._limits.remaining_seconds)
             return dropped(candidate, reason)
         shuffle = prepared.outcome.shuffle
-        shortfall = self._equivalence(candidate).shortfall(
-            shuffle, self.default.outcome.shuffle
-        )
+        shortfall = self._equivalence.shortfall(shuffle, self.default.outcome.shuffle)
         if shortfall and not self._allow_weaker_shuffle:
             return dropped(candidate, shortfall, shuffle=shuffle)
         return prepared
 
-    def _equivalence(self, candidate: candidate_lib.Candidate) -> equivalence_lib.Equivalence:
-        """Returns what the candidate is compared with; the default is read once for each."""
-        ignored = candidate.ignored_features
-        if ignored not in self._equivalences:
-            self._equivalences[ignored] = equivalence_lib.Equivalence(
-                self._source, seconds=self._reference_seconds, ignored_features=ignored
-            )
-        return self._equivalences[ignored]
-
     def _prepare_and_compare(
         self, candidate: candidate_lib.Candidate, shuffle: quality_lib.ShuffleQuality | None
     ) -> Prepared:
-        equivalence = self._equivalence(candidate)
-        if equivalence.reference.complete:
+        if self.reference.complete:
             return self._prepare(
                 candidate,
                 limits=self._limits,
@@ -139,7 +126,7 @@ class Examination:
         shuffle = shuffle or self._shuffle_quality(candidate.fresh(), self._limits)
 
         def check(limits: limits_lib.Limits) -> quality_lib.ShuffleQuality | None:
-            equivalence.check_start(
+            self._equivalence.check_start(
                 functools.partial(candidate.build, limits=limits),
                 seconds=limits.remaining_seconds,
             )
@@ -178,7 +165,7 @@ class Examination:
     def _shuffle_quality(
         self, candidate: candidate_lib.Candidate, limits: limits_lib.Limits
     ) -> quality_lib.ShuffleQuality | None:
-        return self._equivalence(candidate).shuffle_quality(
+        return self._equivalence.shuffle_quality(
             functools.partial(candidate.build, limits=limits), seconds=limits.remaining_seconds
         )
 

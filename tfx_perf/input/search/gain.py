@@ -6,6 +6,7 @@ import math
 from tfx_perf import formatting
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.input.search import final as final_lib
+from tfx_perf.input.timing import measure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,13 +24,14 @@ class Gain:
     def possible_seconds(self, diagnosis: diagnosis_lib.Diagnosis) -> float:
         """Returns what an input that costs nothing would save, in place of the default.
 
-        It is the most that the measurements allow; where the step has not been timed, all that
-        reading takes.
+        It is the most that the measurements allow: where the step has not been timed, all that
+        reading takes; of fewer rounds than have an interval, what is not beyond doubt.
         """
         fed, headroom = diagnosis.together_examples_per_second, diagnosis.headroom_ratio
         if not (fed and headroom):
             return self.example_count / diagnosis.pipeline_examples_per_second.low
-        return self._seconds(fed.value, ratio=headroom.high)
+        doubt = 1.0 if diagnosis.rounds >= measure.MIN_ROUNDS else measure.BEYOND_DOUBT
+        return self._seconds(fed.value, ratio=doubt * headroom.high)
 
     def left_seconds(self, final: final_lib.FinalComparison) -> float:
         """Returns the same, in place of a candidate that was compared on the train step."""

@@ -113,9 +113,9 @@ class InTraining:
         """Returns the factory that training would use; it shares what the candidate holds."""
         source = self._source
 
-        def parser_for(schema: object, options: Any) -> source_lib.Parser | None:
+        def parser_for(schema: object, options: Any) -> source_lib.Parse | None:
             same = options.label_key == source.options.label_key
-            return source.parser if same else None
+            return source.parse if same else None
 
         return apply.serving(
             candidate,

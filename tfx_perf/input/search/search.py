@@ -27,13 +27,15 @@ from tfx_perf.settings.input import InputSettings
 
 # When the phases end, as shares of the time budget.
 BEGUN = 0.32
-_REFERENCE, _PREPARED, _MEASURED, _REFINED, _COMPARED = 0.05, 0.55, 0.66, 0.75, 1.0
+COMPARED = 0.86
+_REFERENCE, _PREPARED, _MEASURED, _REFINED = 0.05, 0.5, 0.6, 0.68
 _ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
 _PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
-_LATEST = 0.7  # share of the budget up to which one may be prepared if there is no other
+_LATEST = 0.65  # share of the budget up to which one may be prepared if there is no other
 _AMPLE = 3.0  # times the speed of the train step, from which on an input need not be refined
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _PROOF_CONTENDERS = 4  # in the last comparison, which may have slower ones than those before
+_FEWEST_ROUNDS = 2  # of the last comparison that may be proof
 _MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
 
 
@@ -88,6 +90,7 @@ class Search:
         self.outcomes = {record_lib.DEFAULT: self._examination.default.outcome}
         self._prepared: dict[str, tuple[candidate_lib.Candidate, tf.data.Dataset]] = {}
         self._sample_seconds = 0.0  # what a sample has taken last
+        self._turn_seconds = 0.0  # what one took in the diagnosis
         self.rounds = 0
 
     @staticmethod
@@ -122,6 +125,7 @@ class Search:
                 adds stages that take time.
             gain: what a faster input brings.
         """
+        self._turn_seconds = diagnosis.round_time_seconds / (3 if self._train else 1)
         first, *others = candidates
         found = self._tried_at_once(first, gain)
         if found:
@@ -132,11 +136,14 @@ class Search:
             return found
         for candidate in others:
             self._examine(candidate, deadline_seconds=self._preparation_deadline())
-        self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
         examined = [self.outcomes[candidate.name] for candidate in candidates]
         if not self._prepared:
             reason = choice.none_measured(examined, memory_budget_bytes=self.memory_budget_bytes)
             return choice.Choice(record_lib.DEFAULT, reason)
+        if not self._has_time(1 + len(self._prepared)):
+            return self._without_time()
+        self._measure([*self._prepared], share=_MEASURED, decided=choice.is_decided)
+        examined = [self.outcomes[candidate.name] for candidate in candidates]
         found = self._compared(diagnosis)
         without = choice.without_memory(examined, memory_budget_bytes=self.memory_budget_bytes)
         if found.name == record_lib.DEFAULT and without:
@@ -152,11 +159,15 @@ class Search:
         is_prepared = self._examine(candidate, deadline_seconds=self._preparation_deadline())
         if not (is_prepared and self._in_training.has_step):
             return None
+        if not self._has_time(2):
+            return self._without_time()
         self._measure([name], share=_MEASURED, decided=choice.is_beyond_doubt, min_rounds=1)
+        if not self._has_time(0):
+            return self._without_time()
         final = self._compare(name, rounds=measure.MIN_ROUNDS)
         found = choice.verdict(final, margin=self._settings.margin)
         took_seconds = time.monotonic() - began
-        if self._budget.left(_COMPARED) < took_seconds:  # which another one would take, too
+        if self._budget.left(COMPARED) < took_seconds:  # which another one would take, too
             return found
         is_enough = (
             final.fed_ratio is not None and final.fed_ratio.value >= _ENOUGH_RATIO
@@ -171,7 +182,7 @@ class Search:
             candidate,
             default=self._examination.default.dataset,
             tuned=tuned,
-            deadline_seconds=self._budget.until(_COMPARED),
+            deadline_seconds=self._budget.until(COMPARED),
             **limits,
         )
 
@@ -187,13 +198,18 @@ class Search:
             name = self._refine(name)
         if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)
+        if not self._has_time(0):
+            return self._without_time()
         return choice.verdict(self._compare(name), margin=self._settings.margin)
 
-    def look_for_unused_features(self) -> None:
-        """Finds out which features the train step does not read; that traces it once more."""
-        if self._train and not self.parameters.unused_features:
-            unused = tuple(sorted(self._train.unused_features))
-            self.parameters = self.parameters.model_copy(update={"unused_features": unused})
+    def _has_time(self, turns: int) -> bool:
+        """Returns whether there is time for turns, and for the last comparison after them."""
+        proof = _FEWEST_ROUNDS * (3 if self._train else 2)
+        return self._budget.left(COMPARED) >= self._turn_seconds * (turns + proof)
+
+    def _without_time(self) -> choice.Choice:
+        self.rounds = 0  # of a comparison; those before it decide nothing
+        return choice.Choice(record_lib.DEFAULT, choice.too_few_rounds(0))
 
     def release(self) -> None:
         """Lets go of the candidates and of what they hold in memory."""
@@ -254,12 +270,12 @@ class Search:
 
     def _refine(self, name: str) -> str:
         """Returns the candidate inside whichever wrappers make it surely faster."""
-        self.look_for_unused_features()
         for _ in range(_MAX_WRAPPERS):
             # The tables of the others go: each may be as large as the budget.
             self._prepared = {name: self._prepared[name]}
             variants = self._variants(name)
-            if not variants or time.monotonic() > self._refining_deadline():
+            needed_seconds = self._turn_seconds * (2 + len(variants))
+            if not variants or time.monotonic() + needed_seconds > self._refining_deadline():
                 break
             samples = self._measure([name, *variants], share=_REFINED)
             if len(samples[name]) < measure.MIN_ROUNDS:
@@ -289,10 +305,12 @@ class Search:
     def _refining_deadline(self) -> float:
         """Returns when to refine no more, on `time.monotonic`'s clock: the proof needs its time."""
         proof_seconds = measure.MIN_ROUNDS * _PROOF_CONTENDERS * self._sample_seconds
-        return min(self._budget.until(_REFINED), self._budget.until(_COMPARED) - proof_seconds)
+        return min(self._budget.until(_REFINED), self._budget.until(COMPARED) - proof_seconds)
 
     def _settle_autotune(self, name: str) -> str:
         """Returns the candidate, with autotune on if that makes the user's stages faster."""
+        if time.monotonic() + 2 * self._turn_seconds > self._refining_deadline():
+            return name
         candidate, dataset = self._prepared[name]
         variant = candidates_lib.Autotune(candidate, self.parameters)
         gains = self._in_training.gains_by_autotune(

@@ -13,10 +13,16 @@ class TimeBudget:
         is_limited: whether it ends earlier than it was to when it began.
     """
 
-    def __init__(self, seconds: float) -> None:
-        """Starts a budget of `seconds`."""
-        self.seconds, self.is_limited = seconds, False
-        self._began = self._started = time.monotonic()
+    def __init__(self, seconds: float, *, spent_seconds: float = 0.0) -> None:
+        """Starts a budget.
+
+        Args:
+            seconds: of it all.
+            spent_seconds: of these, what is gone already; the phases share the rest.
+        """
+        self.seconds, self.is_limited = max(0.0, seconds - spent_seconds), False
+        self._started = time.monotonic()
+        self._began = self._started - spent_seconds
 
     def limit(self, seconds: float, *, reached: float) -> None:
         """Has what is left take no more than some seconds from now.
