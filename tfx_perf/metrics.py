@@ -7,8 +7,9 @@ command line all look keys up in `CATALOGUE`, so that a figure has one name ever
 import dataclasses
 import enum
 import math
-import re
 from collections.abc import Mapping
+
+from tfx_perf import metric_names
 
 
 class Direction(enum.Enum):
@@ -52,6 +53,7 @@ class Metric:
 
 
 _LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
+_WAYS: Mapping[str, Direction] = {"lower": _LOWER, "higher": _HIGHER, "neither": _NONE}
 
 
 def _of(component: str, *rows: tuple[str, str, Direction, str]) -> list[Metric]:
@@ -218,22 +220,17 @@ OF_ONE_PROCESS = frozenset(
 )  # fmt: skip
 
 EVALUATION_PREFIX = "evaluation/"
-# Words in the names of TFMA's and Keras' metrics; the first that is found counts.
-_WORDS = {
-    **dict.fromkeys(
-        (r"loss(?![a-z])", r"error(?!_free)", "cross_?entropy", "divergence"), _LOWER
-    ),
-    **dict.fromkeys(
-        ("accuracy", r"(?<![a-z])auc", "precision", "recall", r"(?<![a-z0-9])f1(?![0-9])",
-         "ndcg", r"(?<![a-z0-9])r2(?![0-9])"),
-        _HIGHER,
-    ),
-}
 
 
 def is_evaluation(key: str) -> bool:
     """Returns whether a key names a metric of Evaluator's output, `evaluation/NAME`."""
     return key.startswith(EVALUATION_PREFIX)
+
+
+def is_unread(key: str) -> bool:
+    """Returns whether nobody knows by its name which way a metric of Evaluator's is better."""
+    name = key.removeprefix(EVALUATION_PREFIX)
+    return is_evaluation(key) and metric_names.meaning(name) is None
 
 
 def lookup(key: str) -> Metric:
@@ -248,8 +245,8 @@ def lookup(key: str) -> Metric:
     """
     if not is_evaluation(key):
         return CATALOGUE[key]
-    name = key.rpartition("/")[2].lower()  # not the output's: `evaluation/loss_head/auc`
-    way = next((way for word, way in _WORDS.items() if re.search(word, name)), _NONE)
+    said = metric_names.meaning(key.removeprefix(EVALUATION_PREFIX))
+    way = _WAYS[said.better] if said else _NONE
     return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 
 

@@ -17,6 +17,7 @@ def headline(
     differences: Mapping[str, tuple[str, str]],
     slower_steps: str,
     circumstances: Circumstances,
+    unread: Sequence[str],
 ) -> str:
     """Returns the decision, with what it rests on; what was not compared comes first.
 
@@ -30,7 +31,33 @@ def headline(
             one, where blessed runs exist and none is comparable.
         slower_steps: see `other_size`; empty if there is nothing to say.
         circumstances: of the run; they are told where its step time refuses.
+        unread: see `GateRecord.unread`.
     """
+    said = _said(
+        outcomes,
+        blessed=blessed,
+        baseline_count=baseline_count,
+        differences=differences,
+        slower_steps=slower_steps,
+        circumstances=circumstances,
+    )
+    if not unread:
+        return said
+    return (
+        f"{said} Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
+        f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
+    )
+
+
+def _said(
+    outcomes: Sequence[Outcome],
+    *,
+    blessed: bool,
+    baseline_count: int,
+    differences: Mapping[str, tuple[str, str]],
+    slower_steps: str,
+    circumstances: Circumstances,
+) -> str:
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
     decision = _decision(outcomes, blessed=blessed)

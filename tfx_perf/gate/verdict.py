@@ -135,6 +135,7 @@ def evaluate(
         slower_steps = other_size.slower_steps(
             candidate, known[-1], differences=differences, outcomes=outcomes
         )
+    unread = settings.unruled(candidate.evaluation)
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
     return GateRecord(
         blessed=blessed,
@@ -145,6 +146,7 @@ def evaluate(
             differences=differences,
             slower_steps=slower_steps,
             circumstances=circumstances,
+            unread=unread,
         ),
         outcomes=tuple(outcomes),
         candidate=candidate,
@@ -152,6 +154,7 @@ def evaluate(
         differences=differences,
         false_alarm_rate=settings.false_alarm_rate,
         host_factor=factor,
+        unread=unread,
         remeasured=remeasured,
     )
 
