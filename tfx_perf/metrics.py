@@ -42,9 +42,30 @@ class Metric:
     @property
     def bounds(self) -> tuple[float, float]:
         """The smallest and the largest value that can occur."""
-        if self.unit in ("loss", "score"):
+        if self.unit == "loss":
             return -math.inf, math.inf
+        if self.unit == "score":
+            said = metric_names.meaning(self.key.removeprefix(EVALUATION_PREFIX))
+            return said.bounds if said else (-math.inf, math.inf)
         return 0.0, 1.0 if self.unit in ("ratio", "flag") else math.inf
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The smallest and the largest value that a measurement can come to.
+
+        Those of `bounds`, but for what rounding adds to a score, for what is never 0, for orders of
+        magnitude that no machine has, and for figures whose errors may lead beyond.
+        """
+        lowest, highest = self.bounds
+        if self.unit == "score":
+            return lowest - _ROUNDING, highest + _ROUNDING
+        if self.key in _DIFFERENCES:
+            lowest = -math.inf
+        elif self.key in _ABOVE_ZERO:
+            lowest = _LEAST
+        if self.key in _BEYOND_ONE:
+            highest = math.inf
+        return lowest, min(highest, _MOST.get(self.unit, math.inf))
 
     @property
     def is_deterministic(self) -> bool:
@@ -54,6 +75,26 @@ class Metric:
 
 _LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
 _WAYS: Mapping[str, Direction] = {"lower": _LOWER, "higher": _HIGHER, "neither": _NONE}
+
+
+_ROUNDING = 1e-6  # of single precision
+_LEAST = 1e-9  # a nanosecond, say
+_MOST = {"seconds": 1e9, "bytes": 1e18}  # 30 years, and an exabyte
+_ABOVE_ZERO = frozenset(
+    (
+        "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds", "fit_time_seconds",
+        "time_to_first_step_seconds", "examples_per_second", "default_examples_per_second",
+        "tuned_examples_per_second", "cold_examples_per_second", "achieved_flops_per_second",
+        "peak_flops_per_second", "peak_memory_bytes", "peak_rss_bytes", "training_memory_bytes",
+        "step_peak_bytes", "memory_limit_bytes", "peak_memory_share_ratio",
+        "cost_per_million_examples", "plan_speedup_ratio", "input_speedup_ratio",
+        "replica_speedup_ratio", "replica_count", "worker_count", "host_count",
+        "global_batch_size", "steps_per_call",
+    )
+)  # fmt: skip
+# Of two measurements, each with its error.
+_DIFFERENCES = frozenset(("activation_bytes", "bytes_per_example", "footprint_bytes"))
+_BEYOND_ONE = frozenset(("step_time_median_error_ratio", "compile_share_ratio", "input_fed_ratio"))
 
 
 def _of(component: str, *rows: tuple[str, str, Direction, str]) -> list[Metric]:

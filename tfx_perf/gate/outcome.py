@@ -101,7 +101,7 @@ class Outcome(records.Record):
         if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
             return statistics.Interval(value=self.change, low=low, high=high)
         factor = (self.value / self.baseline - 1) / self.change
-        least = -1.0 if metrics.lookup(self.metric).bounds[0] == 0 else -math.inf
+        least = -1.0 if metrics.lookup(self.metric).bounds[0] >= 0 else -math.inf
         return statistics.Interval(
             value=factor * self.change,
             low=max(least, factor * low),

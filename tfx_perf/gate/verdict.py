@@ -65,8 +65,11 @@ def evaluate(
     known = ledger.of_node(candidate)
     rules = settings.rules_for({*candidate.evaluation, *(known[-1].evaluation if known else ())})
     before = known[-1] if known else None
+    impossible = validity.impossible(candidate)
+    rules |= {key: Rule(optional=False) for key in impossible}
     problems = {
-        key: validity.problem(key, rule, candidate=candidate, settings=settings, before=before)
+        key: impossible.get(key)
+        or validity.problem(key, rule, candidate=candidate, settings=settings, before=before)
         for key, rule in rules.items()
     }
     judged = {key: rule for key, rule in rules.items() if rule.margin is not None}
