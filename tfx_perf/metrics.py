@@ -7,8 +7,9 @@ command line all look keys up in `CATALOGUE`, so that a figure has one name ever
 import dataclasses
 import enum
 import math
-import re
 from collections.abc import Mapping
+
+from tfx_perf import metric_names
 
 
 class Direction(enum.Enum):
@@ -41,9 +42,30 @@ class Metric:
     @property
     def bounds(self) -> tuple[float, float]:
         """The smallest and the largest value that can occur."""
-        if self.unit in ("loss", "score"):
+        if self.unit == "loss":
             return -math.inf, math.inf
+        if self.unit == "score":
+            said = metric_names.meaning(self.key.removeprefix(EVALUATION_PREFIX))
+            return said.bounds if said else (-math.inf, math.inf)
         return 0.0, 1.0 if self.unit in ("ratio", "flag") else math.inf
+
+    @property
+    def possible(self) -> tuple[float, float]:
+        """The smallest and the largest value that a measurement can come to.
+
+        Those of `bounds`, but for what rounding adds to a score, for what is never 0, for orders of
+        magnitude that no machine has, and for figures whose errors may lead beyond.
+        """
+        lowest, highest = self.bounds
+        if self.unit == "score":
+            return lowest - _ROUNDING, highest + _ROUNDING
+        if self.key in _DIFFERENCES:
+            lowest = -math.inf
+        elif self.key in _ABOVE_ZERO:
+            lowest = _LEAST
+        if self.key in _BEYOND_ONE:
+            highest = math.inf
+        return lowest, min(highest, _MOST.get(self.unit, math.inf))
 
     @property
     def is_deterministic(self) -> bool:
@@ -52,6 +74,27 @@ class Metric:
 
 
 _LOWER, _HIGHER, _NONE = Direction.LOWER, Direction.HIGHER, Direction.NONE
+_WAYS: Mapping[str, Direction] = {"lower": _LOWER, "higher": _HIGHER, "neither": _NONE}
+
+
+_ROUNDING = 1e-6  # of single precision
+_LEAST = 1e-9  # a nanosecond, say
+_MOST = {"seconds": 1e9, "bytes": 1e18}  # 30 years, and an exabyte
+_ABOVE_ZERO = frozenset(
+    (
+        "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds", "fit_time_seconds",
+        "time_to_first_step_seconds", "examples_per_second", "default_examples_per_second",
+        "tuned_examples_per_second", "cold_examples_per_second", "achieved_flops_per_second",
+        "peak_flops_per_second", "peak_memory_bytes", "peak_rss_bytes", "training_memory_bytes",
+        "step_peak_bytes", "memory_limit_bytes", "peak_memory_share_ratio",
+        "cost_per_million_examples", "plan_speedup_ratio", "input_speedup_ratio",
+        "replica_speedup_ratio", "replica_count", "worker_count", "host_count",
+        "global_batch_size", "steps_per_call",
+    )
+)  # fmt: skip
+# Of two measurements, each with its error.
+_DIFFERENCES = frozenset(("activation_bytes", "bytes_per_example", "footprint_bytes"))
+_BEYOND_ONE = frozenset(("step_time_median_error_ratio", "compile_share_ratio", "input_fed_ratio"))
 
 
 def _of(component: str, *rows: tuple[str, str, Direction, str]) -> list[Metric]:
@@ -218,22 +261,17 @@ OF_ONE_PROCESS = frozenset(
 )  # fmt: skip
 
 EVALUATION_PREFIX = "evaluation/"
-# Words in the names of TFMA's and Keras' metrics; the first that is found counts.
-_WORDS = {
-    **dict.fromkeys(
-        (r"loss(?![a-z])", r"error(?!_free)", "cross_?entropy", "divergence"), _LOWER
-    ),
-    **dict.fromkeys(
-        ("accuracy", r"(?<![a-z])auc", "precision", "recall", r"(?<![a-z0-9])f1(?![0-9])",
-         "ndcg", r"(?<![a-z0-9])r2(?![0-9])"),
-        _HIGHER,
-    ),
-}
 
 
 def is_evaluation(key: str) -> bool:
     """Returns whether a key names a metric of Evaluator's output, `evaluation/NAME`."""
     return key.startswith(EVALUATION_PREFIX)
+
+
+def is_unread(key: str) -> bool:
+    """Returns whether nobody knows by its name which way a metric of Evaluator's is better."""
+    name = key.removeprefix(EVALUATION_PREFIX)
+    return is_evaluation(key) and metric_names.meaning(name) is None
 
 
 def lookup(key: str) -> Metric:
@@ -248,8 +286,8 @@ def lookup(key: str) -> Metric:
     """
     if not is_evaluation(key):
         return CATALOGUE[key]
-    name = key.rpartition("/")[2].lower()  # not the output's: `evaluation/loss_head/auc`
-    way = next((way for word, way in _WORDS.items() if re.search(word, name)), _NONE)
+    said = metric_names.meaning(key.removeprefix(EVALUATION_PREFIX))
+    way = _WAYS[said.better] if said else _NONE
     return Metric(key, "score", way, "Evaluator", "A metric of Evaluator's output.")
 
 

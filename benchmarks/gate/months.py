@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tfx_perf import records
+from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
@@ -32,7 +33,7 @@ class World:
         slowdown: factor of the step time from day 60 on.
         drift: of the step time, a day.
         faster: factor of the step time from day 30 on.
-        moves: whether another machine trains from day 60 on.
+        moves: whether another machine trains from day 60 on, whose first run a person blesses.
         reruns: how often a training is taken from cache by a further run.
         jumps: whether clocks jump back by up to two days.
         pipelines: that share the ledger, and name their runs alike.
@@ -125,6 +126,8 @@ def score(world: World, *, count: int, seed: int) -> Score:
                     unchecked += not any(item.checked for item in changes)
                 if decision.blessed:
                     ledger = ledger.append(run, keep=settings.kept_runs)
+                elif world.moves and day == _CHANGE_DAY:
+                    ledger = ledger.merge(Ledger(entries=(run,), acts=(_blessing(run),)))
                 if is_worse:
                     late_refusals += day < _CHANGE_DAY + _FOUND_WITHIN and not decision.blessed
                 elif not world.drift:
@@ -144,6 +147,10 @@ def score(world: World, *, count: int, seed: int) -> Score:
         unchecked=unchecked,
         found=found / count if has_fault else None,
     )
+
+
+def _blessing(run: Run) -> Act:
+    return Act(kind="bless", run_id=run.run_id, who="who moved it", time=run.time, reason="meant")
 
 
 def runs_of(world: World, random: np.random.Generator) -> Callable[[int], list[Run]]:

@@ -97,7 +97,7 @@ class Executor(base_executor.BaseExecutor):
             model=artifact_utils.get_single_instance(input_dict["model"]),
             validated=all(map(_has_blessed, input_dict.get("infra_blessing") or [])),
         )
-        if decision.differences:
+        if decision.differences or decision.unread:
             _LOGGER.warning("%s", decision.headline)
         if settings.fail_pipeline and not decision.blessed:
             report = _kept(storage.path(evaluation.uri)) / report_page.FILE_NAME

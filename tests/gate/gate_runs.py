@@ -4,6 +4,7 @@ import datetime
 
 import numpy as np
 
+from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateSettings
@@ -30,6 +31,12 @@ def ledger_of(key, values):
     return Ledger(
         entries=tuple(run(f"r{i}", minute=i, **{key: value}) for i, value in enumerate(values))
     )
+
+
+def blessed_by_a_person(ledger, candidate):
+    """Returns the ledger with a run that a person has blessed when the gate had seen it."""
+    act = Act(kind="bless", run_id=candidate.run_id, who="me", time=candidate.time, reason="meant")
+    return ledger.merge(Ledger(entries=(candidate,), acts=(act,)))
 
 
 def only(**rules):

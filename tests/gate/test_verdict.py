@@ -1,13 +1,11 @@
 """The decision over all rules, and its `headline`."""
 
 import math
-import pathlib
 
 import pydantic
 import pytest
 from gate_runs import ELSEWHERE, HERE, ledger_of, noisy, only, run
 
-from tfx_perf.config import PerfConfig
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Verdict
 from tfx_perf.gate.record import GateRecord
@@ -16,7 +14,6 @@ from tfx_perf.report import gate_report
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.policy import Policy
 from tfx_perf.settings.rule import Rule
-from tfx_perf.templates import copying
 
 KEY = "step_time_seconds"
 CHANGE = only(step_time_seconds={"margin": 0.05, "budget": 0.25})
@@ -277,9 +274,8 @@ def test_a_gate_of_advisory_rules_alone_still_has_a_record_that_can_be_written(t
     assert math.isfinite(record.outcomes[0].highest)
 
 
-def test_the_templates_margin_holds_for_the_rate_as_well():
-    path = pathlib.Path(copying.__file__).parent / "perf" / "perf.yaml"
-    settings = PerfConfig.from_yaml(path).gate
+def test_a_looser_margin_of_the_step_time_holds_for_the_rate_as_well():
+    settings = GateSettings(rules={KEY: Rule(margin=0.5)})
 
     def trained(name, seconds):
         return run(
@@ -323,3 +319,51 @@ def test_the_headline_and_the_reasons_say_what_each_figure_is_compared_with():
     baselines = {item.metric: item.baseline for item in record.outcomes if item.kind == "change"}
     assert baselines == {"step_time_seconds": 1.0, "trace_count": 2.0}
     assert "50.0% above the last blessed run's 2" in record.headline
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad"),
+    [
+        ("rmse", 0.5, 50.0),
+        ("head/mse_1", 0.5, 50.0),
+        ("MAE", 0.5, 50.0),
+        ("brier_score", 0.1, 0.9),
+        ("false_positive_rate", 0.1, 0.9),
+        ("perplexity", 5.0, 50.0),
+        ("matthews_correlation_coefficient", 0.8, 0.1),
+        ("recall_at_error_rate", 0.8, 0.1),
+    ],
+)
+def test_a_much_worse_metric_is_refused_and_a_better_one_blessed(name, good, bad):
+    figures = {"step_time_seconds": 1.0, "training_memory_bytes": 1e9}
+
+    def verdict(before, now):
+        known = Ledger(
+            entries=tuple(
+                run(f"r{i}", minute=i, evaluation={name: before}, **figures) for i in range(8)
+            )
+        )
+        candidate = run("new", minute=9, evaluation={name: now}, **figures)
+        return evaluate(candidate, ledger=known, settings=GateSettings())
+
+    assert not verdict(good, bad).blessed
+    assert f"evaluation/{name} (regression)" in verdict(good, bad).headline
+    assert verdict(bad, good).blessed
+
+
+def test_metrics_that_nobody_can_read_are_named_until_a_rule_says_how():
+    figures = {"step_time_seconds": 1.0, "training_memory_bytes": 1e9}
+    candidate = run("new", evaluation={"fraud": 0.5, "dice": 0.5, "auc": 0.5, "tp": 9}, **figures)
+    record = evaluate(candidate, ledger=Ledger(), settings=GateSettings())
+    assert record.unread == ("evaluation/dice", "evaluation/fraud")
+    assert record.headline.endswith(
+        "Not judged, as no name says which way is better: evaluation/dice, evaluation/fraud; "
+        "rules: {evaluation/dice: {direction: higher, margin: 0.02}}, or lower, would."
+    )
+    rules = {
+        "evaluation/dice": Rule(direction="higher", margin=0.02),
+        "evaluation/fraud": None,
+    }
+    said = evaluate(candidate, ledger=Ledger(), settings=GateSettings(rules=rules))
+    assert said.unread == ()
+    assert "Not judged" not in said.headline

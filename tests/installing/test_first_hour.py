@@ -131,7 +131,7 @@ def test_a_project_of_ones_own(reader, tmp_path):
     shown = user.type("python run_pipeline.py").rpartition("INFO")[2]
     refusal = r"^PerfEvaluator: Refused by \d+ of \d+ checks\. step_time_seconds"
     assert re.search(refusal, shown, re.M)
-    assert "What to do: gate.rules.step_time_seconds.margin is 0.25: " in shown
+    assert "What to do: gate.rules.step_time_seconds.margin is 0.03: " in shown
     runs = _runs(user.folder)
     assert [run.blessed for run in runs] == [True, True, False]
     assert [run.pushed for run in runs] == [True, True, False]

@@ -14,7 +14,6 @@ from click import testing
 from tfx_perf import errors
 from tfx_perf.cli import main
 from tfx_perf.config import PerfConfig
-from tfx_perf.settings import gate_defaults
 from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.templates import addon, copying, starting
 
@@ -401,36 +400,16 @@ def test_settings_of_another_tool_are_left_alone(tmp_path, text, added_before):
     assert _files(project) == before
 
 
-def test_the_settings_are_the_defaults_but_for_what_noise_would_refuse():
+def test_the_settings_are_the_defaults_but_for_what_measures_more():
     text = copying.contents(copying.PERF_ADDON, pipeline_name="")["perf.yaml"]
     lines = text.splitlines()
     assert len(lines) <= 25
     assert all("#" in line for line in lines)
-    settings = PerfConfig.from_dict(yaml.safe_load(text))
-    rules = settings.gate.rules
-    looser = {"rules": rules, "escalate_seconds": 120.0}
-    assert settings == PerfConfig(
-        gate=PerfConfig().gate.model_copy(update=looser),
+    assert PerfConfig.from_dict(yaml.safe_load(text)) == PerfConfig(
+        gate=PerfConfig().gate.model_copy(update={"escalate_seconds": 120.0}),
         schedule=ScheduleSettings(planned_runs=30),
     )
-    assert {key: rule.margin for key, rule in rules.items()} == {"step_time_seconds": 0.25}
-    assert "but for three of them" in lines[0]  # these two and planned_runs
-
-
-@pytest.mark.parametrize("template", [copying.PERF, copying.PERF_ADDON])
-def test_a_looser_margin_says_so_and_what_the_default_is(template):
-    text = copying.contents(template, pipeline_name="x")["perf.yaml"]
-    rules = PerfConfig.from_dict(yaml.safe_load(text)).gate.rules
-    of_rules = text.partition("rules:")[2] if template is copying.PERF_ADDON else text
-    assert "loose" in of_rules.casefold()
-    assert "`tfx-perf calibrate" in of_rules
-    for key, rule in rules.items():
-        default = gate_defaults.RULES[key]
-        assert rule.margin > default.margin
-        # The comment is right before the rule.
-        comment = text.partition(f"{key}: {{")[0].splitlines()
-        said = " ".join(line.strip(" #") for line in comment[-4:])
-        assert re.search(rf"default( margin)? is {default.margin}", said)
+    assert "but for two of them" in lines[0]  # this one and planned_runs
 
 
 def test_budgets_below_the_defaults_say_why():

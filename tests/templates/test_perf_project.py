@@ -101,7 +101,7 @@ def test_the_next_run_is_compared_and_may_be_refused(project, first_run):
     first, _ = first_run
     settings = project / "perf.yaml"
     before = settings.read_text()
-    settings.write_text(f"{before}      examples_per_second: {{min: 1.0e+12}}\n")
+    settings.write_text(f"{before}    rules: {{examples_per_second: {{min: 1.0e+12}}}}\n")
     try:
         _call(project, "local_runner.py", "--set", "train_steps=300", "--label", "again")
     finally:

@@ -29,14 +29,6 @@ _COMPARED = (
     "train_loss",
     "validation_loss",
 )
-# The gate in the demo: what a healthy run on any machine keeps.
-_RULES = {
-    "validation_loss": {"max": 0.65},
-    # Other work on the machine disturbs the runs of a demo.
-    "step_time_seconds": {"margin": 0.25, "noise": 0.1},
-    "training_memory_bytes": {"margin": 0.1, "noise": 0.02, "scale": 2**30},
-    "train_loss": {"margin": 0.1},
-}
 
 
 @click.command("demo")
@@ -105,7 +97,8 @@ def _settings(settings_path: str | None) -> PerfConfig:
     return PerfConfig.from_dict(
         {
             "training": {"seed": 1},
-            "gate": {"rules": _RULES, "use_defaults": False},
+            # Other work on the machine disturbs the runs of a demo.
+            "gate": {"rules": {"validation_loss": {"max": 0.65}}, "escalate_seconds": 120},
             "input": {"time_budget_seconds": 30},
             "schedule": {"planned_runs": 10},  # as of a pipeline that runs every day
         }

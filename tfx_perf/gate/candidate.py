@@ -1,6 +1,7 @@
 """The run to be judged, made of what was measured of its training."""
 
 import datetime
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -34,6 +35,12 @@ def run_of(
             host_count=training.host_count if training else 1,
         )
     return Run(
+        loss=training.loss if training else "",
+        not_finite=tuple(
+            key
+            for key, value in figures.items()
+            if value is not None and not math.isfinite(value)
+        ),
         time=datetime.datetime.now(datetime.timezone.utc),
         environment=training.environment if training else {},
         figures=metrics.checked(figures),

@@ -16,7 +16,7 @@ from tfx_perf.gate.change import Change
 from tfx_perf.gate.outcome import Outcome, Verdict
 
 # The best level is the best median of so many runs in a row: the best single run is luck.
-_WINDOW = 5
+WINDOW = 5
 # Variance of the median of many normal samples over that of their mean.
 _MEDIAN_VARIANCE = math.pi / 2
 
@@ -34,7 +34,7 @@ def check(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
     """
     known = list(change.history.values())
     if change.varies_with_the_data:  # one run says little of a level
-        recent = float(np.median([*change.samples[1 - _WINDOW :], change.value]))
+        recent = float(np.median([*change.samples[1 - WINDOW :], change.value]))
         # Nor may bad luck of the runs before refuse a good one: it would refuse all that follow,
         # since a refused run is never one of those before.
         value = change.sign * min(change.sign * recent, change.sign * change.value)
@@ -42,9 +42,9 @@ def check(change: Change, *, pinned: str | None, level: float) -> Iterator[Outco
     if pinned is not None and pinned in change.history:
         anchor = change.history[pinned]
         yield _outcome(change, anchor=anchor, name=f"run {pinned}", runs=1.0, level=level)
-    elif len(known) >= _WINDOW:
+    elif len(known) >= WINDOW:
         anchor = best_level(known, sign=change.sign)
-        runs = _WINDOW / _MEDIAN_VARIANCE
+        runs = WINDOW / _MEDIAN_VARIANCE
         name = "the best level"
         if pinned is not None:
             name += f" (the anchor {pinned} has no comparable figure)"
@@ -58,7 +58,7 @@ def best_level(figures: Sequence[float], *, sign: float) -> float:
         figures: at least five, oldest first.
         sign: 1 where higher is worse, else -1.
     """
-    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), _WINDOW)
+    windows = np.lib.stride_tricks.sliding_window_view(np.asarray(figures, dtype=float), WINDOW)
     return float(sign * np.min(sign * np.median(windows, axis=1)))
 
 

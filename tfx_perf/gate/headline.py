@@ -3,11 +3,10 @@
 from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting
+from tfx_perf.gate import unexplained
 from tfx_perf.gate.circumstances import Circumstances
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.remeasured import Remeasured
-
-_MOST = 5  # differences that are named
 
 
 def headline(
@@ -18,6 +17,7 @@ def headline(
     differences: Mapping[str, tuple[str, str]],
     slower_steps: str,
     circumstances: Circumstances,
+    unread: Sequence[str],
 ) -> str:
     """Returns the decision, with what it rests on; what was not compared comes first.
 
@@ -31,7 +31,33 @@ def headline(
             one, where blessed runs exist and none is comparable.
         slower_steps: see `other_size`; empty if there is nothing to say.
         circumstances: of the run; they are told where its step time refuses.
+        unread: see `GateRecord.unread`.
     """
+    said = _said(
+        outcomes,
+        blessed=blessed,
+        baseline_count=baseline_count,
+        differences=differences,
+        slower_steps=slower_steps,
+        circumstances=circumstances,
+    )
+    if not unread:
+        return said
+    return (
+        f"{said} Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
+        f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
+    )
+
+
+def _said(
+    outcomes: Sequence[Outcome],
+    *,
+    blessed: bool,
+    baseline_count: int,
+    differences: Mapping[str, tuple[str, str]],
+    slower_steps: str,
+    circumstances: Circumstances,
+) -> str:
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
     decision = _decision(outcomes, blessed=blessed)
@@ -40,7 +66,7 @@ def headline(
     if differences and not circumstances.candidate.environment:
         return f"{decision} No blessed run is comparable: nothing was recorded of this one."
     if differences:
-        fields = _in_words(differences)
+        fields = unexplained.in_words(differences)
         has_quality = any(item.kind == "change" and item.checked for item in outcomes)
         rest = "quality and absolute limits only" if has_quality else "absolute limits only"
         parts = (f"Not comparable with any blessed run ({fields}): {rest}.", slower_steps, decision)
@@ -56,19 +82,14 @@ def headline(
     return f"{said}: a figure with their mean at its present level, a counter with the last."
 
 
-def _in_words(differences: Mapping[str, tuple[str, str]]) -> str:
-    """Returns the first differences; the report has all."""
-    found = [f"{field} {old} -> {new}" for field, (old, new) in differences.items()]
-    rest = [f"and {len(found) - _MOST} more"] if found[_MOST:] else []
-    return "; ".join([*found[:_MOST], *rest])
-
-
 def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:
     count = formatting.counted(len(outcomes), "check")
     checked = sum(item.checked for item in outcomes)
     if not blessed:
         refusals = [outcome for outcome in outcomes if outcome.refuses]
         first = refusals[0]
+        if first.verdict is Verdict.NOT_COMPARABLE:  # of which some say more
+            first = next((item for item in refusals if item.is_far_worse), first)
         said = f"{first.metric} ({first.verdict.value}): {first.reason}"
         return f"Refused by {len(refusals)} of {count}. {said}"
     if not checked:

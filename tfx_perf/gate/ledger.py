@@ -149,8 +149,15 @@ class Ledger(records.Record):
         return any(act.kind == "bless" and act.is_about(entry) for act in self.acts)
 
     def of_node(self, candidate: Run) -> tuple[Run, ...]:
-        """Returns the runs of a run's node, oldest first, whatever they were measured on."""
-        return tuple(entry for entry in self.entries if entry.is_of_node_of(candidate))
+        """Returns the runs of a run's node, oldest first, whatever they were measured on.
+
+        Those with impossible figures measured nothing.
+        """
+        return tuple(
+            entry
+            for entry in self.entries
+            if entry.is_of_node_of(candidate) and not entry.impossible
+        )
 
     def comparable(self, candidate: Run) -> tuple[Run, ...]:
         """Returns those of them that were measured in the same environment, at about its size."""

@@ -1,7 +1,8 @@
 """What a run that is compared with none because of its model's size takes, beside a blessed one.
 
-Nobody can say how long the steps of a larger model may take but its owner: such a run is not
-refused for its speed, and whoever reads the decision must not take it for one that was checked.
+Nobody can say how long the steps of a larger model may take but its owner: such a run is refused
+for its speed only where its size does not explain it (`unexplained`), and whoever reads the
+decision must not take it for one that was compared.
 """
 
 from collections.abc import Mapping, Sequence

@@ -53,7 +53,8 @@ class Outcome(records.Record):
         refuses: whether the run may not be blessed for it; set by the gate's policy.
         advisory: whether the rule only reports.
         value: this run's figure; None if there is none.
-        baseline: what it was compared with; None if with nothing.
+        baseline: what it was compared with; None if with nothing. Of a figure that is not
+            comparable: the last blessed runs', if it is far worse; see `unexplained`.
         change: relative change from the baseline, e.g. 0.1 for 10 % more.
         change_low: lower end of the change's 90 % interval.
         change_high: upper end.
@@ -100,12 +101,17 @@ class Outcome(records.Record):
         if self.value is None or self.baseline is None or self.baseline <= 0 or not self.change:
             return statistics.Interval(value=self.change, low=low, high=high)
         factor = (self.value / self.baseline - 1) / self.change
-        least = -1.0 if metrics.lookup(self.metric).bounds[0] == 0 else -math.inf
+        least = -1.0 if metrics.lookup(self.metric).bounds[0] >= 0 else -math.inf
         return statistics.Interval(
             value=factor * self.change,
             low=max(least, factor * low),
             high=max(least, factor * high),
         )
+
+    @property
+    def is_far_worse(self) -> bool:
+        """Whether it is not comparable, and too bad to be blessed unseen; see `unexplained`."""
+        return self.verdict is Verdict.NOT_COMPARABLE and self.change is not None
 
     @property
     def checked(self) -> bool:

@@ -31,6 +31,8 @@ class GateRecord(records.Record):
             this one, where no blessed run is comparable.
         false_alarm_rate: what the checks were held to, all together.
         host_factor: how many times as much the host's runs vary as was to be expected.
+        unread: metrics of Evaluator's output that were not judged, as nobody knows by their names
+            which way they are better, and no rule says it.
         remeasured: what training it again beside a blessed run has shown; None if nobody did.
     """
 
@@ -44,6 +46,7 @@ class GateRecord(records.Record):
     differences: dict[str, tuple[str, str]]
     false_alarm_rate: float
     host_factor: pydantic.FiniteFloat = 1.0
+    unread: tuple[str, ...] = ()
     remeasured: Remeasured | None = None
 
     @property

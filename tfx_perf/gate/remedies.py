@@ -86,6 +86,12 @@ def _inconclusive(
 def _invalid(
     outcome: Outcome, rule: Rule, settings: GateSettings, outcomes: Sequence[Outcome]
 ) -> Remedy:
+    if outcome.lowest is not None or outcome.highest is not None:
+        return Remedy(
+            setting="gate.policy.invalid",
+            value=repr(settings.policy.invalid),
+            suggestion="find out what wrote such a figure, and train again",
+        )
     if outcome.value is not None:
         words = "train for more steps, or lower it"
         return Remedy(setting="gate.minimum_steps", value=f"{settings.minimum_steps}",

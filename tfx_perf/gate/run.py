@@ -1,5 +1,8 @@
 """One training run as the gate sees it."""
 
+import functools
+from collections.abc import Mapping
+
 import pydantic
 
 from tfx_perf import metrics, records
@@ -28,6 +31,9 @@ class Run(records.Record):
             versions.
         budget_lack: what the plan's trials had no room for; see `PlanChoice.budget_lack`.
         source: folder of the training's figures, where it can be found again.
+        loss: name of the loss that the model was compiled with, where its value is that of nothing
+            else; empty where nobody knows it.
+        not_finite: keys of the training's figures that were NaN or infinite.
         unmeasured: why the training has no figures; empty if it has.
         is_of_script: whether a script has trained, not a pipeline: it has no components, and what a
             person can do about it is another thing.
@@ -46,6 +52,8 @@ class Run(records.Record):
     plan: str = ""
     budget_lack: str = ""
     source: str | None = None
+    loss: str = ""
+    not_finite: tuple[str, ...] = ()
     unmeasured: str = ""
     is_of_script: bool = False
 
@@ -58,6 +66,28 @@ class Run(records.Record):
     def is_resumed(self) -> bool:
         """Whether the training had been interrupted, so that figures are those of its last part."""
         return self.figure("resumed_step") is not None
+
+    @functools.cached_property
+    def impossible(self) -> Mapping[str, tuple[float, float]]:
+        """Figures that no measurement can come to: key to the range that was to be expected."""
+        keys = [*self.figures, *(metrics.EVALUATION_PREFIX + name for name in self.evaluation)]
+        expected = {key: self._possible(key) for key in keys if self._is_known(key)}
+        found = {}
+        for key, (lowest, highest) in expected.items():
+            value = self.figure(key)
+            if value is not None and not lowest <= value <= highest:
+                found[key] = lowest, highest
+        return found
+
+    def _possible(self, key: str) -> tuple[float, float]:
+        metric = metrics.lookup(key)
+        if metric.unit == "loss" and self.loss:
+            return metrics.lookup(metrics.EVALUATION_PREFIX + self.loss).possible
+        return metric.possible
+
+    @staticmethod
+    def _is_known(key: str) -> bool:
+        return metrics.is_evaluation(key) or key in metrics.CATALOGUE  # not of another version
 
     @property
     def trained_steps(self) -> float | None:

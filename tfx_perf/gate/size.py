@@ -13,6 +13,9 @@ from tfx_perf import fingerprint, metrics
 from tfx_perf.gate import noise
 
 _PARAMETERS, _FLOPS = "parameter_count", "flops_per_step"
+FIELDS = _PARAMETERS, _FLOPS
+"""Fields of an environment that say how large the model is."""
+
 LARGEST_RATIO = 1.25
 """Runs whose models differ by more are not compared."""
 
@@ -25,10 +28,15 @@ _EXPONENTS = {"seconds": 1.0, "joules": 1.0, "currency": 1.0, "bytes": 1.0, "1/s
 _USUAL_SLOPE = 0.5
 
 
-def of(environment: Mapping[str, str]) -> dict[str, float]:
-    """Returns the fields of an environment that say how large the model is, where they do."""
+def of(environment: Mapping[str, str], *, fields: Sequence[str] = FIELDS) -> dict[str, float]:
+    """Returns the fields of an environment that say how large something is, where they do.
+
+    Args:
+        environment: of a run.
+        fields: by default those of the model.
+    """
     found = {}
-    for field in (_PARAMETERS, _FLOPS):
+    for field in fields:
         try:
             number = float(environment[field])
         except (KeyError, ValueError):

@@ -1,5 +1,6 @@
 """Whether a run has a figure that may be judged."""
 
+import math
 from typing import Literal
 
 from tfx_perf import metrics
@@ -20,6 +21,37 @@ _PER_STEP = frozenset(
 
 # Of the process that trains, which beside parameter servers computes nothing.
 _PER_PROCESS = frozenset(("training_memory_bytes",))
+
+
+def impossible(candidate: Run) -> dict[str, Outcome]:
+    """Returns by metric why a run is no measurement: figures that none can come to.
+
+    They refuse whether or not a rule asks for them: whatever made them up made the others, too.
+
+    Args:
+        candidate: the run.
+    """
+    found = {}
+    for key, (lowest, highest) in candidate.impossible.items():
+        value = candidate.figure(key)
+        found[key] = Outcome(
+            metric=key,
+            kind="limit",
+            verdict=Verdict.INVALID,
+            reason=(
+                f"Expected a value from {lowest:g} to {highest:g}, beyond which none can be. "
+                f"Received: {key}={value:g}. So it counts as not measured."
+            ),
+            value=value,
+            lowest=lowest if math.isfinite(lowest) else None,
+            highest=highest if math.isfinite(highest) else None,
+        )
+    for key in candidate.not_finite:
+        found[key] = Outcome(
+            metric=key, kind="limit", verdict=Verdict.INVALID,
+            reason="It is NaN or infinite, so that it counts as not measured.",
+        )  # fmt: skip
+    return found
 
 
 def problem(

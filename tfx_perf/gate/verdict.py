@@ -20,6 +20,7 @@ from tfx_perf.gate import (
     remedies,
     shares,
     size,
+    unexplained,
     validity,
 )
 from tfx_perf.gate.change import Change
@@ -64,8 +65,11 @@ def evaluate(
     known = ledger.of_node(candidate)
     rules = settings.rules_for({*candidate.evaluation, *(known[-1].evaluation if known else ())})
     before = known[-1] if known else None
+    impossible = validity.impossible(candidate)
+    rules |= {key: Rule(optional=False) for key in impossible}
     problems = {
-        key: validity.problem(key, rule, candidate=candidate, settings=settings, before=before)
+        key: impossible.get(key)
+        or validity.problem(key, rule, candidate=candidate, settings=settings, before=before)
         for key, rule in rules.items()
     }
     judged = {key: rule for key, rule in rules.items() if rule.margin is not None}
@@ -92,6 +96,7 @@ def evaluate(
             smallest_level=smallest_level,
             ledger=ledger,
             pinned=settings.anchor,
+            baseline_runs=settings.baseline_runs,
         )
     ]
     baseline = comparable[-settings.baseline_runs :]
@@ -117,7 +122,7 @@ def evaluate(
     )
     outcomes = []
     for rule, outcome in found:
-        answer = _refuses(settings.policy, outcome.verdict, quality_holds=quality_holds)
+        answer = _refuses(settings.policy, outcome, quality_holds=quality_holds)
         refuses = answer and not rule.advisory
         of_rule = [item for _, item in found if item.metric == outcome.metric]
         remedy = None
@@ -133,6 +138,7 @@ def evaluate(
         slower_steps = other_size.slower_steps(
             candidate, known[-1], differences=differences, outcomes=outcomes
         )
+    unread = settings.unruled(candidate.evaluation)
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
     return GateRecord(
         blessed=blessed,
@@ -143,6 +149,7 @@ def evaluate(
             differences=differences,
             slower_steps=slower_steps,
             circumstances=circumstances,
+            unread=unread,
         ),
         outcomes=tuple(outcomes),
         candidate=candidate,
@@ -150,6 +157,7 @@ def evaluate(
         differences=differences,
         false_alarm_rate=settings.false_alarm_rate,
         host_factor=factor,
+        unread=unread,
         remeasured=remeasured,
     )
 
@@ -170,6 +178,7 @@ def _check(
     smallest_level: float,
     ledger: Ledger,
     pinned: str | None,
+    baseline_runs: int,
 ) -> Iterator[Outcome]:
     """Yields the outcomes of one rule."""
     if problem:
@@ -181,14 +190,18 @@ def _check(
     if rule.margin is None:
         return
     if change is None:
-        yield _uncompared(key, candidate=candidate, ledger=ledger)
+        yield _uncompared(
+            key, rule, candidate=candidate, ledger=ledger, baseline_runs=baseline_runs
+        )
         return
     yield change.outcome(level=level, smallest_level=smallest_level)
     if since_anchor:
         yield from drift.check(since_anchor, pinned=pinned, level=smallest_level)
 
 
-def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
+def _uncompared(
+    key: str, rule: Rule, *, candidate: Run, ledger: Ledger, baseline_runs: int
+) -> Outcome:
     """Returns the outcome where no run can be compared with."""
     having = [
         run
@@ -199,6 +212,10 @@ def _uncompared(key: str, *, candidate: Run, ledger: Ledger) -> Outcome:
     if comparability.is_of_a_part(key, candidate):
         verdict = Verdict.NOT_CHECKED
         reason = "The training was interrupted: it is known only of the part that came after."
+    elif far_worse := unexplained.check(
+        key, rule, candidate=candidate, ledger=ledger, baseline_runs=baseline_runs
+    ):
+        return far_worse
     elif having and comparability.is_of_other_trainings(key, candidate=candidate, ledger=ledger):
         # It says nothing, while speed and memory do; a run that stops early must not be refused.
         verdict = Verdict.NOT_CHECKED
@@ -279,7 +296,7 @@ def _levels(changes: Mapping[str, Change], *, rate: float) -> dict[str, float]:
     return dict(zip(family, holm_bonferroni.levels(p_values, rate=rate), strict=True))
 
 
-def _refuses(policy: Policy, verdict: Verdict, *, quality_holds: bool) -> bool:
+def _refuses(policy: Policy, outcome: Outcome, *, quality_holds: bool) -> bool:
     answers = {
         Verdict.LIMIT: policy.limit,
         Verdict.REGRESSION: policy.regression,
@@ -288,8 +305,9 @@ def _refuses(policy: Policy, verdict: Verdict, *, quality_holds: bool) -> bool:
         Verdict.NOT_COMPARABLE: policy.not_comparable,
         Verdict.NOT_COMPARED: policy.not_compared,
     }
-    answer = answers.get(verdict)
-    return answer == "refuse" or (answer == "if quality holds" and not quality_holds)
+    answer = answers.get(outcome.verdict)
+    may_pass = quality_holds and not outcome.is_far_worse
+    return answer == "refuse" or (answer == "if quality holds" and not may_pass)
 
 
 def _check_anchor(anchor: str | None, ledger: Ledger, *, candidate: Run) -> None:

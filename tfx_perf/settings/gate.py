@@ -65,7 +65,7 @@ class GateSettings(Section):
         for key, rule in rules.items():
             if rule is not None:
                 rule.check_for(key)
-            elif not _has_default(key):
+            elif not (_has_default(key) or metrics.is_unread(key)):
                 raise SettingError(
                     f"a rule for {key!r}, which has no default one that null takes away", key
                 )
@@ -88,6 +88,19 @@ class GateSettings(Section):
         if self.kept_runs < self.baseline_runs:
             raise ValueError("kept_runs not below baseline_runs")
         return self
+
+    def unruled(self, evaluation: Collection[str]) -> tuple[str, ...]:
+        """Returns the keys of metrics that no rule asks for, as nobody can read their names.
+
+        Args:
+            evaluation: as for `rules_for`.
+        """
+        keys = (metrics.EVALUATION_PREFIX + name for name in sorted(evaluation))
+        return tuple(
+            key
+            for key in keys
+            if self.use_defaults and metrics.is_unread(key) and key not in self.rules
+        )
 
     def rules_for(self, evaluation: Collection[str]) -> dict[str, Rule]:
         """Returns the rules that hold for a run, by metric key.

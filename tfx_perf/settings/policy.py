@@ -23,7 +23,8 @@ class Policy(Section):
         invalid: the figure is missing, was not finite or rests on too few steps.
         not_comparable: blessed runs are on record, and none of them was measured in the same
             environment at about the same size. `if quality holds` refuses unless a loss or an
-            evaluation metric, which no environment changes, was compared.
+            evaluation metric, which no environment changes, was compared; and a figure that is
+            worse than twice its budget and what differs explains.
         not_compared: no blessed run is on record that has the figure.
     """
 

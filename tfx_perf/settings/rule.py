@@ -130,6 +130,12 @@ class Rule(Section):
             raise SettingError(
                 f"no direction for {key!r}, whose is fixed: {metric.direction.value}", key
             )
+        lowest, highest = metric.possible
+        can_be = f"{key!r} is from {lowest:g} to {highest:g}"
+        if self.max is not None and self.max < lowest:
+            raise SettingError(f"a max that a run can pass: {can_be}", key)
+        if self.min is not None and self.min > highest:
+            raise SettingError(f"a min that a run can pass: {can_be}", key)
         lowest, highest = metric.bounds
         if self.max is not None and self.max >= highest:
             raise SettingError(f"a max that can fire: {key!r} is never above {highest:g}", key)

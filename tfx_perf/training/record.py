@@ -81,6 +81,8 @@ class TrainingRecord(PlanChoice):
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         runs_before: with the same folder, of a script; in a pipeline ML Metadata knows them.
+        loss: name of the loss that the model was compiled with, if it has one and adds none; see
+            `recording.loss_name`.
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
         idle_settings: what the settings ask for that has no effect here, and why.
@@ -138,6 +140,7 @@ class TrainingRecord(PlanChoice):
     losses: dict[str, tuple[float, ...]]
     advice: tuple[Advice, ...] = ()
     runs_before: int = 0
+    loss: str = ""
     is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
     idle_settings: tuple[str, ...] = ()

@@ -124,6 +124,7 @@ class EndedTraining:
             xla=xla,
             misalignments=_misalignments(flops),
             losses=_losses(result.history),
+            loss=loss_name(call.model),
             notes=(
                 *result.notes,
                 *imprecise,
@@ -135,6 +136,26 @@ class EndedTraining:
             **known,
         )
         return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
+
+
+def loss_name(model: Any) -> str:
+    """Returns how the loss of a compiled model is called, whose value tells whether it can be true.
+
+    Empty where the value may be that of something else: of several losses, of the user's own code,
+    or with what layers add, which may be negative.
+
+    Args:
+        model: of Keras 3 or tf_keras, after training.
+    """
+    loss = getattr(model, "loss", None)
+    if model.losses:
+        return ""
+    if isinstance(loss, str):
+        return loss
+    is_function = hasattr(loss, "__name__")
+    module = (loss if is_function else type(loss)).__module__
+    is_of_keras = module.partition(".")[0] in ("keras", "tf_keras")
+    return str(getattr(loss, "__name__" if is_function else "name", "")) if is_of_keras else ""
 
 
 def ended(
