@@ -281,7 +281,7 @@ class Loop:
             observer=self._observer,
         )
         if not plan.is_plain_fit:
-            self._count_steps(run, arguments)
+            self._count_steps(run, arguments, timer=timer)
         train = self._stack(run, arguments)
         test = self._test = self._epochs.evaluating(arguments, plan)
         with self._functions.installed(
@@ -356,9 +356,9 @@ class Loop:
         self._let_no_count_matter(arguments)
         return arguments
 
-    def _count_steps(self, run: _Run, arguments: dict[str, Any]) -> None:
+    def _count_steps(self, run: _Run, arguments: dict[str, Any], *, timer: StepTimer) -> None:
         """Has the steps of every epoch counted and compared; see `StepCounts`."""
-        guard, timer = run.guard, self.timer
+        guard = run.guard
         counts = StepCounts(
             self._model,
             self.keras_api,

@@ -242,8 +242,9 @@ class TrainingSession:
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
-        if not placement and self._is_told_first(call, loop, recovery):
-            stack.enter_context(_told(call, loop, recovery))
+        if not placement and not isinstance(recovery, AsynchronousFit):
+            if self._is_told_first(call, loop, recovery):
+                stack.enter_context(_told(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
         if recovery is not None and before is not None:
@@ -421,13 +422,11 @@ class TrainingSession:
         return self._loop
 
     def _is_told_first(
-        self, call: FitCall, loop: Loop, recovery: Recovery | AsynchronousFit | None
+        self, call: FitCall, loop: Loop, recovery: Recovery | None
     ) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
-        if isinstance(recovery, AsynchronousFit) or not early_hooks.may_change_the_model(
-            call.arguments["callbacks"], module
-        ):
+        if not early_hooks.may_change_the_model(call.arguments["callbacks"], module):
             return False
         has_plans = bool(self._given) or self._settings.training.trial_budget_seconds > 0
         is_resumed = recovery is not None and recovery.step is not None
@@ -500,6 +499,11 @@ def _told(
     call: FitCall, loop: Loop, recovery: Recovery | None
 ) -> contextlib.AbstractContextManager[None]:
     """Returns the context in which callbacks have been told of the training."""
+
+    def note() -> None:
+        if recovery is not None:
+            recovery.note_callbacks()
+
     if recovery is not None:
         recovery.keep_logs()
     return early_hooks.told(
@@ -507,7 +511,7 @@ def _told(
         loop.keras_api,
         steps=loop.train_length,
         is_resumed=recovery is not None and recovery.step is not None,
-        on_told_of_training=lambda: recovery and recovery.note_callbacks(),
+        on_told_of_training=note,
     )
 
 
