@@ -242,9 +242,9 @@ class TrainingSession:
         recovery, notes = self._recovery(call, loop)
         notes = (*notes, *_alone(call))
         before = recovery.plan if recovery is not None else None
-        if not placement and not isinstance(recovery, AsynchronousFit):
-            if self._is_told_first(call, loop, recovery):
-                stack.enter_context(_told(call, loop, recovery))
+        is_served = isinstance(recovery, AsynchronousFit)
+        if not (placement or is_served) and self._is_told_first(call, loop, recovery):
+            stack.enter_context(_told(call, loop, recovery))
         if self._fit_count == 1 and (recovery is None or recovery.step is None):
             self._on_anew()
         if recovery is not None and before is not None:
@@ -422,7 +422,7 @@ class TrainingSession:
         return self._loop
 
     def _is_told_first(
-        self, call: FitCall, loop: Loop, recovery: Recovery | None
+        self, call: FitCall, loop: Loop, recovery: Recovery | AsynchronousFit | None
     ) -> bool:
         """Whether callbacks may change the model before its steps are tried or traced."""
         module = loop.keras_api.callbacks
@@ -496,15 +496,15 @@ class TrainingSession:
 
 
 def _told(
-    call: FitCall, loop: Loop, recovery: Recovery | None
+    call: FitCall, loop: Loop, recovery: Recovery | AsynchronousFit | None
 ) -> contextlib.AbstractContextManager[None]:
     """Returns the context in which callbacks have been told of the training."""
 
     def note() -> None:
-        if recovery is not None:
+        if isinstance(recovery, Recovery):
             recovery.note_callbacks()
 
-    if recovery is not None:
+    if isinstance(recovery, Recovery):
         recovery.keep_logs()
     return early_hooks.told(
         call,
