@@ -1,4 +1,7 @@
-"""A plan is tried, proven and traced on the model that callbacks have made when training begins."""
+"""A plan is tried, proven and traced on the model that callbacks have made when training begins.
+
+Those that act on single batches, which `batch_hooks` finds, get them, however late they do.
+"""
 
 import importlib
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from tfx_perf.training.fit.fit_arguments import callback_list
+from tfx_perf.training.keras_api import callback_attributes
 
 BATCH_HOOKS = (
     "on_batch_begin",
@@ -50,7 +51,7 @@ def _obstacle(callback: Any, module: Any) -> str | None:
     if isinstance(callback, module.TensorBoard):
         if callback.update_freq != "epoch":
             return f"the callback {name} writes after a number of batches"
-        if getattr(callback, "_start_batch", 0):
+        if callback_attributes.profiles_batches(callback):
             return f"the callback {name} profiles certain batches"
     if isinstance(callback, module.TerminateOnNaN):
         return f"the callback {name} stops at the batch with a NaN"

@@ -1,5 +1,7 @@
 """What Keras' own callbacks remember under private names."""
 
+from typing import Any
+
 ALSO = {
     "ModelCheckpoint": ("_batches_seen_since_last_saving", "_last_batch_seen"),
     "SwapEMAWeights": ("_ema_weights_in_model",),
@@ -14,3 +16,8 @@ ONLY = {
 
 BASE = frozenset({"params", "model", "_model"})
 """What every callback may have, and Keras sets."""
+
+
+def profiles_batches(callback: Any) -> bool:
+    """Whether a `TensorBoard` profiles certain batches."""
+    return bool(callback._start_batch)
