@@ -15,6 +15,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import model_flops
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
+from tfx_perf.training.trials import trials_here, turns
 from tfx_perf.training.trials.choice import PlanChoice
 
 pytestmark = pytest.mark.each_choice
@@ -140,6 +141,33 @@ def test_another_thread_that_trains_the_model_adds_its_own_steps(keras):
         model.fit(data(), epochs=EPOCHS, verbose=0, callbacks=[meanwhile.callback])
     assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS + meanwhile.count
     assert session.record.train_step_count == STEPS * EPOCHS
+
+
+def test_a_thread_that_calls_the_model_waits_while_plans_are_tried(keras, monkeypatch):
+    monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
+    settings = PerfConfig.from_dict(
+        {
+            "training": {"trial_budget_seconds": 200, "steps_per_call": [8]},
+            "compilation": {"enabled": False},
+            "schedule": {"planned_runs": 10**6},
+        }
+    )
+    model, tried = model_of(keras), []
+    meanwhile = Meanwhile(keras, lambda: model.train_on_batch(X, Y))
+    session = TrainingSession(settings)
+
+    def choose(call, loop):
+        with meanwhile:
+            meanwhile.wait_for_another()
+            tried.append(trials_here.choose_and_restore(call, loop, settings=settings))
+            meanwhile.wait_for_another()
+        return PlanChoice(plan=TrainingPlan(steps_per_call=8), plan_reason="given")
+
+    session._choose = choose
+    with interception.intercepting_fit(session.fit):
+        model.fit(data(), epochs=EPOCHS, verbose=0)
+    assert tried[0].trials
+    assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS + meanwhile.count
 
 
 def test_two_fits_in_two_threads_both_train_whole_and_the_second_is_mentioned(keras):

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar, cast
 from tfx_perf import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
-from tfx_perf.training.fit.takeover import StepsPerCall, Takeover
+from tfx_perf.training.fit.takeover import StepsPerCall, Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.keras_api.keras_function import KerasFunctions
 from tfx_perf.training.measuring import strategies
@@ -261,7 +261,11 @@ class TrainFunctions:
         before = model.train_function, model.test_function
         is_inside = self._takeover.is_installed  # of a `fit` that runs
         try:
-            with direct_iterators(model.distribute_strategy), self._takeover.suspended():
+            with (
+                others_wait(model),
+                direct_iterators(model.distribute_strategy),
+                self._takeover.suspended(),
+            ):
                 yield
         finally:
             model.train_function, model.test_function = before if is_inside else self._theirs()

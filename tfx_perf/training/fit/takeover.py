@@ -15,6 +15,34 @@ _NESTED = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "pre
 _MAKER = "make_train_function"
 
 
+@contextlib.contextmanager
+def others_wait(model: Any) -> Iterator[None]:
+    """Has calls of a model's methods from other threads wait for the end of the context.
+
+    Its weights are not what was trained meanwhile, and what they trained would be undone.
+
+    Args:
+        model: of any Keras package.
+    """
+    thread, is_over = threading.get_ident(), threading.Event()
+
+    def waiting(original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def method(called: Any, *args: Any, **kwargs: Any) -> Any:
+            if called is model and threading.get_ident() != thread:
+                is_over.wait()
+            return original(called, *args, **kwargs)
+
+        return method
+
+    with contextlib.ExitStack() as undo:
+        undo.callback(is_over.set)
+        for cls in interception.model_classes():
+            for name in _NESTED:
+                undo.enter_context(interception.replacing(cls, name, waiting))
+        yield
+
+
 class StepsPerCall(NamedTuple):
     """How many steps Keras counts for a call, in training and in the evaluations of `fit`."""
 

@@ -9,6 +9,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_data import independent
 from tfx_perf.training.eligibility import obstacle
+from tfx_perf.training.fit.takeover import others_wait
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import choosing, surroundings
@@ -50,7 +51,8 @@ def choose_and_restore(
 def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
     """Yields the `fit` on data like its own that share nothing with them, to be tried on.
 
-    At the end what a step may have changed outside of the model is as it was.
+    At the end what a step may have changed outside of the model is as it was. Other threads that
+    call the model wait for the end.
 
     Args:
         call: the user's `fit`.
@@ -74,5 +76,5 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
     if outside is None:
         yield None
         return
-    with surroundings.kept(outside):
+    with others_wait(call.model), surroundings.kept(outside):
         yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
