@@ -67,7 +67,7 @@ def run_fn(fn_args):
 FIT = """model.fit(
         train, steps_per_epoch=fn_args.train_steps, validation_data=test,
         validation_steps=fn_args.eval_steps, verbose=0,
-        callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir, update_freq="batch")])"""
+        callbacks=[keras.callbacks.TensorBoard(fn_args.model_run_dir, update_freq="epoch")])"""
 # There have been checkpoints by then, whatever share of the time a save takes, and however seldom
 # workers ask each other.
 _KILLED = """import os

@@ -29,7 +29,7 @@ from tfx_perf.training.fit.takeover import StepsPerCall
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
 from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.keras_api.base_api import Function, all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
 from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -167,7 +167,7 @@ class Loop:
         iterator = self.iterator_over(
             blank.blank(self.element_spec, open_size=self._replica_count)
         )
-        if plan.is_plain_fit or not self._model.built:
+        if plan.is_plain_fit or not self._is_built:
             self._functions.keras.train.trace(iterator)
         if not plan.is_plain_fit:
             with self._random_layers(plan):
@@ -343,7 +343,7 @@ class Loop:
             length = None if self.keras_api.overcounts else self.train_length
             arguments["callbacks"] = [*callbacks, self._epochs.counting(length)]
         else:
-            if not self._model.built:
+            if not self._is_built:
                 self.prepare()  # what can be done with a step depends on the model's variables
             arguments["callbacks"] = [
                 self._epochs.evaluations(arguments),
@@ -404,6 +404,11 @@ class Loop:
         if run.plan.is_plain_fit:
             return lambda: self.users_steps_per_call
         return lambda: self._epochs.training.last_call_steps
+
+    @property
+    def _is_built(self) -> bool:
+        """Whether all variables are there; a layer may be called in training alone."""
+        return all(layer.built for layer in all_layers(self._model))
 
     @property
     def _replica_count(self) -> int:

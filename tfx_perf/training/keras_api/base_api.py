@@ -393,10 +393,12 @@ class KerasApi(abc.ABC):
     def optimizer_counts_steps(self, model: Any) -> bool:
         """Whether the optimizer's `iterations` rise by one in each training step.
 
-        Not if an own `train_step` applies gradients as it likes, or a step that overflows is none.
+        Not if an own `train_step` applies gradients as it likes, if a step that overflows is none,
+        or if gradients are accumulated over several.
         """
         return not (
             self.overrides_train_step(model)
+            or getattr(model.optimizer, "gradient_accumulation_steps", None)
             or self.scales_loss(model)
             or not all(
                 is_of_package(model.optimizer, name, self.package)

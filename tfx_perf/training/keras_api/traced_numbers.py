@@ -34,16 +34,18 @@ class TracedNumbers:
     def read_before(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Returns a function that has the numbers read anew whenever it is traced.
 
-        TensorFlow traces it twice where it makes variables, and the second time counts.
+        TensorFlow traces it twice where it makes variables, and the second time counts. AutoGraph
+        converts it as if it were traced itself, whatever it leaves alone of what others call.
         """
-        read = tf.autograph.experimental.do_not_convert(self.read)
+        is_converted = not hasattr(function, "autograph_info__")
 
         @functools.wraps(function)
         def traced(*args: Any, **kwargs: Any) -> Any:
-            read()
-            return function(*args, **kwargs)
+            self.read()
+            found = tf.autograph.to_graph(function) if is_converted else function
+            return found(*args, **kwargs)
 
-        return traced
+        return tf.autograph.experimental.do_not_convert(traced)
 
     def put_back(self) -> None:
         """Has what is traced from now on find them as they were read."""
