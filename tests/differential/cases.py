@@ -212,6 +212,8 @@ def _data(case: Case) -> dict[str, Any]:
 
 def _fit(case: Case) -> dict[str, Any]:
     changes: dict[str, Any] = {}
+    if case.fits != "one":  # a later one has a plan; what was frozen before it: limitations.md
+        changes.update(is_tried=False)
     if case.fits == "loop":
         changes.update(initial_epoch=0, epochs=max(2, case.epochs))
     elif case.initial_epoch >= case.epochs:
