@@ -305,3 +305,50 @@ def test_a_training_that_is_resumed_is_traced_once_callbacks_are_told(keras, tmp
     assert session.record.resumed_step
     for weights, own in zip(model.get_weights(), plain.get_weights(), strict=True):
         np.testing.assert_allclose(weights, own, atol=1e-5)
+
+
+def ducks(keras):
+    class Duck:
+        __slots__ = ("inner",)
+
+        def __init__(self):
+            self.inner = keras.callbacks.Callback()
+
+        def __getattr__(self, name):
+            return getattr(self.inner, name)
+
+    return Duck()
+
+
+def with_properties(keras):
+    class Prop(keras.callbacks.Callback):
+        told = ()
+
+        @property
+        def on_epoch_begin(self):
+            return lambda epoch, logs=None: vars(self).update(told=(*self.told, epoch))
+
+    return Prop()
+
+
+def that_look_at_the_history(keras):
+    class Looks(keras.callbacks.Callback):
+        def on_train_begin(self, logs=None):
+            self.is_loud = self.params["verbose"] == 1 or keras.__name__ == "keras"
+
+        def on_epoch_begin(self, epoch, logs=None):
+            self.best = min(self.model.history.history.get("loss", []), default=None)
+
+    return Looks()
+
+
+@pytest.mark.parametrize("make", [ducks, with_properties, that_look_at_the_history])
+def test_callbacks_of_every_make_are_told_once_as_by_keras(keras, make):
+    callback, session = make(keras), session_that_tries()
+    with interception.intercepting_fit(session.fit):
+        model_of(keras).fit(data(), epochs=2, callbacks=[callback])
+    assert session.record.plan == PLAN
+    if make is with_properties:
+        assert callback.told == (0, 1)
+    if make is that_look_at_the_history:
+        assert callback.is_loud

@@ -60,11 +60,14 @@ class Meanwhile:
     """Calls a function again and again in a thread; slows `fit` so that it surely comes in."""
 
     def __init__(self, keras, call):
-        self.count, self.error = 0, None
+        self.count, self.error, self._thread = 0, None, None
         self._call, self._is_over = call, threading.Event()
         meanwhile = self
 
         class Waiting(keras.callbacks.Callback):
+            def on_train_begin(self, logs=None):  # else another `fit` might be the first
+                meanwhile.begin()
+
             def on_epoch_begin(self, epoch, logs=None):
                 meanwhile.wait_for_another()
 
@@ -86,9 +89,12 @@ class Meanwhile:
         except BaseException as error:
             self.error = error
 
+    def begin(self):
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run)
+            self._thread.start()
+
     def __enter__(self):
-        self._thread = threading.Thread(target=self._run)
-        self._thread.start()
         return self
 
     def __exit__(self, *_):
@@ -143,7 +149,8 @@ def test_another_thread_that_trains_the_model_adds_its_own_steps(keras):
     assert session.record.train_step_count == STEPS * EPOCHS
 
 
-def test_a_thread_that_calls_the_model_waits_while_plans_are_tried(keras, monkeypatch):
+@pytest.mark.parametrize("which", ["the_model", "another_model"])
+def test_a_thread_that_trains_while_plans_are_tried_loses_no_step(keras, which, monkeypatch):
     monkeypatch.setattr(turns, "BLOCK_SECONDS", 0.01)
     settings = PerfConfig.from_dict(
         {
@@ -152,12 +159,15 @@ def test_a_thread_that_calls_the_model_waits_while_plans_are_tried(keras, monkey
             "schedule": {"planned_runs": 10**6},
         }
     )
-    model, tried = model_of(keras), []
-    meanwhile = Meanwhile(keras, lambda: model.train_on_batch(X, Y))
+    model, other, tried = model_of(keras), model_of(keras), []
+    trained = model if which == "the_model" else other
+    trained.train_on_batch(X, Y)  # all its variables are there
+    meanwhile = Meanwhile(keras, lambda: trained.train_on_batch(X, Y))
     session = TrainingSession(settings)
 
     def choose(call, loop):
         with meanwhile:
+            meanwhile.begin()
             meanwhile.wait_for_another()
             tried.append(trials_here.choose_and_restore(call, loop, settings=settings))
             meanwhile.wait_for_another()
@@ -167,7 +177,8 @@ def test_a_thread_that_calls_the_model_waits_while_plans_are_tried(keras, monkey
     with interception.intercepting_fit(session.fit):
         model.fit(data(), epochs=EPOCHS, verbose=0)
     assert tried[0].trials
-    assert int(model.optimizer.iterations.numpy()) == STEPS * EPOCHS + meanwhile.count
+    own_steps = STEPS * EPOCHS if trained is model else 0
+    assert int(trained.optimizer.iterations.numpy()) == 1 + own_steps + meanwhile.count
 
 
 def test_two_fits_in_two_threads_both_train_whole_and_the_second_is_mentioned(keras):

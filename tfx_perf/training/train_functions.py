@@ -2,8 +2,11 @@
 
 import contextlib
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol, TypeVar, cast
+
+import tensorflow as tf
 
 from tfx_perf import errors
 from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
@@ -225,6 +228,13 @@ class TrainFunctions:
         own = sum(function.done_count for function in self._made.values())
         kept = sum(each.done_count for each in self._kept.values())
         return own + kept + self._plain_count
+
+    @property
+    def used_variables(self) -> list[tf.Variable] | None:
+        """What the functions that were traced read or write; None if one of them does not say."""
+        functions = [*self._made.values(), *([self._keras.train] if self._keras else [])]
+        found = [list(each.used_variables()) for each in functions]
+        return list(itertools.chain(*found)) if all(found) else None
 
     @property
     def takeover(self) -> Takeover:

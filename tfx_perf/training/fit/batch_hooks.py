@@ -41,7 +41,7 @@ def is_keras_own(callback: Any, hook: str, module: Any) -> bool:
     if getattr(found, "__func__", None) is getattr(module.Callback, hook):
         return True
     is_of_keras = getattr(module, type(callback).__name__, None) is type(callback)
-    return is_of_keras and hook not in vars(callback)
+    return is_of_keras and hook not in getattr(callback, "__dict__", {})
 
 
 def _obstacle(callback: Any, module: Any) -> str | None:

@@ -4,9 +4,11 @@ A plan is then tried, proven and traced on what is trained.
 """
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tfx_perf import interception
 from tfx_perf.interception import FitCall
 from tfx_perf.training.fit.batch_hooks import BATCH_HOOKS, is_keras_own
 from tfx_perf.training.fit.fit_arguments import callback_list, is_container
@@ -48,10 +50,9 @@ def told(
         is_resumed: whether `fit` tells them of the epoch, since it must bring them to it first.
         on_told_of_training: is called before they are told of the epoch.
     """
-    hooks = ("on_train_begin",) if is_resumed else _HOOKS
     given, model, module = call.arguments["callbacks"], call.model, keras_api.callbacks
     callbacks = callback_list(given)
-    hooks_before = [dict(vars(callback)) for callback in callbacks]
+    hooks_before = [dict(_attributes(callback)) for callback in callbacks]
     with contextlib.ExitStack() as undo:
         with keras_api.calling_callbacks(model):
             model.stop_training = False
@@ -59,10 +60,10 @@ def told(
             if not is_container(given):
                 container = module.CallbackList(
                     callbacks,
-                    add_history=False,
+                    add_history=True,
                     add_progbar=False,
                     model=model,
-                    verbose=call.arguments["verbose"],
+                    verbose=keras_api.verbosity(call.arguments["verbose"]),
                     epochs=call.arguments["epochs"],
                     steps=steps,
                 )
@@ -73,19 +74,18 @@ def told(
                 container.on_epoch_begin(keras_api.first_epoch(model, initial_epoch, steps=steps))
         stops = model.stop_training
         added = [
-            (callback, hook, vars(callback)[hook])
+            (callback, hook, _attributes(callback)[hook])
             for callback, before in zip(callbacks, hooks_before, strict=True)
             for hook in BATCH_HOOKS
-            if vars(callback).get(hook) is not before.get(hook)
+            if _attributes(callback).get(hook) is not before.get(hook)
         ]
+        held = undo.enter_context(contextlib.ExitStack())
+        held.enter_context(keras_api.holding_trainable(model))
 
         def hide_added() -> None:
             """Is called while `fit` looks for hooks; tf_keras calls none that come later."""
             for callback, hook, _ in added:
                 vars(callback).pop(hook, None)
-
-        held = undo.enter_context(contextlib.ExitStack())
-        held.enter_context(keras_api.holding_trainable(model))
 
         def begin() -> None:
             """Is called by `fit`, in which layers are what the callbacks have made of them."""
@@ -94,30 +94,48 @@ def told(
             held.close()
             model.stop_training = model.stop_training or stops
 
-        for callback in callbacks:
-            for hook in hooks if is_container(given) else (*_SETTERS, *hooks):
-                instead = begin if hook in _HOOKS else hide_added
-                undo.enter_context(_passed_over(callback, hook, instead=instead))
+        hooks = _HOOKS[:1] if is_resumed else _HOOKS
+        for hook in hooks if is_container(given) else (*_SETTERS, *hooks):
+            instead = begin if hook in _HOOKS else hide_added
+            skipping = _skipping_once(hook, callbacks, instead=instead)
+            undo.enter_context(interception.replacing(module.CallbackList, hook, skipping))
         yield
 
 
-@contextlib.contextmanager
-def _passed_over(callback: Any, hook: str, *, instead: Callable[[], None]) -> Iterator[None]:
-    """Has the next call of a callback's hook do something else."""
-    own = vars(callback).get(hook)
+def _attributes(callback: Any) -> dict[str, Any]:
+    return getattr(callback, "__dict__", {})
 
-    def leave() -> None:
-        if vars(callback).get(hook) is skip:
-            del vars(callback)[hook]
-            if own is not None:
-                vars(callback)[hook] = own
 
-    def skip(*_: Any, **__: Any) -> None:
-        leave()
-        instead()
+def _skipping_once(
+    hook: str, told: list[Any], *, instead: Callable[[], None]
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Returns what makes a method of Keras' `CallbackList` that skips callbacks once.
 
-    vars(callback)[hook] = skip
-    try:
-        yield
-    finally:
-        leave()
+    Args:
+        hook: the method's name.
+        told: the callbacks to skip; a list that has them all is that of the `fit` that follows.
+        instead: is called in their place.
+    """
+    thread, is_left = threading.get_ident(), True
+
+    def making(own: Callable[..., None]) -> Callable[..., None]:
+        def method(container: Any, *args: Any, **kwargs: Any) -> None:
+            nonlocal is_left
+            everyone = container.callbacks
+            has_all = all(any(each is one for one in everyone) for each in told)
+            if not (is_left and has_all and threading.get_ident() == thread):
+                own(container, *args, **kwargs)
+                return
+            is_left = False
+            container.callbacks = [
+                each for each in everyone if not any(each is one for one in told)
+            ]
+            try:
+                instead()
+                own(container, *args, **kwargs)
+            finally:
+                container.callbacks = everyone
+
+        return method
+
+    return making

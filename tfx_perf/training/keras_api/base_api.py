@@ -180,6 +180,10 @@ class KerasApi(abc.ABC):
         """
         return getattr(model, self._resumption, None) or initial_epoch
 
+    def verbosity(self, verbose: Any) -> Any:
+        """Returns what callbacks are told of an argument `verbose` of `fit`."""
+        return verbose
+
     def as_compiled(self, model: Any) -> contextlib.AbstractContextManager[Any]:
         """Returns a context in which those layers are trained that `fit` trains."""
         return contextlib.nullcontext()

@@ -54,6 +54,10 @@ class TfKeras(KerasApi):
         return model._maybe_load_initial_counters_from_ckpt(steps, initial_epoch)[0]
 
     @override
+    def verbosity(self, verbose: Any) -> Any:
+        return 1 if verbose == "auto" else verbose
+
+    @override
     def as_compiled(self, model: Any) -> contextlib.AbstractContextManager[Any]:
         module = importlib.import_module("tf_keras.src.engine.training_utils")
         return module.RespectCompiledTrainableState(model)

@@ -3,7 +3,7 @@
 import contextlib
 import gc
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -48,11 +48,15 @@ def variables(*, beside: Iterable[tf.Variable]) -> list[tf.Variable] | None:
 
 
 @contextlib.contextmanager
-def kept(outside: Iterable[tf.Variable]) -> Iterator[None]:
+def kept(
+    outside: Iterable[tf.Variable], *, used: Callable[[], Iterable[tf.Variable] | None]
+) -> Iterator[None]:
     """Puts variables, and the process's random generators, back to where they were.
 
     Args:
         outside: variables that `variables` found.
+        used: returns those that the steps read or write; None if that is not known. Others are left
+            alone: another thread may train them.
     """
     values: list[tuple[tf.Variable, np.ndarray]] = []
     for variable in outside:
@@ -62,7 +66,11 @@ def kept(outside: Iterable[tf.Variable]) -> Iterator[None]:
         try:
             yield
         finally:
+            known = used()
+            names = known and {id(part) for each in known for part in with_components(each)}
             for variable, value in values:
+                if names is not None and id(variable) not in names:
+                    continue
                 try:
                     variable.assign(value)
                 except Exception as error:

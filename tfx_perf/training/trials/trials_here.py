@@ -76,5 +76,6 @@ def on_own_data(call: FitCall, loop: Loop) -> Iterator[FitCall | None]:
     if outside is None:
         yield None
         return
-    with others_wait(call.model), surroundings.kept(outside):
+    kept = surroundings.kept(outside, used=lambda: loop.functions.used_variables)
+    with others_wait(call.model), kept:
         yield dataclasses.replace(call, arguments={**call.arguments, "x": data})
