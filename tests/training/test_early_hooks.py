@@ -352,3 +352,35 @@ def test_callbacks_of_every_make_are_told_once_as_by_keras(keras, make):
         assert callback.told == (0, 1)
     if make is that_look_at_the_history:
         assert callback.is_loud
+
+
+def test_an_epoch_that_keras_backup_resumes_at_is_not_skipped(keras, tmp_path):
+    callbacks = [callback_of(keras, "freeze", ""), keras.callbacks.BackupAndRestore(str(tmp_path))]
+    session = session_that_tries()
+    with interception.intercepting_fit(session.fit):
+        found = model_of(keras).fit(data(), epochs=3, verbose=0, callbacks=callbacks)
+    assert found.epoch == [0, 1, 2]
+    assert "BackupAndRestore" in session.record.plan_reason
+
+
+def test_a_model_that_is_compiled_anew_in_fit_is_evaluated_on_all_data(keras):
+    def fitted(model):
+        class Compiles(keras.callbacks.Callback):
+            def on_epoch_begin(self, epoch, logs=None):
+                if epoch == 1:
+                    self.model.compile(keras.optimizers.Adam(0.002), "mae")
+                    self.model.make_train_function()
+
+            def on_epoch_end(self, epoch, logs=None):
+                if epoch == 2:
+                    self.model.optimizer = keras.optimizers.SGD(0.1)
+
+        given = {"epochs": 4, "validation_data": data(), "verbose": 0}
+        return model.fit(data(), callbacks=[Compiles()], **given).history
+
+    plain, model, session = model_of(keras), model_of(keras), session_that_tries()
+    expected = fitted(plain)
+    with interception.intercepting_fit(session.fit):
+        found = fitted(model)
+    assert session.record.plan == PLAN
+    np.testing.assert_allclose(found["val_loss"], expected["val_loss"], rtol=1e-4)

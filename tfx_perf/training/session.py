@@ -155,6 +155,11 @@ class TrainingSession:
             return f"Model.fit raised {self._fit_errors[0]}, and run_fn went on without it"
         if self._fit_count:
             return "Model.fit trained, but could not be measured; the log says why"
+        if self._beside_count:
+            return (
+                "Model.fit trained by Keras' own step, since one in another thread was being "
+                "optimized"
+            )
         return NO_FIT
 
     def reserve(self) -> None:

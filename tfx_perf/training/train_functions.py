@@ -13,7 +13,7 @@ from tfx_perf.tf_internals.built_optimizer import build_used_optimizer
 from tfx_perf.tf_internals.direct_iterators import FitIterators, direct_iterators
 from tfx_perf.training.fit.takeover import StepsPerCall, Takeover, others_wait
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
-from tfx_perf.training.keras_api.keras_function import KerasFunctions
+from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
@@ -232,7 +232,9 @@ class TrainFunctions:
     @property
     def used_variables(self) -> list[tf.Variable] | None:
         """What the functions that were traced read or write; None if one of them does not say."""
-        functions = [*self._made.values(), *([self._keras.train] if self._keras else [])]
+        functions: list[MultiStep | KerasFunction] = [*self._made.values()]
+        if self._keras is not None:
+            functions.append(self._keras.train)
         found = [list(each.used_variables()) for each in functions]
         return list(itertools.chain(*found)) if all(found) else None
 
@@ -283,6 +285,10 @@ class TrainFunctions:
     def _theirs(self) -> tuple[Function, Function]:
         """Returns Keras' own functions as Keras made them."""
         return self.keras.train.own, self.keras.test.own
+
+    def retrace(self) -> None:
+        """Forgets what was traced."""
+        self._renew()
 
     def _renew(self) -> tuple[Function, Function]:
         """Has everything be traced anew, for what can be trained may have changed."""

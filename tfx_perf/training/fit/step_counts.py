@@ -34,12 +34,12 @@ class StepCounts:
             others_calls: returns how often others than `fit` called the model's train function.
             length: steps that each epoch has, unless it is stopped; None if the data may end it.
         """
-        self._model = model
+        self._model, self._optimizer = model, model.optimizer
         self._counts = {"recorded": recorded}
         if computed is not None:
             self._counts["computed"] = computed
         if keras_api.optimizer_counts_steps(model):
-            self._counts["optimizer"] = lambda: int(model.optimizer.iterations.numpy())
+            self._counts["optimizer"] = lambda: int(self._optimizer.iterations.numpy())
         self._others_calls = others_calls
         self._length = length
         self._in_epoch = 0  # steps of the epoch that were made before this process
@@ -71,6 +71,8 @@ class StepCounts:
         if (others or self._length is None) and "optimizer" in found:
             # Others' steps count, too; so do those of a call in which the data end.
             found["optimizer"] = min(found["optimizer"], recorded)
+        if self._model.optimizer is not self._optimizer:  # of which the steps may know nothing
+            found.pop("optimizer", None)
         if is_end:
             self._before = {}  # until the next epoch: callbacks may train now
         is_whole = is_end and self._length is not None and not self._model.stop_training

@@ -12,7 +12,7 @@ from tfx_perf.training.keras_api.base_api import Function, KerasApi
 
 # What a callback may call, on this model or another one, while `fit` runs.
 _NESTED = ("fit", "evaluate", "predict", "train_on_batch", "test_on_batch", "predict_on_batch")
-_MAKER = "make_train_function"
+_MAKER, _TEST_MAKER = "make_train_function", "make_test_function"
 
 
 @contextlib.contextmanager
@@ -124,14 +124,15 @@ class Takeover:
             for cls in interception.model_classes():
                 for name in _NESTED:
                     undo.enter_context(interception.replacing(cls, name, self._nested))
-            undo.enter_context(interception.replacing(keras_api.model_class, _MAKER, self._making))
+            for name, making in (_MAKER, self._making), (_TEST_MAKER, self._making_test):
+                undo.enter_context(interception.replacing(keras_api.model_class, name, making))
             undo.enter_context(
                 direct_iterators(
                     model.distribute_strategy, iterators, applies=lambda: self._is_fits_own
                 )
             )
             model.train_function, model.test_function = train_function, test_function
-            self._installed = train_function
+            self._installed = train_function, test_function
             undo.callback(self._leave)
             if steps_per_call is not None:
                 undo.enter_context(
@@ -220,7 +221,24 @@ class Takeover:
             if model is not self._model or self._is_making or not is_new:
                 return original(model, force)
             self._theirs = self._renew()
-            model.train_function = self._installed
-            return self._installed
+            model.train_function, model.test_function = self._installed
+            return self._installed[0]
 
         return make_train_function
+
+    def _making_test(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(original)
+        def make_test_function(model: Any, force: bool = False) -> Any:
+            is_new = force or model.test_function is None  # as `compile` leaves it
+            if model is not self._model or self._is_making or not is_new:
+                return original(model, force)
+            self._is_making = True
+            try:
+                original(model, force)
+            finally:
+                self._is_making = False
+            self._theirs = self._theirs[0], model.test_function
+            model.test_function = self._installed[1]
+            return model.test_function
+
+        return make_test_function

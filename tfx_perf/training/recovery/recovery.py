@@ -236,6 +236,7 @@ class Recovery:
             "The training began anew."
         )
         self._point = self._resumed_step = None
+        self._loop.functions.retrace()  # callbacks are told of the training once more
         self._callbacks.begin_anew()
         self._data = self._data_from_the_beginning()
 

@@ -37,7 +37,8 @@ def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     names = dict.fromkeys(_name(place) for place in places[:_MOST_SHOWN])
     return (
         f"Other values: {'; '.join(shown)}{more}. If they change nothing of what is trained, "
-        f"training.resume_ignores: [{', '.join(names)}] leaves them out."
+        f"training.resume_ignores: [{', '.join(names)}] leaves them out, of "
+        "trainings that begin with it."
     )
 
 
