@@ -87,8 +87,7 @@ class CompiledCall:
         self._step_bytes: float | None = None  # of one step's batch; unknown before the first
         self.may_compile = True
         self._trace_seconds = 0.0
-        self._done_count = 0
-        self._done: list[Any] = []  # counts of calls that are still to be added
+        self._done = steps_lib.DoneCount()
         self.retrace()
 
     def retrace(self) -> None:
@@ -101,9 +100,7 @@ class CompiledCall:
     @property
     def done_count(self) -> int:
         """Steps that have run in compiled calls, as the graphs have counted them."""
-        self._done_count += sum(map(int, self._done))
-        self._done.clear()
-        return self._done_count
+        return self._done.total
 
     @property
     def trace_count(self) -> int:
@@ -160,9 +157,7 @@ class CompiledCall:
             with tf.device(_HOST):
                 stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
             logs, count, _ = self._train(stacked, tf.constant(len(batches)))
-            self._done.append(count)
-            if len(self._done) >= steps_lib.MOST_COUNTS:
-                self._done_count = self.done_count
+            self._done.add(count)
             return logs
         except tf.errors.ResourceExhaustedError as error:
             self.may_compile = False

@@ -19,8 +19,7 @@ from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
 
-MOST_COUNTS = 1000
-"""Of calls, before they are added up."""
+_MOST_COUNTS = 1000  # of calls, before they are added up
 
 Logs = dict[str, Any]
 Step = Callable[..., Logs]  # of a batch and, where it can slice it, the number of slices
@@ -113,6 +112,27 @@ def in_replicas(
         return tf.nest.map_structure(tf.identity, logs), tf.constant(True)
 
 
+class DoneCount:
+    """Adds up the steps that calls have run, as their graphs have counted them."""
+
+    def __init__(self) -> None:
+        self._total = 0
+        self._counts: list[Any] = []  # still to be added: a device may be at work on the last
+
+    def add(self, count: Any) -> None:
+        """Adds a call's steps, a number or a scalar tensor."""
+        self._counts.append(count)
+        if len(self._counts) >= _MOST_COUNTS:
+            self._total = self.total
+
+    @property
+    def total(self) -> int:
+        """All that were added."""
+        self._total += sum(map(int, self._counts))
+        self._counts.clear()
+        return self._total
+
+
 class MultiStep:
     """Runs `step` several times on an iterator in one graph call.
 
@@ -150,8 +170,7 @@ class MultiStep:
         self.journal = journal
         self.shapes = shapes
         self.trace_seconds = 0.0
-        self._done_count = 0
-        self._done: list[Any] = []  # counts of calls that are still to be added
+        self._done = DoneCount()
         self._used: Sequence[tf.Variable] = ()
         self._graph: tf.Graph | None = None
         self._spec: Any = None  # of what a replica takes from the data
@@ -210,9 +229,7 @@ class MultiStep:
     @property
     def done_count(self) -> int:
         """Steps that have run here, as the graphs have counted them."""
-        self._done_count += sum(map(int, self._done))
-        self._done.clear()
-        return self._done_count
+        return self._done.total
 
     def run(self, iterator: Any, steps: int, *, micro_batches: int = 1) -> Logs:
         """Runs exactly `steps` steps, at least one.
@@ -228,9 +245,7 @@ class MultiStep:
         logs, done = self._function(
             iterator, tf.constant(steps, tf.int32), *_slicing(micro_batches)
         )
-        self._done.append(done)
-        if len(self._done) >= MOST_COUNTS:
-            self._done_count = self.done_count
+        self._done.add(done)
         return logs
 
     def run_batch(self, parts: Sequence[Any], *, micro_batches: int = 1) -> Logs:
@@ -242,12 +257,12 @@ class MultiStep:
         """
         batch = strategies.to_replicas(self._strategy, parts)
         logs = self._once_on(batch, *_slicing(micro_batches))
-        self._done_count += 1
+        self._done.add(1)
         return logs
 
     def count_done(self, steps: int) -> None:
         """Counts steps of a call that failed after them."""
-        self._done_count += steps
+        self._done.add(steps)
         self.count(steps)
 
     def count(self, steps: int | tf.Tensor) -> None:
