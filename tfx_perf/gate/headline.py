@@ -17,7 +17,6 @@ def headline(
     differences: Mapping[str, tuple[str, str]],
     slower_steps: str,
     circumstances: Circumstances,
-    unread: Sequence[str],
 ) -> str:
     """Returns the decision, with what it rests on; what was not compared comes first.
 
@@ -31,33 +30,7 @@ def headline(
             one, where blessed runs exist and none is comparable.
         slower_steps: see `other_size`; empty if there is nothing to say.
         circumstances: of the run; they are told where its step time refuses.
-        unread: see `GateRecord.unread`.
     """
-    said = _said(
-        outcomes,
-        blessed=blessed,
-        baseline_count=baseline_count,
-        differences=differences,
-        slower_steps=slower_steps,
-        circumstances=circumstances,
-    )
-    if not unread:
-        return said
-    return (
-        f"{said} Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
-        f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
-    )
-
-
-def _said(
-    outcomes: Sequence[Outcome],
-    *,
-    blessed: bool,
-    baseline_count: int,
-    differences: Mapping[str, tuple[str, str]],
-    slower_steps: str,
-    circumstances: Circumstances,
-) -> str:
     if not outcomes:
         return "Refused: the gate has no rule, so nothing was checked."
     decision = _decision(outcomes, blessed=blessed)
@@ -80,6 +53,20 @@ def _said(
     if baseline_count == 1:
         return f"{said}."
     return f"{said}: a figure with their mean at its present level, a counter with the last."
+
+
+def not_judged(unread: Sequence[str]) -> str:
+    """Returns a sentence on the metrics that no rule reads, behind a space; empty if all are read.
+
+    Args:
+        unread: see `GateRecord.unread`.
+    """
+    if not unread:
+        return ""
+    return (
+        f" Not judged, as no name says which way is better: {', '.join(unread)}; rules: "
+        f"{{{unread[0]}: {{direction: higher, margin: 0.02}}}}, or lower, would."
+    )
 
 
 def _decision(outcomes: Sequence[Outcome], *, blessed: bool) -> str:

@@ -25,7 +25,7 @@ from tfx_perf.gate import (
 )
 from tfx_perf.gate.change import Change
 from tfx_perf.gate.circumstances import Circumstances
-from tfx_perf.gate.headline import headline
+from tfx_perf.gate.headline import headline, not_judged
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome, Verdict
 from tfx_perf.gate.record import GateRecord
@@ -140,17 +140,17 @@ def evaluate(
         )
     unread = settings.unruled(candidate.evaluation)
     blessed = bool(outcomes) and not any(outcome.refuses for outcome in outcomes)
+    said = headline(
+        outcomes,
+        blessed=blessed,
+        baseline_count=len(baseline),
+        differences=differences,
+        slower_steps=slower_steps,
+        circumstances=circumstances,
+    )
     return GateRecord(
         blessed=blessed,
-        headline=headline(
-            outcomes,
-            blessed=blessed,
-            baseline_count=len(baseline),
-            differences=differences,
-            slower_steps=slower_steps,
-            circumstances=circumstances,
-            unread=unread,
-        ),
+        headline=said + not_judged(unread),
         outcomes=tuple(outcomes),
         candidate=candidate,
         baseline_runs=baseline,
