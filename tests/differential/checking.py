@@ -91,12 +91,16 @@ class Checker:
 
     def _oracle(self, case: Case) -> Ended:
         key = dataclasses.replace(case, plan=(), has_folder=False, checkpoint_steps=4)
-        if case.interruption not in ("nan", "oom_in_step", *IN_DATA):
+        resumes = case.interruption in _SIGNALS and "backup" in case.callbacks
+        if not resumes and case.interruption not in ("nan", "oom_in_step", *IN_DATA):
             key = dataclasses.replace(key, interruption="", at=1)
         if key not in self._oracles:
             folder = self._folder / "oracle"
             shutil.rmtree(folder, ignore_errors=True)
-            found = self._trainings.run(key, folder, role="plain")
+            if resumes:
+                self._trainings.run(key, folder, role="plain first")
+            role = "plain again" if resumes else "plain"
+            found = self._trainings.run(key, folder, role=role)
             if found.signal:
                 self.remarks["plain fit: it hangs"] += 1
             if found.error:

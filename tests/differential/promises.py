@@ -61,7 +61,7 @@ def inexact_resumption(case: Case, *, plan_used: str) -> str:
     """Returns the sentence of recovery.md by which a resumed training may differ; else nothing."""
     draws = {"dropout", "seeded"} & set(case.parts)
     if order_is_free(case, resumed=True):
-        return "Data without a seed, or of a later fit"
+        return "Data without a seed, of a later fit, or of a stream that was read already"
     if case.validation == "shuffled":
         return "Validation data that are shuffled"
     if draws and case.package == "tf_keras" and plan_used == "plain fit":
@@ -75,7 +75,8 @@ def order_is_free(case: Case, *, resumed: bool) -> bool:
     """Whether the rows may come in another order."""
     in_process = case.interruption in (*IN_DATA, "oom_in_step")
     later_fits = in_process and case.fits != "one" and case.order in ("seeded", "small")
-    return resumed and (case.order == "unseeded" or later_fits)
+    is_stream = in_process and case.source == "once"
+    return resumed and (case.order == "unseeded" or later_fits or is_stream)
 
 
 def seen_when_resumed(case: Case, seen: dict, found: dict) -> tuple[dict, dict]:

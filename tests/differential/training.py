@@ -22,23 +22,25 @@ def train(case: Case, folder: pathlib.Path, *, role: str) -> dict[str, Any]:
         case: the case.
         folder: for all files of the case; a rerun gets the same.
         role: `plain`: uninterrupted `fit` of Keras. `whole`: tfx-perf, uninterrupted. `first`:
-            tfx-perf, interrupted. `again`: the run after it.
+            tfx-perf, interrupted. `again`: the run after it. `plain first`, `plain again`: these of
+            Keras, where a callback resumes.
     """
     keras = importlib.import_module(case.package)
     keras.utils.set_random_seed(3)
     _set_dtype(keras, case)
-    if role != "first" and case.edit:
+    is_first = role.endswith("first")
+    if not is_first and case.edit:
         case = _edited(case)
-    event = interruption.Event(case, folder, is_armed=role == "first" or case.interruption == "nan")
+    event = interruption.Event(case, folder, is_armed=is_first or case.interruption == "nan")
     with contextlib.ExitStack() as stack:
         session = None
-        if role != "plain":
+        if not role.startswith("plain"):
             session = training_under_test(case, folder / "checkpoints")
             stack.enter_context(interception.intercepting_fit(session.fit))
         seen: dict[str, Any] = {}
         model = models.compiled(keras, case, event)
         given = data.training_data(case, folder, event)
-        histories = _fits(keras, case, model, given, folder=folder, seen=seen, role=role)
+        histories = _fits(keras, case, model, given, folder=folder, seen=seen, is_first=is_first)
     interruption.empty_the_disk()
     return {
         **_state(keras, model),
@@ -55,10 +57,9 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
 
     All that the tester knows of tfx-perf's inside is here.
     """
-    import dataclasses
-
     from tfx_perf.config import PerfConfig
     from tfx_perf.training import eligibility, model_flops
+    from tfx_perf.training.fit import batch_hooks
     from tfx_perf.training.plan import TrainingPlan
     from tfx_perf.training.recovery import save_clock
     from tfx_perf.training.session import TrainingSession
@@ -66,6 +67,12 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
     from tfx_perf.training.trials import choice, trials_here, turns
 
     save_clock._SAVE_SHARE = 0  # these trainings are too short for a save to be a small share
+    acts = batch_hooks._obstacle
+
+    def without_interruption(callback: Any, module: Any) -> str | None:
+        return None if interruption.is_interruption(callback) else acts(callback, module)
+
+    batch_hooks._obstacle = without_interruption
     flops = model_flops.Flops(None, None, None)
     model_flops.count_flops = lambda model, batch: flops  # takes a second
 
@@ -80,10 +87,6 @@ def training_under_test(case: Case, checkpoints: pathlib.Path) -> Any:
 
     def choose(call: Any, loop: Any) -> Any:
         """Returns the case's plan where the trials would have tried it."""
-        arguments = dict(call.arguments)
-        given = arguments["callbacks"] or []
-        arguments["callbacks"] = [c for c in given if not interruption.is_interruption(c)]
-        call = dataclasses.replace(call, arguments=arguments)
         plan = TrainingPlan(**dict(case.plan))
         reason = eligibility.obstacle(call, loop)
         if reason or plan.is_plain_fit:
@@ -121,7 +124,7 @@ def _fits(
     *,
     folder: pathlib.Path,
     seen: dict[str, Any],
-    role: str,
+    is_first: bool,
 ) -> list[Any]:
     """Calls `fit` as often as the user's code does; returns the histories."""
     given["callbacks"] = callbacks.make(keras, case, folder, seen)
@@ -135,7 +138,7 @@ def _fits(
         spans *= 2
     with threads.meanwhile(keras, case, model) as waiting:
         given["callbacks"] += waiting
-        return _fits_in(keras, case, model, given, spans, role=role)
+        return _fits_in(keras, case, model, given, spans, is_first=is_first)
 
 
 def _fits_in(
@@ -145,15 +148,14 @@ def _fits_in(
     given: dict[str, Any],
     spans: list[tuple[int, int]],
     *,
-    role: str,
+    is_first: bool,
 ) -> list[Any]:
     own, histories = given.pop("callbacks"), []
     for index, (begin, end) in enumerate(spans):
         before = index * (end - begin) * case.epoch_length if case.fits == "two" else 0
         last = interruption.callback(
-            keras, case, is_armed=role == "first", steps_before=before
+            keras, case, is_armed=is_first, steps_before=before
         )
-        # It acts on every batch: with it nothing is told of the training before plans are tried.
         used = [*own, last] if case.interruption else own
         history = model.fit(
             **given, initial_epoch=begin, epochs=end, callbacks=used, verbose=0
