@@ -174,12 +174,12 @@ class Loop:
                 self._functions.of(plan).trace(iterator)
 
     def observe(self) -> TimedFit:
-        """Runs Keras' own `fit`, nothing replaced."""
+        """Runs Keras' own `fit`, no function of the model replaced."""
         self.timer = timer = StepTimer(
             steps_in_call=lambda: self.users_steps_per_call, observer=self._observer
         )
-        callback = timer.batches_callback(self.keras_api)
-        return TimedFit(self._proceed(self._call.arguments, callback), timer)
+        with timer.observing(self.keras_api) as callback:
+            return TimedFit(self._proceed(self._call.arguments, callback), timer)
 
     def fit(
         self,

@@ -1,14 +1,16 @@
 """StepTimer: when each call of the train function began and ended."""
 
 import array
+import contextlib
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from tfx_perf.interception import replacing
 from tfx_perf.training.keras_api.base_api import Function, KerasApi
 from tfx_perf.training.measuring.call_observer import CallObserver
 
@@ -98,13 +100,31 @@ class StepTimer:
         """Returns the callback to give to a `fit` whose train function is timed."""
         return keras_api.callback(on_epoch_begin=self.on_epoch_begin)
 
-    def batches_callback(self, keras_api: KerasApi) -> Any:
-        """Returns the callback to give to a `fit` in which no function may be replaced."""
-        return keras_api.callback(
-            on_epoch_begin=self.on_epoch_begin,
-            on_train_batch_begin=self.on_batch_begin,
-            on_train_batch_end=self.on_batch_end,
-        )
+    @contextlib.contextmanager
+    def observing(self, keras_api: KerasApi) -> Iterator[Any]:
+        """Times a `fit` in which no function may be replaced; yields the callback to give to it.
+
+        With a callback that has hooks for batches tf_keras would call those that others get later.
+        """
+        callback = self.epochs_callback(keras_api)
+
+        def telling(tell: Callable[..., None]) -> Callable[[Callable[..., None]], Any]:
+            def making(own: Callable[..., None]) -> Callable[..., None]:
+                def hook(container: Any, *args: Any, **kwargs: Any) -> None:
+                    own(container, *args, **kwargs)
+                    if any(each is callback for each in container.callbacks):
+                        tell(*args, **kwargs)
+
+                return hook
+
+            return making
+
+        owner = keras_api.callbacks.CallbackList
+        with (
+            replacing(owner, "on_train_batch_begin", telling(self.on_batch_begin)),
+            replacing(owner, "on_train_batch_end", telling(self.on_batch_end)),
+        ):
+            yield callback
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Is Keras' hook; the first call after it waits for no other."""
