@@ -81,6 +81,7 @@ class Takeover:
         self._thread: int | None = None  # that `fit` runs in; None if nothing is installed
         self._depth = 0  # of the calls that callbacks make there
         self._is_evaluating = self._is_making = False
+        self._counts_as_users = False
         self._steps_per_call: StepsPerCall | None = None
         self._counted: list[Any] = []  # what `fit` counts steps with: of training, of evaluation
 
@@ -108,7 +109,7 @@ class Takeover:
         model, keras_api = self._model, self._keras_api
         self._theirs, self._thread = theirs, threading.get_ident()
         self._steps_per_call = steps_per_call
-        self._counted, self.others_calls = [], 0
+        self._counted, self.others_calls, self._counts_as_users = [], 0, False
 
         def train_function(iterator: Any) -> Any:
             if self._is_fits_own:
@@ -138,7 +139,9 @@ class Takeover:
                 undo.enter_context(
                     interception.replacing(*keras_api.step_counting, self._counting)
                 )
-                undo.enter_context(keras_api.telling_last_steps(model))
+                undo.enter_context(
+                    keras_api.telling_last_steps(model, applies=lambda: not self._counts_as_users)
+                )
             yield
 
     @property
@@ -170,6 +173,7 @@ class Takeover:
     def count_single_steps(self) -> None:
         """Has `fit` count the user's steps per call from the next epoch, or evaluation, on."""
         steps = self._keras_api.get_steps_per_execution(self._model)
+        self._counts_as_users = True
         self._steps_per_call = StepsPerCall(steps, steps)
         for counted in self._counted:
             self._keras_api.count_in_calls_of(counted, steps)

@@ -184,14 +184,17 @@ class Keras3(KerasApi):
         counting.steps_per_execution = steps
 
     @override
-    def telling_last_steps(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def telling_last_steps(
+        self, model: Any, *, applies: Callable[[], bool]
+    ) -> contextlib.AbstractContextManager[None]:
         """Corrects Keras, which tells of a short call that ends an epoch as of a full one."""
 
         def telling(own: Callable[..., None]) -> Callable[..., None]:
             def on_train_batch_end(container: Any, step: int, logs: Any = None) -> None:
                 length = container.params.get("steps")
-                is_beyond = container.model is model and length is not None and step >= length
-                own(container, length - 1 if is_beyond else step, logs)
+                if container.model is model and length is not None and applies():
+                    step = min(step, length - 1)
+                own(container, step, logs)
 
             return on_train_batch_end
 
