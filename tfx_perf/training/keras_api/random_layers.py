@@ -37,7 +37,7 @@ class SaveableRandomLayers:
         with self._model.distribute_strategy.scope():
             for layer in all_layers(self._model):
                 generator = getattr(layer, "_random_generator", None)
-                if getattr(generator, "_rng_type", None) == _LEGACY:
+                if getattr(generator, "_rng_type", None) == _LEGACY and _may_draw(layer):
                     before.append((generator, dict(vars(generator))))
                     self._install(generator)
         try:
@@ -54,3 +54,8 @@ class SaveableRandomLayers:
         generator._rng_type, generator._built = _STATEFUL, False
         generator._maybe_init()
         self._stateful[id(generator)] = generator, dict(vars(generator))
+
+
+def _may_draw(layer: Any) -> bool:
+    """Whether a layer may draw numbers; a recurrent one without dropout does not even seed them."""
+    return not hasattr(layer, "recurrent_dropout") or bool(layer.dropout or layer.recurrent_dropout)
