@@ -5,7 +5,7 @@ import contextlib
 import functools
 import importlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -35,6 +35,26 @@ def optimizers(model: Any) -> list[Any]:
 def all_layers(model: Any) -> list[Any]:
     """Returns a model and every layer in it, those in layers included."""
     return list(model._flatten_layers())
+
+
+def trainable_flags(model: Any) -> tuple[bool, ...]:
+    """Returns which of `all_layers` are trained."""
+    return tuple(bool(layer.trainable) for layer in all_layers(model))
+
+
+def put_trainable(model: Any, flags: Sequence[bool]) -> None:
+    """Has those layers be trained that were; nothing if it was another number of layers.
+
+    Args:
+        model: a Keras model.
+        flags: of `trainable_flags`.
+    """
+    layers = all_layers(model)
+    if len(flags) != len(layers):
+        return
+    for layer, is_trained in zip(layers, flags, strict=True):
+        if layer.trainable != is_trained:  # which layers inside of it follow, and may then differ
+            layer.trainable = is_trained
 
 
 def with_numbers(model: Any) -> list[Any]:
@@ -567,11 +587,14 @@ class KerasApi(abc.ABC):
             steps: of a call.
         """
 
-    def telling_last_steps(self, model: Any) -> contextlib.AbstractContextManager[None]:
+    def telling_last_steps(
+        self, model: Any, *, applies: Callable[[], bool]
+    ) -> contextlib.AbstractContextManager[None]:
         """Has callbacks be told of every call by its last step, while the context lasts.
 
         Args:
             model: that `fit` trains.
+            applies: whether it is so now.
         """
         return contextlib.nullcontext()
 

@@ -20,6 +20,8 @@ class Checkpoint(records.Record):
         plan: how its steps were run.
         data: where it stood in its data.
         writers: who has trained until then.
+        trainable: which layers were trained then; see `base_api.trainable_flags`.
+        trainable_at_first: those of which the optimizer got variables.
         files: SHA-256 digest of every file, by name.
     """
 
@@ -33,4 +35,6 @@ class Checkpoint(records.Record):
     plan: TrainingPlan
     data: Position = Position()
     writers: Writers = Writers()
+    trainable: tuple[bool, ...] = ()
+    trainable_at_first: tuple[bool, ...] = ()
     files: dict[str, str] = {}

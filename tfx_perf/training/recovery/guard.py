@@ -10,7 +10,7 @@ import numpy as np
 
 from tfx_perf.tf_internals.direct_iterators import FitIterators
 from tfx_perf.training.fit.step_counts import StepCounts
-from tfx_perf.training.keras_api.base_api import Function
+from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
 from tfx_perf.training.recovery import logs_file, termination
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
@@ -72,6 +72,7 @@ class Guard:
         self._data = DataPosition(self.iterators)
         self._state = TrainingState(task.model, task.keras_api)
         self._has_begun = False
+        self._trainable_at_first: tuple[bool, ...] = ()
         self._bad_at_first: frozenset[int] = frozenset()
         self._last_finite_step = 0
         self._is_due = self._waits = False
@@ -185,14 +186,19 @@ class Guard:
     def _begin(self, iterator: Any, runner: StepRunner) -> None:
         """Brings everything to where the training goes on, or remembers where it begins."""
         self._has_begun = True
+        model, resume = self._task.model, self._resume
+        if resume is None:
+            self._trainable_at_first = trainable_flags(model)
+        else:  # whatever callbacks have made of it that were told of the epoch once more
+            put_trainable(model, resume.checkpoint.trainable)
+            self._trainable_at_first = resume.checkpoint.trainable_at_first
         runner.trace(iterator)
         self._state = TrainingState(
-            self._task.model,
+            model,
             self._task.keras_api,
             used=runner.used_variables,
             team=self._task.team,
         )
-        resume = self._resume
         if resume is not None:
             self._data.put_back(resume.position)
             resume.put_back(self._state)  # also the generators that reading may have drawn from
@@ -314,6 +320,8 @@ class Guard:
             values=self._task.told.values,
             plan=self._task.plan,
             writers=Writers.of(self._task.model),
+            trainable=trainable_flags(self._task.model),
+            trainable_at_first=self._trainable_at_first,
         )
 
 

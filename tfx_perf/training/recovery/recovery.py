@@ -19,6 +19,7 @@ from tfx_perf.training import eligibility
 from tfx_perf.training.fit.fit_arguments import callback_list
 from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.fit.timer import StepTimer
+from tfx_perf.training.keras_api.base_api import put_trainable
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
@@ -185,7 +186,7 @@ class Recovery:
         trials_left = self._settings.recovery_max_trials
         while True:
             if self._point is not None:
-                self._prepare(plan)
+                self._prepare(plan, self._point.checkpoint)
             guard = self._guard(plan)
             try:
                 history, timer = self._loop.fit(
@@ -357,12 +358,17 @@ class Recovery:
         """Notes what callbacks know once they are told of the training, and not of an epoch."""
         self._callbacks.begin()
 
-    def _prepare(self, plan: TrainingPlan) -> None:
+    def _prepare(self, plan: TrainingPlan, checkpoint: Checkpoint) -> None:
         """Makes all variables, before a later epoch can change which ones there will be."""
+        model = self._call.model
+        put_trainable(model, checkpoint.trainable_at_first)
         try:
             self._loop.prepare(plan)
         except TypeError:  # the data are of a kind that cannot be made up
             _LOGGER.info("The steps are traced when the first batch comes.", exc_info=True)
+        put_trainable(model, checkpoint.trainable)
+        if checkpoint.trainable != checkpoint.trainable_at_first:
+            self._loop.functions.retrace()
 
     def _can_go_back(self, guard: Guard) -> bool:
         """Whether the weights can be had as they were; not if no checkpoint can be read."""
