@@ -112,6 +112,8 @@ class _Compared:
         self, case: Case, group: str, *, expected: dict, found: dict
     ) -> Difference | None:
         one, other = expected[group], found[group]
+        if group == "optimizer" and promises.may_have_more_slots(case):
+            return None
         if len(one) != len(other):
             detail = f"{len(other)} for {len(one)}: {sorted(set(other) ^ set(one))}"
             return self._told(f"count of {group} variables", detail)

@@ -136,6 +136,14 @@ def variable_is_comparable(case: Case, name: str) -> bool:
     return not (case.may_run_out and re.search("iteration|calls|/m/|momentum", name))
 
 
+def may_have_more_slots(case: Case) -> bool:
+    """Whether the optimizer may hold variables that it does not need.
+
+    numerics.md: "slots for all trainable weights, also where an own `train_step` trains only some".
+    """
+    return case.model == "gan" and case.optimizer == "LossScale"
+
+
 def may_train(error: str) -> bool:
     """Whether a training may go well that under plain `fit` ends with this error."""
     # All variables are there before `fit`, so that they can be saved.
