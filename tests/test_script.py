@@ -478,3 +478,19 @@ def test_the_next_run_of_unchanged_code_uses_the_plan_again(package, tmp_path):
     assert second[-1] == str(pathlib.Path(tmp_path, "perf", "metrics.json"))
     assert second[:-1] == first[:-1]
     assert run(text.replace("Dense(8", "Dense(9"))[-1] == "None"
+
+
+@pytest.mark.parametrize("package", ["keras", "tf_keras"])
+def test_a_callback_that_ruled_plans_out_in_the_run_before_is_not_held_against_this_one(
+    package, tmp_path
+):
+    keras = importlib.import_module(package)
+
+    class Each(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            pass
+
+    for callbacks, ruled_out in ([Each()], True), ([], False):
+        with tfx_perf.optimized(folder=tmp_path) as run:
+            _compiled(keras).fit(_data(), epochs=2, callbacks=callbacks, verbose=0)
+        assert ("acts on every batch" in run.record.plan_reason) is ruled_out

@@ -41,6 +41,9 @@ def choose_and_restore(
     """
     if not settings.training.trial_budget_seconds:
         return choosing.by_trials(call, loop, settings=settings)  # which says so
+    reason = obstacle(call, loop)
+    if reason:  # not settled: what no digest knows, such as an argument of a script, may decide it
+        return plain(reason)
     with on_own_data(call, loop) as own:
         if own is None:
             return plain(NEEDS_OWN_PROCESS, is_settled=True)
