@@ -146,6 +146,19 @@ def test_a_loss_is_compared_only_with_trainings_of_about_as_many_steps():
         assert decision.outcomes[0].verdict is verdict
 
 
+def test_a_loss_is_compared_only_with_those_of_the_same_function():
+    entries = (run("a", train_step_count=1000, train_loss=0.5).model_copy(update={"loss": "mse"}),)
+    settings = only(train_loss={"margin": 0.05})
+    for loss, verdict in (("mse", Verdict.PASS), ("", Verdict.NOT_CHECKED)):
+        candidate = run("b", train_step_count=1000, train_loss=-3.0 if not loss else 0.5)
+        decision = evaluate(
+            candidate.model_copy(update={"loss": loss}),
+            ledger=Ledger(entries=entries),
+            settings=settings,
+        )
+        assert decision.outcomes[0].verdict is verdict
+
+
 def test_another_pipelines_runs_are_no_baseline():
     entries = (run("a", pipeline="orders", step_time_seconds=1.0),)
     candidate = run("b", pipeline="taxi", step_time_seconds=2.0)

@@ -16,8 +16,8 @@ def runs(key: str, *, candidate: Run, ledger: Ledger) -> Sequence[Run]:
 
     Speed and memory: those that were measured in the same environment, at about the same size.
     Quality depends on neither, so that it is compared with every run of the node; the loss of a
-    training only with those that trained about as many steps on batches of one size. What only a
-    whole training tells is compared with none if there is only a part.
+    training only with those that trained about as many steps on batches of one size, with the same
+    loss function. What only a whole training tells is compared with none if there is only a part.
 
     Args:
         key: the metric.
@@ -59,7 +59,8 @@ def is_of_other_trainings(key: str, *, candidate: Run, ledger: Ledger) -> bool:
 
 
 def _trains_alike(run: Run, other: Run) -> bool:
-    if run.environment.get(_BATCH_SIZE) != other.environment.get(_BATCH_SIZE):
+    batch_sizes = {each.environment.get(_BATCH_SIZE) for each in (run, other)}
+    if len(batch_sizes) > 1 or run.loss != other.loss:
         return False
     own, others = run.trained_steps, other.trained_steps
     if not own or not others:
