@@ -104,7 +104,7 @@ class Case(JsonCase):
         if self.is_endless:
             return False
         if not self.steps_per_epoch:
-            return "unknown" in self.stages or self.source == "generator"
+            return "unknown" in self.stages or self.source in ("generator", "records")
         return self.steps_per_epoch * self.epochs > self.steps
 
     @property
