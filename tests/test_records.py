@@ -55,3 +55,12 @@ def test_what_cannot_be_read_is_refused(tmp_path, text, words):
     assert words in str(caught.value)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+class Later(Example):
+    GONE = frozenset({"extra"})
+
+
+def test_a_field_that_earlier_versions_wrote_is_left_out():
+    text = '{"schema": "tfx_perf.example/1", "name": "a", "extra": 1}'
+    assert Later.from_text(text, source="old").name == "a"

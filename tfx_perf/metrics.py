@@ -171,7 +171,6 @@ _METRICS = [
         ("hfu_ratio", "ratio", _NONE, "Hardware FLOPs utilisation: as MFU, with what is computed again."),
         ("input_wait_ratio", "ratio", _LOWER, "Share of a step that disappears when one batch is repeated from memory; 0 where noise may explain it."),
         ("host_share_ratio", "ratio", _LOWER, "Share of the steps' time between the calls of the train function: Keras and callbacks, in Python."),
-        ("double_batch_time_ratio", "times", _NONE, "Time of a step on twice the batch over that on the batch, both repeated from memory."),
         ("energy_joules", "joules", _LOWER, "What the processors and GPUs of all hosts that trained took during fit, whoever used them."),
         ("energy_per_example_joules", "joules", _LOWER, "The same over the examples that were trained on."),
         ("plan_speedup_ratio", "times", _HIGHER, "Plain fit's step time over the chosen plan's, measured in the trials."),

@@ -30,6 +30,14 @@ class Record(pydantic.BaseModel):
 
     SCHEMA: ClassVar[str] = ""
     SEALED: ClassVar[bool] = False
+    GONE: ClassVar[frozenset[str]] = frozenset()  # fields that earlier versions wrote
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _without_gone(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not cls.GONE & values.keys():
+            return values
+        return {name: value for name, value in values.items() if name not in cls.GONE}
 
     def to_text(self) -> str:
         """Returns the record as JSON."""

@@ -17,7 +17,7 @@ from tfx_perf.training.measuring import meters
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.trials import budget, choosing, doubling
+from tfx_perf.training.trials import budget, choosing
 from tfx_perf.training.trials.choice import (
     PlanChoice,
     TrialProgress,
@@ -148,10 +148,8 @@ def by_trials(
                 "trial_time_seconds": seconds,
             }
         )
-        # It stands, even if what comes now takes more memory than there is.
         choice.write(order.choice_file)
-        ratio = doubling.double_batch_time_ratio(call, choice)
-    return choice.model_copy(update={"double_batch_time_ratio": ratio})
+    return choice
 
 
 def settings_of(job: TrainingJob, *, budget_seconds: float) -> PerfConfig:

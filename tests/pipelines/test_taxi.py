@@ -231,7 +231,6 @@ def test_figures_are_custom_properties(
         recorded |= {key for key in artifact.custom_properties if key in metrics.CATALOGUE}
     absent = {
         "resumed_step",  # nothing interrupted this training
-        "double_batch_time_ratio",  # it is too short to measure that
         "cost_per_million_examples",  # the price of the machine is not known
         "trial_import_seconds", "trial_setup_seconds",  # the plan of the first run is used again
     }  # fmt: skip

@@ -75,8 +75,6 @@ def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
         ({"trace_count": 3}, ["many_shapes"]),
         ({"xla": XlaAccount(compiled_shapes=("8x4", "7x4", "6x4"))}, ["many_shapes"]),
         ({"host_share_ratio": 0.2}, ["host_bound"]),
-        ({"double_batch_time_ratio": Interval(value=1.2, low=1.1, high=1.25)}, ["small_batch"]),
-        ({"double_batch_time_ratio": Interval(value=1.2, low=1.1, high=1.4)}, []),
         ({"misalignments": (MISALIGNED,)}, ["alignment"]),
         ({"trial_time_seconds": 3e5}, ["long_trials"]),
         ({"compile_time_seconds": 3e5}, ["long_compilation"]),

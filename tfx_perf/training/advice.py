@@ -13,7 +13,6 @@ _WAIT_SHARE = 0.1  # of a step
 _HOST_SHARE = 0.1  # of a step
 _COMMUNICATION_SHARE = 0.3  # of a step
 _IMBALANCE = 0.1  # of a step
-_CHEAP_DOUBLE = 1.3  # time of a step on twice the batch, over one on the batch
 _START_SHARE = 0.2  # of fit
 _PAUSE_SHARE = 0.02  # of fit
 _SHOWN_SHAPES = 5
@@ -64,14 +63,6 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"of the train function. {_for_fewer_calls(record.plan.steps_per_call or 1)}",
         )
     yield from _of_replicas(record, shown)
-    double = record.double_batch_time_ratio
-    if double is not None and double.surely_below(_CHEAP_DOUBLE):
-        yield (
-            "small_batch",
-            f"A step on twice the batch takes only {double.value:.2f} times as long (95 % interval "
-            f"{double.low:.2f} to {double.high:.2f}): a larger batch trains more examples a "
-            "second. It changes the results; the learning rate has to follow.",
-        )
     for item in record.misalignments:
         yield (
             "alignment",

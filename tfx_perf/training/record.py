@@ -254,9 +254,6 @@ class TrainingRecord(PlanChoice):
             "hfu_ratio": executed / mean / peak if executed and mean and peak else None,
             "input_wait_ratio": self.input_wait_ratio,
             "host_share_ratio": self.host_share_ratio,
-            "double_batch_time_ratio": (
-                self.double_batch_time_ratio.value if self.double_batch_time_ratio else None
-            ),
             "energy_joules": self.energy_joules,
             "energy_per_example_joules": (
                 self.energy_joules / (self.train_step_count * self.global_batch_size)

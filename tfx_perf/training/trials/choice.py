@@ -108,8 +108,6 @@ class PlanChoice(records.Record):
         trial_setup_seconds: the part of it in the user's code, up to `fit`; likewise.
         trial_leftover_bytes: host memory that the trials have left in their process, beside what
             the plan's own program takes.
-        double_batch_time_ratio: time of the plan's step on twice the batch over that on the
-            batch; None if it was not measured.
         fit_step_count: training steps of the `fit` that was tried; None if none was.
         fit: the `fit` that was tried; see `fit_key`. Empty if none was.
         key: what the choice depends on beside that; see `plan_key`. Empty if nobody asked.
@@ -127,6 +125,7 @@ class PlanChoice(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.choice/1"
+    GONE: ClassVar[frozenset[str]] = frozenset({"double_batch_time_ratio"})
 
     plan: TrainingPlan
     plan_reason: str
@@ -136,7 +135,6 @@ class PlanChoice(records.Record):
     trial_import_seconds: float | None = None
     trial_setup_seconds: float | None = None
     trial_leftover_bytes: int = 0
-    double_batch_time_ratio: statistics.Interval | None = None
     fit_step_count: int | None = None
     fit: dict[str, str] = {}
     key: dict[str, str] = {}
