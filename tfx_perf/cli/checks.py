@@ -20,12 +20,10 @@ from tfx_perf.hardware import host, versions
 
 Status = Literal["ok", "warn", "missing", "broken"]
 
-_PACKAGES = (
-    "keras",
+_PACKAGES = ("keras", "numpy", "protobuf")
+_TFX_PACKAGES = (
     "apache-beam",
     "ml-metadata",
-    "numpy",
-    "protobuf",
     "tensorflow-data-validation",
     "tensorflow-model-analysis",
     "tensorflow-transform",
@@ -82,17 +80,22 @@ def software() -> Iterator[Finding]:
     """Yields what is installed, against what the supported line needs."""
     python = ".".join(map(str, sys.version_info[:3]))
     line = versions.line_of(python)
+    packages = _PACKAGES
     if line:
         commands = " or ".join(f"`{command}`" for command in versions.install_commands(python))
         remark = f"{commands} installs it in a clone{_of_a_wheel()}"
-        yield Finding("supported line", line.name, remark=remark, required=True)
+        if versions.has_tfx():
+            packages += _TFX_PACKAGES
+            yield Finding("supported line", line.name, remark=remark, required=True)
+        else:
+            yield Finding("TFX", "not installed", "missing", f"pipelines need it: {remark}")
     else:
         yield Finding("supported line", "none for this Python", "broken", required=True)
     for check in versions.check():
         status: Status = "ok" if check.passed else "broken" if check.found else "missing"
         remark = "" if check.passed else f"expected {check.name}{check.expected}"
         yield Finding(check.name, check.found or "not installed", status, remark, required=True)
-    for name, version in versions.installed(*_PACKAGES).items():
+    for name, version in versions.installed(*packages).items():
         yield Finding(name, version or "not installed", "ok" if version else "missing",
                       "" if version else "see supported line", required=True)  # fmt: skip
 
@@ -106,6 +109,8 @@ def _of_a_wheel() -> str:
 
 
 def _tools() -> Iterator[Finding]:
+    if not versions.has_tfx():
+        return
     configured = (sysconfig.get_config_var("CXX") or "c++").split()[0]
     compiler = next(filter(None, map(shutil.which, (configured, "c++", "g++", "clang++"))), None)
     yield Finding(
@@ -134,7 +139,7 @@ def _tools() -> Iterator[Finding]:
 
 def load_tfx() -> tuple[dict[str, Any], Finding]:
     """Loads TFX in a child process; returns its answer, empty if that failed."""
-    item = "loading TFX"
+    item = "loading TFX" if versions.has_tfx() else "loading TensorFlow"
     try:
         child = subprocess.run(
             [sys.executable, "-m", "tfx_perf.cli.probe"],

@@ -13,6 +13,7 @@ import click
 import tfx_perf
 from tfx_perf import errors, quiet
 from tfx_perf.cli import group
+from tfx_perf.hardware import versions
 
 SUBCOMMANDS = (
     "addon", "airflow", "bless", "calibrate", "compare", "data-service", "demo", "doctor",
@@ -58,6 +59,13 @@ def main() -> None:
     except (click.ClickException, errors.UserError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
         quiet.tell(text, program="tfx-perf")
+        code = quiet.EXIT_USER_ERROR
+    except ImportError as error:
+        if versions.has_tfx():
+            raise
+        needs = "Expected TFX, which this command needs"
+        remedy = "Install it: pip install 'tfx-perf[tfx]'."
+        quiet.tell(f"{needs}. Received: {error}. {remedy}", program="tfx-perf")
         code = quiet.EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):
         from tfx_perf.cli import terminal  # with rich, which takes longer to import than all else

@@ -1,4 +1,4 @@
-"""Run as a child process by `doctor`: loads TFX and says what TensorFlow sees.
+"""Run as a child process by `doctor`: loads TFX, if it is there, and says what TensorFlow sees.
 
 A process of its own, because a broken installation can abort the interpreter, and because
 what the libraries write while they load stays out of the terminal. The answer is the last
@@ -10,12 +10,16 @@ import resource
 import sys
 import time
 
+from tfx_perf.hardware import versions
+
 
 def main() -> None:
     """Loads TFX and writes the answer."""
     started = time.perf_counter()
     import tensorflow as tf
-    import tfx.v1  # noqa: F401 - that it loads is the question
+
+    if versions.has_tfx():
+        import tfx.v1  # noqa: F401 - that it loads is the question
 
     load_time_seconds = time.perf_counter() - started
     from tfx_perf.hardware import devices

@@ -1,15 +1,19 @@
 """The ledger in ML Metadata: the `PerfLedger` artifacts of a pipeline."""
 
-import logging
+from __future__ import annotations
 
-from ml_metadata import errors as mlmd_errors
-from ml_metadata.metadata_store.metadata_store import MetadataStore
-from ml_metadata.proto import metadata_store_pb2 as mlmd
+import importlib.util
+import logging
 
 from tfx_perf import errors, fingerprint, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.mlmd import metadata_store, recorded_runs
+
+if importlib.util.find_spec("ml_metadata"):
+    from ml_metadata import errors as mlmd_errors
+    from ml_metadata.metadata_store.metadata_store import MetadataStore
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 _LOGGER = logging.getLogger(__name__)
 

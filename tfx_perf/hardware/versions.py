@@ -5,6 +5,7 @@ are two supported lines, chosen by the Python version.
 """
 
 import dataclasses
+import importlib.util
 import platform
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,9 @@ LINES = (
 )
 
 
+# What the engine works with where there is no TFX.
+WITHOUT_TFX = {"tensorflow": ">=2.16,<2.22", "tf-keras": ">=2.16,<2.22"}
+
 # tfx 1.16 declares Python < 3.11, but works on 3.11: uv ignores such upper bounds, pip is told to.
 # The constraints then keep it from what is really for later versions.
 _PIP_OPTIONS = {"3.11": "--ignore-requires-python "}
@@ -80,6 +84,11 @@ def installed(*names: str) -> dict[str, str | None]:
     return found
 
 
+def has_tfx() -> bool:
+    """Returns whether TFX is there, without importing it; Keras scripts do without."""
+    return importlib.util.find_spec("tfx") is not None
+
+
 def line_of(python: str) -> Line | None:
     """Returns the line that a Python version belongs to, or None if none supports it.
 
@@ -90,7 +99,7 @@ def line_of(python: str) -> Line | None:
 
 
 class InstallCommands(NamedTuple):
-    """How uv and how pip install tfx-perf from a clone, with a line's versions."""
+    """How uv and how pip install tfx-perf and TFX from a clone, with a line's versions."""
 
     uv: str
     pip: str
@@ -104,8 +113,8 @@ def install_commands(python: str) -> InstallCommands:
     """
     options = _PIP_OPTIONS.get(".".join(python.split(".")[:2]), "")
     return InstallCommands(
-        uv="uv pip install -c requirements.lock .",
-        pip=f"pip install {options}-c constraints.txt .",
+        uv="uv pip install -c requirements.lock '.[tfx]'",
+        pip=f"pip install {options}-c constraints.txt '.[tfx]'",
     )
 
 
@@ -120,10 +129,11 @@ def check() -> list[Check]:
         return [_check("python", python, " or ".join(line.python for line in LINES))]
     library, glibc = platform.libc_ver()
     checks = [_check("python", python, line.python)]
-    if library == "glibc":
+    if library == "glibc" and has_tfx():
         checks.append(_check("glibc", glibc, line.glibc))
-    found = installed(*line.packages)
-    checks.extend(_check(name, found[name], wanted) for name, wanted in line.packages.items())
+    packages = line.packages if has_tfx() else WITHOUT_TFX
+    found = installed(*packages)
+    checks.extend(_check(name, found[name], wanted) for name, wanted in packages.items())
     return checks
 
 

@@ -1,13 +1,17 @@
 """Opens ML Metadata: a SQLite file, or a database on MySQL or PostgreSQL."""
 
+from __future__ import annotations
+
+import importlib.util
 import pathlib
 from urllib import parse
 
-from ml_metadata import errors as mlmd_errors
-from ml_metadata.metadata_store import metadata_store
-from ml_metadata.proto import metadata_store_pb2 as mlmd
-
 from tfx_perf import errors
+
+if importlib.util.find_spec("ml_metadata"):  # runs of scripts are read without
+    from ml_metadata import errors as mlmd_errors
+    from ml_metadata.metadata_store import metadata_store
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 _REASON_LENGTH = 160
 
@@ -35,8 +39,14 @@ def open_store(source: str, *, writable: bool = False) -> metadata_store.Metadat
             be writing to it meanwhile.
 
     Raises:
-        UserError: there is no such file or database, or it is none of ML Metadata.
+        UserError: there is no such file or database, it is none of ML Metadata, or that is not
+            installed.
     """
+    if not importlib.util.find_spec("ml_metadata"):
+        raise errors.UserError(
+            f"Expected ML Metadata, to read a database. Received: {without_password(source)} and "
+            "no such package. Install it: pip install 'tfx-perf[tfx]'."
+        )
     if is_url(source):
         connection = _server(source)
         expected = "Expected a database of ML Metadata that can be reached"

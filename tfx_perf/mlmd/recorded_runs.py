@@ -5,16 +5,20 @@ Works on what TFX's IR-based runners write (LocalDagRunner, Beam): contexts of t
 `pipeline` and `pipeline_run`, the one the parent of the other.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import datetime
+import importlib.util
 import pathlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from ml_metadata.metadata_store import metadata_store
-from ml_metadata.proto import metadata_store_pb2 as mlmd
-
 from tfx_perf import errors, formatting, metrics
 from tfx_perf.mlmd import metadata_store as stores
+
+if importlib.util.find_spec("ml_metadata"):  # runs of scripts are read without
+    from ml_metadata.metadata_store import metadata_store
+    from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 # The context types of tfx/dsl/compiler/constants.py.
 _PIPELINE = "pipeline"
