@@ -1,6 +1,7 @@
 """What the modules share: reading the examples, training, saving."""
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -10,6 +11,8 @@ from tfx.utils import io_utils
 from tfx_bsl.public import tfxio
 
 from benchmarks.training.clock import Clock
+from tfx_perf import interception
+from tfx_perf.training.loop import Loop
 
 LABEL_KEY = "label"
 
@@ -33,15 +36,38 @@ def train(fn_args: FnArgs, model: tf.keras.Model, decode: Callable[..., Any]) ->
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile(tf.keras.optimizers.Adam(1e-4), loss, metrics=["accuracy"])
     clock = Clock(fn_args.custom_config["clock"])
-    # By a callback, which trials leave out.
-    follow = tf.keras.callbacks.LambdaCallback(on_train_begin=lambda logs: clock.follow(model))
-    model.fit(
-        data.repeat().map(decode),
-        steps_per_epoch=fn_args.train_steps,
-        callbacks=[follow],
-        verbose=0,
-    )
+    with _calling_when_it_trains(lambda: clock.follow(model)) as callbacks:
+        model.fit(
+            data.repeat().map(decode),
+            steps_per_epoch=fn_args.train_steps,
+            callbacks=callbacks,
+            verbose=0,
+        )
     tf.saved_model.save(model, fn_args.serving_model_dir)
+
+
+@contextlib.contextmanager
+def _calling_when_it_trains(start: Callable[[], None]) -> Iterator[list[Any]]:
+    """Yields the callbacks of a `fit` at the begin of whose own steps `start` is called.
+
+    tfx-perf tells callbacks of the training before the trials, whose steps are none of it.
+    """
+
+    def starting(own: Callable[..., Any]) -> Callable[..., Any]:
+        def run(*args: Any, **kwargs: Any) -> Any:
+            start()
+            return own(*args, **kwargs)
+
+        return run
+
+    if not interception._OPEN:  # the stock Trainer
+        yield [tf.keras.callbacks.LambdaCallback(on_train_begin=lambda logs: start())]
+        return
+    with (
+        interception.replacing(Loop, "fit", starting),
+        interception.replacing(Loop, "observe", starting),
+    ):
+        yield []
 
 
 def image(features: dict[str, Any], label: Any) -> tuple[tf.Tensor, Any]:
