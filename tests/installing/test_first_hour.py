@@ -48,11 +48,11 @@ class Reader(pages.Reader):
         super().__init__(folder, pages.environment(programs))
         self._tool, self._wheel, self._uv = tool, wheel, uv
 
-    def install(self, extra: str = "") -> None:
+    def install(self, extra: str = "[tfx]") -> None:
         """Installs the wheel with the tool's command of the page."""
         install = getattr(versions.install_commands(_PYTHON), self._tool)
         assert install in _PAGE.read_text()
-        install = re.sub(r" \.$", f" 'tfx-perf{extra} @ {self._wheel.as_uri()}'", install)
+        install = install.replace("'.[tfx]'", f"'tfx-perf{extra} @ {self._wheel.as_uri()}'")
         for name in ("requirements.lock", "constraints.txt"):
             install = install.replace(name, str(wheels.ROOT / name))
         self.type(install.replace("uv pip", f"{self._uv} pip") if self._tool == "uv" else install)

@@ -63,11 +63,11 @@ def resolve_with_pip(pip_of, wheel, tmp_path):
     (tmp_path / "glibc" / "sitecustomize.py").write_text(_NEW_GLIBC)
     report = tmp_path / "report.json"
 
-    def resolve(python, *arguments):
+    def resolve(python, *arguments, extra="[tfx]"):
         done = subprocess.run(
             [
                 *pip_of(python), "install", "--dry-run", "--ignore-installed",
-                "--use-feature=fast-deps", f"--report={report}", *arguments, str(wheel),
+                "--use-feature=fast-deps", f"--report={report}", *arguments, f"{wheel}{extra}",
             ],
             cwd=tmp_path, capture_output=True, text=True, check=False,
             env={**os.environ, "PYTHONPATH": str(tmp_path / "glibc")},
@@ -91,7 +91,7 @@ def _arguments(command: str) -> list[str]:
     return [
         str(wheels.ROOT / part) if (wheels.ROOT / part).is_file() else part
         for part in shlex.split(command.partition(" install ")[2])
-        if part != "."
+        if part != ".[tfx]"
     ]
 
 
@@ -109,6 +109,15 @@ def test_pip_without_constraints(resolve_with_pip, python):
     _check(python, chosen)
 
 
+@pytest.mark.parametrize("python", _PYTHONS)
+def test_pip_without_tfx(resolve_with_pip, python):
+    done, chosen = resolve_with_pip(python, extra="")
+    assert done.returncode == 0, done.stderr
+    assert "tfx" not in chosen
+    for name, expected in versions.WITHOUT_TFX.items():
+        assert specifiers.SpecifierSet(expected).contains(chosen[name]), (name, chosen[name])
+
+
 def test_pip_on_3_11_stops_at_tfx(resolve_with_pip):
     done, _ = resolve_with_pip("3.11")
     assert done.returncode != 0
@@ -122,7 +131,7 @@ def test_uv(uv, wheel, tmp_path, python, constrained):
     command = [
         uv, "pip", "install", "--dry-run", "--no-config", "--python-version", python,
         "--python-platform", "x86_64-manylinux_2_39", "--target", str(tmp_path / "target"),
-        *(_arguments(versions.install_commands(python).uv) if constrained else ()), str(wheel),
+        *(_arguments(versions.install_commands(python).uv) if constrained else ()), f"{wheel}[tfx]",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -133,7 +142,7 @@ def test_uv(uv, wheel, tmp_path, python, constrained):
 def test_an_old_c_library_is_told(uv, wheel, tmp_path, python):
     command = [
         uv, "pip", "install", "--dry-run", "--no-config", "--python-version", python,
-        "--python-platform", "x86_64-manylinux_2_36", "--target", str(tmp_path), str(wheel),
+        "--python-platform", "x86_64-manylinux_2_36", "--target", str(tmp_path), f"{wheel}[tfx]",
     ]  # fmt: skip
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode != 0
