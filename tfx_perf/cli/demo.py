@@ -12,6 +12,7 @@ from tfx_perf import errors, formatting
 from tfx_perf.cli import progress, terminal
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.config import PerfConfig
+from tfx_perf.hardware import versions
 
 _TIMEOUT_SECONDS = 1800.0
 # Nodes of the pipeline.
@@ -58,6 +59,8 @@ def command(
 
     Data and model are those of `tfx template copy --model taxi`, unmodified.
     """
+    if not versions.has_tfx():
+        raise ImportError("no package tfx")  # `main` says what to do
     folder = _writable(pathlib.Path(output).absolute())
     settings = _settings(settings_path)
     summaries = []
