@@ -80,7 +80,7 @@ def software() -> Iterator[Finding]:
     """Yields what is installed, against what the supported line needs."""
     python = ".".join(map(str, sys.version_info[:3]))
     line = versions.line_of(python)
-    packages = _PACKAGES
+    packages: tuple[str, ...] = _PACKAGES
     if line:
         commands = " or ".join(f"`{command}`" for command in versions.install_commands(python))
         remark = f"{commands} installs it in a clone{_of_a_wheel()}"
