@@ -46,4 +46,7 @@ def last_lines(script, package, *arguments, timeout=300):
         timeout: in seconds.
     """
     each_ones = [(package, str(index), *arguments) for index in range(2)]
-    return [done.stdout.splitlines()[-1] for done in run(script, each_ones, timeout=timeout)]
+    ended = run(script, each_ones, timeout=timeout)
+    for done in ended:
+        assert done.stdout, done.stderr[-2000:]
+    return [done.stdout.splitlines()[-1] for done in ended]

@@ -183,14 +183,10 @@ class Change:
         if is_worse and (self.is_exact or self.p_value <= level):
             because = "the margin allows" if self.is_exact else "margin and noise allow"
             return Verdict.REGRESSION, f"{found}, beyond what {because} ({shown(allowed)})."
-        budget = self.rule.largest_change * self.scale
-        if self.worse - interval > budget:
-            because = f"and surely beyond the budget of {self.rule.largest_change:.1%}"
-            return Verdict.REGRESSION, f"{found}, {because}."
         worst = min(self.worse + interval, self._worst)
         is_best = self.sign * self.value <= min(self.sign * sample for sample in self.level)
         must_be_ruled_out = not (self.is_exact or is_best or self.varies_with_the_data)
-        if must_be_ruled_out and worst > budget:
+        if must_be_ruled_out and worst > self.rule.largest_change * self.scale:
             return Verdict.INCONCLUSIVE, (
                 f"{found}; {self._doubt(worst)}, and {self.rule.largest_change:.1%} must "
                 "be ruled out."

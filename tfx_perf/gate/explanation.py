@@ -32,7 +32,7 @@ def lines(
     if decision.blessed and decision.remeasured:  # of a refused run the reasons have it
         yield f"  {decision.remeasured.answer(decision.verdict)}"
     speedup = decision.candidate.figure("replica_speedup_ratio")
-    if speedup is not None and speedup < one_replica.SURELY_SLOWER:
+    if speedup is not None and 0 < speedup < one_replica.SURELY_SLOWER:
         whose = "the training's" if decision.candidate.is_of_script else "OptimizedTrainer's"
         yield (
             f"  {formatting.compared_speed(speedup)} the last run on one replica: "
