@@ -84,7 +84,7 @@ _ABOVE_ZERO = frozenset(
     (
         "step_time_seconds", "step_time_p90_seconds", "step_time_p99_seconds", "fit_time_seconds",
         "time_to_first_step_seconds", "examples_per_second", "default_examples_per_second",
-        "tuned_examples_per_second", "cold_examples_per_second", "achieved_flops_per_second",
+        "tuned_examples_per_second", "achieved_flops_per_second",
         "peak_flops_per_second", "peak_memory_bytes", "peak_rss_bytes", "training_memory_bytes",
         "step_peak_bytes", "memory_limit_bytes", "peak_memory_share_ratio",
         "cost_per_million_examples", "plan_speedup_ratio", "input_speedup_ratio",
@@ -110,7 +110,6 @@ _METRICS = [
         ("input_training_speedup_ratio", "times", _HIGHER, "Training with the chosen input over training with the default, on the train step."),
         ("input_fed_ratio", "ratio", _HIGHER, "Training with the chosen input over training on one batch repeated from memory."),
         ("input_headroom_ratio", "times", _LOWER, "How many times as fast training would be if the default input cost nothing."),
-        ("cold_examples_per_second", "1/second", _HIGHER, "First epoch of the chosen candidate, from a cold page cache, loading included."),
         ("input_memory_bytes", "bytes", _LOWER, "Resident memory that the chosen candidate holds."),
         ("input_preparation_seconds", "seconds", _LOWER, "One-off work before the chosen candidate's first batch."),
         ("tuning_time_seconds", "seconds", _NONE, "Wall time of the whole search; of a plan that is used again, of finding out that it holds."),

@@ -129,7 +129,7 @@ class _Job:
 
 
 def _warm_up(files: tuple[str, ...]) -> None:
-    """Reads the files once: InputTuner's measurement of cold rates puts them out of memory."""
+    """Reads the files once, so that each input pipeline finds them in memory."""
     for name in files:
         with open(name, "rb") as file:
             while file.read(2**24):

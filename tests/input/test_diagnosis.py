@@ -141,7 +141,6 @@ def test_slow_input_is_measured_as_such(make_source, tmp_path, monkeypatch):
     assert found.headroom_ratio.value > 2
     assert found.bottleneck.name == "transform"
     assert "Input-bound" in found.verdict
-    assert found.autotune
     found.write(tmp_path / "diagnosis.json")
     assert Diagnosis.read(tmp_path / "diagnosis.json") == found
 
@@ -167,4 +166,4 @@ def test_without_training_code(make_source):
 def test_without_time_there_are_the_rates(make_source):
     found = diagnose.diagnose(make_source(), train=None, seconds=0)
     assert found.rounds == 1
-    assert (found.stages, found.autotune) == ((), ())
+    assert found.stages == ()

@@ -30,8 +30,6 @@ class CandidateOutcome(records.Record):
         status: `chosen`; `measured` but not chosen; or `dropped` without a figure.
         reason: why it was dropped or not chosen; empty for the chosen one.
         examples_per_second: median over the rounds.
-        cold_examples_per_second: the first epoch, or its beginning, from files that are not in
-            the page cache, with all loading; only of the default and the chosen one.
         cpu_seconds_per_example: CPU time of all threads, median over the rounds.
         ratio: to the default, median over the rounds.
         preparation_seconds: from the first call to the first batch.
@@ -43,12 +41,13 @@ class CandidateOutcome(records.Record):
         shuffle: how well it shuffles; None if that could not be measured.
     """
 
+    GONE: ClassVar[frozenset[str]] = frozenset({"cold_examples_per_second"})
+
     name: str
     description: str
     status: Literal["chosen", "measured", "dropped"]
     reason: str = ""
     examples_per_second: statistics.Interval | None = None
-    cold_examples_per_second: float | None = None
     cpu_seconds_per_example: float | None = None
     ratio: statistics.Interval | None = None
     preparation_seconds: float | None = None
@@ -219,7 +218,6 @@ class TuningRecord(records.Record):
             "input_training_speedup_ratio": _value(final.ratio if final else None),
             "input_fed_ratio": _value(final.fed_ratio if final else None),
             "input_headroom_ratio": _value(diagnosis.headroom_ratio if diagnosis else None),
-            "cold_examples_per_second": chosen.cold_examples_per_second,
             "input_memory_bytes": chosen.resident_bytes,
             "input_preparation_seconds": chosen.preparation_seconds,
             "tuning_time_seconds": self.tuning_time_seconds,

@@ -22,13 +22,11 @@ from tfx_perf.input.search import copy_trial
 from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import search as search_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
-from tfx_perf.input.timing import measure, page_cache
+from tfx_perf.input.timing import measure
 from tfx_perf.settings.input import InputSettings
 
-# When the phases after the search end, as shares of the time budget. The rest is for statistics.
-_COLD, _COPIED = 0.89, 0.94
-# Less is about the first batch, and most of that about what is made once.
-_LEAST_COLD_SECONDS, _MAX_COLD_SECONDS = 0.5, 3.0
+# When the phase after the search ends, as a share of the time budget. The rest is for statistics.
+_COPIED = 0.94
 _LEAST_COPY_SECONDS = 5.0  # in less nothing can be proven
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
@@ -120,12 +118,6 @@ def tune(
             gain=gain,
         )
     search.release()
-    figure_seconds = min(_MAX_COLD_SECONDS, _FIGURE_SHARE * possible_seconds)
-    activity.say("reading from a cold page cache")
-    for name in dict.fromkeys((record_lib.DEFAULT, found.name)):
-        seconds = min(figure_seconds, budget.left(_COLD) / 2)
-        if seconds > diagnosis.round_time_seconds:  # its buffers are filled as in a turn
-            _measure_cold(search, name, endless, seconds=seconds, example_count=count)
     record = record_lib.TuningRecord(
         chosen=found.name,
         reason=found.reason,
@@ -178,45 +170,6 @@ def _all_candidates(search: search_lib.Search) -> list[candidate_lib.Candidate]:
     if search.parameters.service_address:
         names.append("parallel_reader+service")
     return [candidates_lib.make(name, search.parameters) for name in names]
-
-
-def _measure_cold(
-    search: search_lib.Search,
-    name: str,
-    source: source_lib.RecordSource,
-    *,
-    seconds: float,
-    example_count: int | None,
-) -> None:
-    """Fills in the cold rate of a candidate.
-
-    What keeps the split in RAM was loaded from a cold page cache when it was prepared: that, and
-    an epoch at its steady rate, is its first epoch. What streams is read again, cold.
-    """
-    if name.partition("+")[0] not in candidates_lib.CANDIDATES:
-        return
-    candidate = candidates_lib.make(name, search.parameters)
-    outcome = search.outcomes[name]
-    if not candidate.holds_split:
-        rate = _cold_rate(candidate, source, seconds=seconds)
-    elif example_count and outcome.preparation_seconds and outcome.examples_per_second:
-        steady_seconds = example_count / outcome.examples_per_second.value
-        rate = example_count / (outcome.preparation_seconds + steady_seconds)
-    else:
-        rate = None
-    search.outcomes[name] = outcome.model_copy(update={"cold_examples_per_second": rate})
-
-
-def _cold_rate(
-    candidate: candidate_lib.Candidate, source: source_lib.RecordSource, *, seconds: float
-) -> float | None:
-    if seconds < _LEAST_COLD_SECONDS or not page_cache.drop(source.files):
-        return None
-    one_epoch = source.replace_options(num_epochs=1)
-    limits = limits_lib.Limits(memory_bytes=math.inf)
-    return page_cache.cold_rate(
-        lambda: candidate.build(one_epoch, limits=limits), seconds=seconds
-    )
 
 
 def _try_copy(

@@ -139,21 +139,6 @@ def _add_diagnosis(report: page.Report, diagnosis: diagnosis_lib.Diagnosis) -> N
             "or than the time budget left. A larger input.time_budget_seconds, or more "
             "schedule.planned_runs, make room.",
         )
-    if diagnosis.autotune:
-        report.add_table(
-            "What tf.data's autotune chose for the default",
-            columns=["node", "calls at a time", "buffer", "files in turns", "tuned"],
-            rows=[
-                (
-                    node.name,
-                    _count(node.parallelism),
-                    _count(node.buffer_size),
-                    _count(node.cycle_length),
-                    "yes" if node.tuned else "no",
-                )
-                for node in diagnosis.autotune
-            ],
-        )
 
 
 def _add_final(report: page.Report, record: record_lib.TuningRecord) -> None:
@@ -205,7 +190,6 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
             "candidate",
             "outcome",
             "examples/s",
-            "cold",
             "times default",
             "CPU per example",
             "preparation",
@@ -276,7 +260,6 @@ def _row(outcome: record_lib.CandidateOutcome) -> tuple[str, ...]:
         f"{outcome.examples_per_second.value:,.0f}"
         if outcome.examples_per_second
         else formatting.MISSING,
-        _count(outcome.cold_examples_per_second),
         _interval(outcome.ratio) if outcome.ratio else formatting.MISSING,
         f"{outcome.cpu_seconds_per_example * 1e6:.3g} µs"
         if outcome.cpu_seconds_per_example is not None

@@ -9,14 +9,12 @@ import tensorflow as tf
 from tfx_perf import statistics
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import train_step as train_step_lib
-from tfx_perf.input.diagnosis import autotune_view, stages
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
+from tfx_perf.input.diagnosis import stages
 from tfx_perf.input.timing import measure
 
 _FED_RATIO = 1.03  # what a free input may bring at most if training counts as fed
 _RATES_SHARE = 0.6  # of the time; the stages get what is left
-_VIEW_SHARE = 0.1
-_VIEW_SECONDS = 1.0  # autotune settles within it
 
 _PIPELINE, _TRAIN, _TOGETHER = "pipeline", "train", "together"
 _TURNS = 3
@@ -35,8 +33,7 @@ def diagnose(
 
     First comes the pipeline alone: where all that it takes is not worth a search, the step is not
     even traced. Then the three rates are taken side by side, one round at the least if that ends
-    within `most_seconds`; then what TF's autotune chose and the stages are looked at in the time
-    that is left.
+    within `most_seconds`; then the stages are looked at in the time that is left.
 
     Args:
         source: the data; it is read for ever, whatever its `num_epochs`.
@@ -46,7 +43,7 @@ def diagnose(
         most_seconds: after which no measurement may end that has a choice.
         is_worth_it: given the rates, or that of the pipeline, says whether anything depends on
             them; if not, they are not measured more exactly.
-        details_worth: given the rates, returns what autotune and the stages may take of it.
+        details_worth: given the rates, returns what the stages may take of it.
 
     Raises:
         StepFailedError: the training step raised something.
@@ -96,15 +93,8 @@ def diagnose(
     turn_seconds = diagnosis.round_time_seconds / len(timed_datasets)
     if left_seconds <= turn_seconds:  # of which filling the buffers takes a part
         return diagnosis
-    view_seconds = min(_VIEW_SECONDS, _VIEW_SHARE * left_seconds)
-    nodes = autotune_view.read(dataset, seconds=view_seconds)
-    left_seconds = deadline - time.monotonic()
-    return diagnosis.model_copy(
-        update={
-            "autotune": nodes,
-            "stages": stages.measure_stages(source, seconds=left_seconds, train=train),
-        }
-    )
+    found = stages.measure_stages(source, seconds=left_seconds, train=train)
+    return diagnosis.model_copy(update={"stages": found})
 
 
 def _alone(dataset: tf.data.Dataset, *, batch_size: int) -> diagnosis_lib.Diagnosis:

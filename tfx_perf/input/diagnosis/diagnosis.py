@@ -1,9 +1,8 @@
 """Whether the input holds up training, and what there is to gain."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from tfx_perf import records, statistics
-from tfx_perf.input.diagnosis import autotune_view
 
 _REMEDIES = {
     "read": "keep the split in RAM (columns, serialized_cache), or put it on a faster disk",
@@ -71,8 +70,9 @@ class Diagnosis(records.Record):
         rounds: how often each rate was measured.
         round_time_seconds: of measuring all three once; 0 in plans of versions that did not know.
         stages: of the pipeline, from the files on; empty if there was no time for them.
-        autotune: what TensorFlow's autotune chose; empty where TensorFlow does not tell.
     """
+
+    GONE: ClassVar[frozenset[str]] = frozenset({"autotune"})
 
     pipeline_examples_per_second: statistics.Interval
     train_examples_per_second: statistics.Interval | None = None
@@ -82,7 +82,6 @@ class Diagnosis(records.Record):
     rounds: int
     round_time_seconds: float = 0.0
     stages: tuple[Stage, ...] = ()
-    autotune: tuple[autotune_view.AutotuneNode, ...] = ()
 
     @property
     def is_fed(self) -> bool:

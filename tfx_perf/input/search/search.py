@@ -22,7 +22,7 @@ from tfx_perf.input.search import examination as examination_lib
 from tfx_perf.input.search import final as final_lib
 from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
-from tfx_perf.input.timing import measure, page_cache
+from tfx_perf.input.timing import measure
 from tfx_perf.settings.input import InputSettings
 
 # When the phases end, as shares of the time budget.
@@ -229,8 +229,6 @@ class Search:
         shuffle: quality_lib.ShuffleQuality | None = None,
     ) -> bool:
         activity.say(f"examining {candidate.name}")
-        if candidate.holds_split:  # so that its preparation is that of a first run
-            page_cache.drop(self._source.files)
         found = self._examination.examine(
             candidate, deadline_seconds=deadline_seconds, shuffle=shuffle
         )
