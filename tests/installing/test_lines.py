@@ -61,6 +61,13 @@ def test_the_requirements_choose_the_line(declared, python):
 
 
 @pytest.mark.parametrize("python", _PYTHONS)
+def test_the_requirements_without_tfx_are_what_doctor_expects(declared, python):
+    required = _for_python(declared["install_requires"], python)
+    for name, expected in versions.WITHOUT_TFX.items():
+        assert required[name] == specifiers.SpecifierSet(expected)
+
+
+@pytest.mark.parametrize("python", _PYTHONS)
 def test_the_constraints_pin_the_line(python):
     pinned = _for_python((_ROOT / "constraints.txt").read_text().splitlines(), python)
     for name in _LINED:
