@@ -107,7 +107,7 @@ clean:
 # --target, because the Python of a distribution may refuse other installs (PEP 668).
 .uv/bin/uv:
 	@echo "Installing uv into .uv"
-	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --target .uv uv
+	@PIP_ROOT_USER_ACTION=ignore $(PYTHON) -m pip install --quiet --disable-pip-version-check --target .uv uv
 
 $(CREATED): | $(OWN_UV)
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' \
