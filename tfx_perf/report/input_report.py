@@ -197,8 +197,7 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
             "shuffle: moved / mixed",
         ],
         rows=[_row(outcome) for outcome in record.outcomes],
-        note="Cold: the first epoch, from files that are not in the page cache, loading "
-        "included. Preparation: from the first call to the first batch, once a process. Shuffle: "
+        note="Preparation: from the first call to the first batch, once a process. Shuffle: "
         "how far examples move, and how far apart those of a batch were; 1 is a full shuffle. "
         f"Memory budget: {formatting.format_bytes(record.memory_budget_bytes)}"
         f" ({'configured' if record.memory_budget_configured else 'half of what was free'})."
