@@ -136,3 +136,9 @@ def test_settings_of_a_node_that_is_not_there_are_refused_with_the_nearest_one()
     said = r"nodes: Trainer, Pusher\. Received: nodes\.Puser\. Did you mean Pusher\?"
     with pytest.raises(errors.UserError, match=said):
         validation.check_nodes(["Trainer", "Puser"], ["Trainer", "Pusher"])
+
+
+def test_a_removed_setting_names_its_replacement(monkeypatch):
+    monkeypatch.setitem(validation.REMOVED, "input.bygone", "Set input.margin instead.")
+    with pytest.raises(errors.UserError, match=r"bygone=1. This setting was removed. Set input.m"):
+        PerfConfig.from_dict({"input": {"bygone": 1}})

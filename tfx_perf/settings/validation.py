@@ -54,6 +54,9 @@ _OTHER_SPELLINGS = {
     "fp16": "float16",
     "fp32": "float32",
 }
+REMOVED: dict[str, str] = {}
+"""Settings of earlier versions, by name, and what to do instead."""
+
 _OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")
 _NUMBER = re.compile(r"[-+]?[\d.,_ ']*\d")  # as people may write it
 _UNKNOWN_KEY = ("extra_forbidden", "invalid_key")  # as text, and as a number, say
@@ -222,8 +225,10 @@ class _Complaint:
         return field is not None and types.NoneType in typing.get_args(field.annotation)
 
     def _meant_key(self) -> str:
-        """Returns the nearest key here, or where the key is one."""
+        """Returns what replaces the key, the nearest key here, or where the key is one."""
         key = str(self._location[-1])
+        if instead := REMOVED.get(_name(self._location)):
+            return f"This setting was removed. {instead}"
         elsewhere = " or ".join(_names_with(key, self._model))
         near = errors.did_you_mean(key, self._fields)
         return f"Did you mean {elsewhere}?" if elsewhere and not near else near
