@@ -1,0 +1,40 @@
+"""Records in ML Metadata outlive the version that wrote them.
+
+`earlier_records.json` has one of each that a pipeline leaves behind, with every field set, as
+version 0.1.0 wrote them.
+"""
+
+import json
+import pathlib
+
+import pytest
+
+from tfx_perf.gate.ledger import Ledger
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.input.record import TuningRecord
+from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.training.record import TrainingRecord
+from tfx_perf.unmeasured import Unmeasured
+
+RECORDS = (TrainingRecord, TuningRecord, ProfileRecord, GateRecord, Ledger, Unmeasured)
+WRITTEN = json.loads(pathlib.Path(__file__).with_name("earlier_records.json").read_text())
+
+
+def kept_of(written, read):
+    """Returns what of a written document the read one still has fields for."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        return {name: kept_of(written[name], read[name]) for name in written if name in read}
+    if isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        return [kept_of(*pair) for pair in zip(written, read, strict=True)]
+    return written
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.__name__)
+def test_what_an_earlier_version_wrote_is_read_with_its_values(record):
+    document = next(each for each in WRITTEN if each["schema"] == record.SCHEMA)
+    read = record.from_text(json.dumps(document), source="an earlier version")
+    read = read.model_dump(mode="json")
+    written = kept_of(document, read)
+    changed = {name for name in written if written[name] != read[name]}
+    assert not changed
+    assert len(written) > len(document) / 2, "nearly nothing of it is read"
