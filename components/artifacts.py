@@ -8,8 +8,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
 from tfx_perf import (
-    activity,
-    closing,
+    console,
     errors,
     metrics,
     records,
@@ -102,9 +101,9 @@ def publish(
     if page:
         page.write(folder / report_page.FILE_NAME, origin=origin)
         labels = {**labels, HEADLINE: page.verdict}
-        if not activity.is_watched():
+        if not console.is_status_watched():
             where = f"  report: {folder / report_page.FILE_NAME}"
-            closing.say(f"{origin.node or page.title}: {page.verdict}", *details, where)
+            console.say_at_exit(f"{origin.node or page.title}: {page.verdict}", *details, where)
     for key, value in metrics.checked(figures).items():
         target.set_float_custom_property(key, value)
     for key, label in {**labels, REMARK: remark or None}.items():

@@ -13,7 +13,7 @@ from tfx import v1 as tfx
 from tfx.components.util import udf_utils
 from tfx.orchestration.portable import data_types, launcher
 
-from tfx_perf import activity, periodic, pulse, quiet
+from tfx_perf import console, periodic
 from tfx_perf.pipelines import remarks
 
 _FAILED = "failed"
@@ -50,15 +50,15 @@ class NodeRun:
 def shown(
     terminal: TextIO,
     *,
-    pulse_seconds: float = pulse.SILENT_SECONDS,
-    longest_pulse_seconds: float = pulse.LONGEST_SECONDS,
+    pulse_seconds: float = console.STATUS_SECONDS,
+    longest_pulse_seconds: float = console.LONGEST_STATUS_SECONDS,
 ) -> Iterator[Sequence[NodeRun]]:
     """Shows, while the context lasts, the nodes that end in this process.
 
     A node that takes long says now and then what it is doing. At the end stands what our
     components found, from cache or not: the plans, the gate's decision and what to do about it,
     what went wrong though a node succeeded, and the reports. TFX logs what it does meanwhile;
-    `quiet.libraries` keeps that, and what the nodes print, in a file.
+    `console.libraries` keeps that, and what the nodes print, in a file.
 
     Args:
         terminal: where a line is written for each node.
@@ -83,7 +83,7 @@ def shown(
         return watch.result
 
     def packaged(*arguments: str) -> tuple[str, str]:
-        with quiet.standard_output():  # setuptools says what it copies
+        with console.output_to_error():  # setuptools says what it copies
             return package(*arguments)
 
     # What makes a wheel of a `module_file`, before the first node.
@@ -91,7 +91,7 @@ def shown(
     # What every runner of compiled pipelines starts a node with.
     launcher.Launcher.launch = watched
     try:
-        with activity.watched() as nodes.activity:
+        with console.status_watched() as nodes.activity:
             yield nodes.ended
     finally:
         udf_utils.package_user_module_file = package
@@ -138,16 +138,16 @@ class _Nodes:
         def say(what: str) -> None:
             self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
 
-        node_pulse = pulse.Pulse(
+        node_pulse = console.StatusLines(
             say, seconds=self._pulse_seconds, longest_seconds=self._longest_pulse_seconds
         )
         try:
-            activity.say("")
+            console.set_status("")
             pulses = periodic.calling(
                 lambda: node_pulse(self.activity()), seconds=self._pulse_seconds
             )
             # Keras' progress bar is on standard output.
-            with pulses, quiet.standard_output():
+            with pulses, console.output_to_error():
                 yield watch
             if getattr(watch.result, "execution_id", None) is None:
                 state = _SKIPPED

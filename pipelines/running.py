@@ -7,7 +7,7 @@ from tfx import v1 as tfx
 from tfx.orchestration.portable import tfx_runner
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import closing, errors
+from tfx_perf import console, errors
 from tfx_perf.components import early_imports
 from tfx_perf.components.optimized_trainer import nodes_check
 from tfx_perf.components.processes import child
@@ -39,7 +39,7 @@ def run_with(
             f"{pipeline.pipeline_info.pipeline_name}. "
             "Give it one, e.g. sqlite_metadata_connection_config(path)."
         )
-    closing.hurry()
+    console.end_without_collection()
     nodes_check.check(pipeline.components)
     if connection.HasField("sqlite"):
         folder = pathlib.Path(connection.sqlite.filename_uri).parent

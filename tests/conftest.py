@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tests import permutations
-from tfx_perf import closing
+from tfx_perf import console
 from tfx_perf.components.processes import child
 
 _OF_ONE_TEST = {"PYTEST_CURRENT_TEST", "KUBECONFIG"}
@@ -79,7 +79,7 @@ def no_seed_is_left():
 def nothing_is_said_at_the_end():
     """Keeps what components of a test have found from standing below pytest's own last line."""
     yield
-    closing._LINES.clear()
+    console._LAST_WORDS.clear()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -1,16 +1,16 @@
-"""What was said through `activity` while a context lasted."""
+"""The statuses that were set while a context lasted."""
 
 import contextlib
 from collections.abc import Iterator
 
-from tfx_perf import activity, periodic
+from tfx_perf import console, periodic
 
 
 @contextlib.contextmanager
 def kept() -> Iterator[list[str]]:
     """Yields a list that gets whatever stands there long enough to be read."""
     said: list[str] = []
-    with activity.watched() as last:
+    with console.status_watched() as last:
 
         def look() -> None:
             text = last()

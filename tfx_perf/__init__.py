@@ -22,6 +22,8 @@ __all__ = ["__version__", *_LAZY]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "quiet":  # as projects from templates of 0.1 import it
+        return importlib.import_module("tfx_perf.console")
     if name not in _LAZY:
         raise AttributeError(f"module 'tfx_perf' has no attribute {name!r}")
     return getattr(importlib.import_module(_LAZY[name]), name)

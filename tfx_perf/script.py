@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tfx_perf
-from tfx_perf import config, errors, fingerprint, interception, quiet, workers
+from tfx_perf import config, console, errors, fingerprint, interception, workers
 from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
@@ -120,13 +120,13 @@ def optimized(
         def choose(call: interception.FitCall, loop: Loop) -> PlanChoice:
             if not settings.training.trial_budget_seconds:
                 return trials.choose(call, loop)  # which has nothing to say
-            with quiet.sifted(log):  # the same lines in the training are the user's
+            with console.sifted(log):  # the same lines in the training are the user's
                 return trials.choose(call, loop)
 
         session = TrainingSession(settings, choice=choice, choose=choose)
 
         def found() -> TrainingRecord | None:
-            with quiet.sifted(log):  # it compiles steps for their memory
+            with console.sifted(log):  # it compiles steps for their memory
                 record = session.record
             if record is None:
                 return None

@@ -4,7 +4,7 @@ import logging
 import os
 from collections.abc import Sequence
 
-from tfx_perf import activity
+from tfx_perf import console
 from tfx_perf.components.examples import parsers, sources
 from tfx_perf.components.input_tuner import copying, statistics
 from tfx_perf.input import apply, record
@@ -36,7 +36,7 @@ def with_statistics(
     """
     if plan.chosen == record.DEFAULT:
         return plan
-    activity.say(f"comparing statistics of the default and {plan.chosen}")
+    console.set_status(f"comparing statistics of the default and {plan.chosen}")
     epoch = source.replace_options(num_epochs=1, shuffle=False, drop_final_batch=False)
     factory = apply.tuned_factory(
         source.default_factory, plan, parser_for=parsers.parser_for(examples)

@@ -16,7 +16,7 @@ from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
-from tfx_perf import activity, errors, unmeasured
+from tfx_perf import console, errors, unmeasured
 from tfx_perf.components import code_digest, failed_before
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import plan_additions, previous, training
@@ -201,7 +201,7 @@ class _Planning:
         run_fn = self._run_fn
         if run_fn is None:
             return None, ""
-        activity.say("running the training code up to its fit")
+        console.set_status("running the training code up to its fit")
         arguments = trainer_args.fn_args(
             self._inputs, trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)), self._properties
         )

@@ -5,7 +5,7 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from tfx_perf import activity, errors
+from tfx_perf import console, errors
 from tfx_perf.components.memory_profiler import jobs, processes
 from tfx_perf.components.processes import child
 from tfx_perf.hardware import host
@@ -134,7 +134,7 @@ class Footprints:
         return found
 
     def _finished(self, size: int) -> _Finished:
-        activity.say(f"batch size {size:,}: the first steps of training")
+        console.set_status(f"batch size {size:,}: the first steps of training")
         began = time.monotonic()
         place = self._processes.folder / jobs.footprint_file(size)
         place.unlink(missing_ok=True)  # of the process beside

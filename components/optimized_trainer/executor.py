@@ -6,7 +6,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_perf import closing, storage
+from tfx_perf import console, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
@@ -57,7 +57,7 @@ class Executor(base_executor.BaseExecutor):
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
         missing = trainer_args.missing_plan(input_dict, exec_properties)
         if missing is not None:
-            closing.say(missing)
+            console.say_at_exit(missing)
         target = artifact_utils.get_single_instance(output_dict["perf_metrics"])
         storage.path(target.uri)  # a store without its driver is said before the training
         has_trials = job.settings.training.trial_budget_seconds > 0

@@ -7,7 +7,7 @@ import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
-from tfx_perf import quiet, records, time_limit
+from tfx_perf import console, records, time_limit
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
@@ -124,7 +124,7 @@ def by_trials(
 
     with (
         time_limit.ended_after(order.limit_seconds, log_path=order.log_path),
-        quiet.all_into(order.log_path),
+        console.all_into(order.log_path),
         _removed(order),
     ):
         choice = choosing.by_trials(

@@ -15,7 +15,7 @@ from typing import Any
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import activity, errors
+from tfx_perf import console, errors
 from tfx_perf.components.optimized_trainer import (
     onednn_turns,
     training,
@@ -229,7 +229,7 @@ class _SupervisedTrials:
         """
         began = time.time()
         while True:
-            activity.say("running the training code up to its fit, for the trials")
+            console.set_status("running the training code up to its fit, for the trials")
             order = self.order()
             try:
                 found = _in_child(

@@ -20,7 +20,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from tfx_perf import activity, errors, formatting
+from tfx_perf import console, errors, formatting
 from tfx_perf.components.processes import child_guard, child_server, child_side
 from tfx_perf.components.processes.process import Process
 from tfx_perf.hardware import core_shares
@@ -279,7 +279,7 @@ def _wait_as_its_shell(process: "subprocess.Popen | child_server.ServedChild") -
                     process.send_signal(signal.SIGTERM)
                     is_told = True
     except KeyboardInterrupt:
-        activity.say("ending what runs; Ctrl-C again does not wait for it")
+        console.set_status("ending what runs; Ctrl-C again does not wait for it")
         process.send_signal(signal.SIGTERM)
         process.wait()
         raise

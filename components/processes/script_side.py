@@ -11,7 +11,7 @@ import runpy
 import sys
 from collections.abc import Sequence
 
-from tfx_perf import errors, quiet, workers
+from tfx_perf import console, errors, workers
 from tfx_perf.components.processes import forking
 from tfx_perf.components.processes.worker_failure import WorkerFailure
 
@@ -35,7 +35,7 @@ def command(
 
 def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
     """Runs a script as the main module; returns the exit code."""
-    log = quiet.leave_standard_error_to_libraries(log_path)
+    log = console.leave_standard_error_to_libraries(log_path)
     worker = workers.this().index
     try:
         runpy.run_path(script, run_name="__main__")
@@ -51,8 +51,8 @@ def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
         with contextlib.redirect_stderr(log):
             sys.excepthook(type(error), error, error.__traceback__)
         if isinstance(error, KeyboardInterrupt):
-            return quiet.EXIT_INTERRUPTED
-        return quiet.EXIT_USER_ERROR if isinstance(error, errors.UserError) else _FAILED
+            return console.EXIT_INTERRUPTED
+        return console.EXIT_USER_ERROR if isinstance(error, errors.UserError) else _FAILED
     return 0
 
 

@@ -18,7 +18,7 @@ from typing import IO, NamedTuple
 
 import numpy as np
 
-from tfx_perf import activity, errors, statistics, workers
+from tfx_perf import console, errors, statistics, workers
 from tfx_perf.components.processes import child, worker_tasks
 from tfx_perf.components.training_job import turns_job
 from tfx_perf.components.training_job.job import TrainingJob
@@ -83,7 +83,7 @@ def train(
         MeasurementError: one of them failed, or the time was too short.
         UserError: one of them cannot be run.
     """
-    activity.say(f"training {' and '.join(trainings)} in turns")
+    console.set_status(f"training {' and '.join(trainings)} in turns")
     deadline = time.monotonic() + start_seconds + seconds
     log_folder.mkdir(parents=True, exist_ok=True)
     processes = [

@@ -8,7 +8,7 @@ from tfx.dsl.components.base import base_component
 from tfx.orchestration import pipeline
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 from tfx_perf.pipelines.airflow import representation
 
 # Airflow's rule for ids; they are also names of folders here.
@@ -53,7 +53,7 @@ def _pack_module_files(source: tfx.dsl.Pipeline) -> None:
     The name of such a package has a digest of the code, so that an edit is not answered from cache.
     """
     try:
-        with quiet.standard_output():  # setuptools says much
+        with console.output_to_error():  # setuptools says much
             for component in source.components:
                 if isinstance(component, base_component.BaseComponent):
                     component._resolve_pip_dependencies(source.pipeline_info.pipeline_root)

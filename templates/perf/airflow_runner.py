@@ -1,8 +1,8 @@
 """Deploys the pipeline to the Airflow that AIRFLOW_HOME names; scheduled daily, paused at first."""
 
-from tfx_perf import quiet
+from tfx_perf import console
 
-with quiet.libraries():  # TensorFlow and others say much while they are imported
+with console.libraries():  # TensorFlow and others say much while they are imported
     from tfx.orchestration import metadata
 
     from tfx_perf.pipelines import airflow
@@ -28,5 +28,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with quiet.script():
+    with console.script():
         main()

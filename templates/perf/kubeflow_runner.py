@@ -2,9 +2,9 @@
 
 import os
 
-from tfx_perf import quiet
+from tfx_perf import console
 
-with quiet.libraries():  # TensorFlow and others say much while they are imported
+with console.libraries():  # TensorFlow and others say much while they are imported
     from tfx_perf import kubeflow
 
     from pipeline import configs, definition
@@ -42,5 +42,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with quiet.script():
+    with console.script():
         main()

@@ -2,7 +2,7 @@
 
 import argparse
 
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 from tfx_perf.config import PerfConfig
 
 from pipeline import configs
@@ -16,7 +16,7 @@ def main() -> None:
     arguments = parser.parse_args()
     database = configs.OUTPUT / "metadata.sqlite"
     # What TFX, TensorFlow and others say goes into the log, also while they are imported.
-    with quiet.script(configs.OUTPUT / "run.log") as terminal:
+    with console.script(configs.OUTPUT / "run.log") as terminal:
         PerfConfig.from_yaml(configs.SETTINGS)  # what is wrong there need not wait for TFX
         from tfx.orchestration import metadata
 

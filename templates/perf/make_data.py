@@ -14,7 +14,7 @@ import math
 import pathlib
 import random
 
-from tfx_perf import quiet
+from tfx_perf import console
 
 CHANNELS = ("app", "shop", "web")
 COUNTRIES = ("DE", "FR", "IT", "NL", "PL")
@@ -54,7 +54,7 @@ def write_csv(made: list[dict[str, float | int | str]], path: pathlib.Path) -> N
 
 def write_records(made: list[dict[str, float | int | str]], path: pathlib.Path) -> None:
     """Writes one gzip-compressed TFRecord file of tf.Example."""
-    with quiet.libraries():  # TensorFlow says much while it is imported
+    with console.libraries():  # TensorFlow says much while it is imported
         import tensorflow as tf
 
     def feature(value: float | int | str) -> tf.train.Feature:

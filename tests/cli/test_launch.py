@@ -18,7 +18,7 @@ import time
 import psutil
 import pytest
 
-from tfx_perf import activity, pulse
+from tfx_perf import console
 from tfx_perf.cli import launch
 from tfx_perf.components.processes import commands, launching, watching, worker_tasks
 
@@ -89,7 +89,7 @@ def started(folder, script, *arguments, workers=2, options=()):
 def without_pulses(error):
     """Returns the lines of standard error that come however slow the machine is."""
     lines = error.splitlines(keepends=True)
-    return "".join(line for line in lines if f" s  {pulse.SIGN} " not in line)
+    return "".join(line for line in lines if f" s  {console.STATUS_SIGN} " not in line)
 
 
 def test_every_worker_knows_which_it_is_and_its_lines_have_its_number(tmp_path):
@@ -228,10 +228,11 @@ def test_all_that_stands_behind_the_script_is_its_own(tmp_path):
 
 def test_a_silent_terminal_is_told_what_is_being_done(monkeypatch, capsys):
     monkeypatch.setattr(launch, "_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(launch, "Pulse", functools.partial(pulse.Pulse, seconds=0.05))
+    often = functools.partial(console.StatusLines, seconds=0.05)
+    monkeypatch.setattr(console, "StatusLines", often)
     said = ""
     with launch._never_silent():
-        activity.say("trying plan 1 of 2: 10 steps per call")
+        console.set_status("trying plan 1 of 2: 10 steps per call")
         while not said:
             time.sleep(0.01)
             said = capsys.readouterr().err

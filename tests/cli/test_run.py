@@ -128,7 +128,7 @@ def test_a_script_that_exits_by_itself_ends_as_others_do(tfx_perf, code, exit_co
 _REFUSALS = """
 import argparse
 import sys
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 print("a library's line", file=sys.stderr)
 case, = sys.argv[1:]
 if case == "an argument":
@@ -138,19 +138,19 @@ if case == "of a subcommand":
     parser.add_subparsers().add_parser("train").add_argument("count", type=int)
     parser.parse_args(["train", "many"])
 if case == "a setting":
-    with quiet.script("own.log"):
+    with console.script("own.log"):
         raise errors.UserError("Expected a TPU. Received: strategy=tpu.")
 sys.exit(int(case))
 """
 _RUN = """
 import pathlib
 import sys
-from tfx_perf import quiet
+from tfx_perf import console
 from tfx_perf.cli import run
 log = pathlib.Path("here.log")
 for case in sys.argv[1:]:
     sys.argv = ["here.py", case]
-    with quiet.libraries(log):
+    with console.libraries(log):
         end = run._run("here.py", log)
     print(end.code, end.failure)
 """

@@ -30,7 +30,7 @@ def test_what_is_done_is_said_now_and_then_but_not_if_it_is_quick(tmp_path, monk
     with path.open("w") as file, terminal.working("looking", file=file):
         pass
     assert path.read_text() == ""
-    monkeypatch.setattr(terminal, "_PULSE_SECONDS", 0.01)
+    monkeypatch.setattr(terminal, "_STATUS_SECONDS", 0.01)
     with path.open("w", buffering=1) as file, terminal.working("looking", file=file):
         while not path.read_text().endswith("\n"):
             time.sleep(0.01)

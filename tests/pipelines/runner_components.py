@@ -8,7 +8,7 @@ import time
 from tfx import v1 as tfx
 from tfx.types import standard_artifacts
 
-from tfx_perf import activity
+from tfx_perf import console
 from tfx_perf.components import artifacts, types
 from tfx_perf.gate import ledger, record, run, verdict
 from tfx_perf.settings import gate, rule
@@ -50,7 +50,7 @@ def TakeLong(
 ) -> None:
     """Says what it does and then does it for some time."""
     time.sleep(1.0)
-    activity.say("counting sheep")
+    console.set_status("counting sheep")
     time.sleep(1.0)
     done.value = 1
 

@@ -8,9 +8,10 @@ import sys
 from typing import TYPE_CHECKING
 
 import click
-from rich import console, markup
+from rich import markup
+from rich.console import Console
 
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 from tfx_perf.cli import group, terminal
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ def deploy_command(
     """
     folder = os.path.abspath(project)
     with (
-        quiet.libraries() as shown,
-        console.Console(file=shown).status("Compiling"),
+        console.libraries() as shown,
+        Console(file=shown).status("Compiling"),
         contextlib.redirect_stdout(shown),
     ):
         from tfx_perf.pipelines.airflow import AirflowSettings, deploy, home

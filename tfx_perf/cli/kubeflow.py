@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from rich import markup
 
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 from tfx_perf.cli import group, terminal
 from tfx_perf.cli.whole_number import WholeNumber
 
@@ -56,7 +56,7 @@ def _server_options(function: Callable[..., None]) -> Callable[..., None]:
             "ssl_ca_cert": ssl_ca_cert,
         }  # fmt: skip
         given = {key: value for key, value in options.items() if value}
-        with quiet.libraries():
+        with console.libraries():
             from tfx_perf.kubeflow import PipelineServer
 
             server = PipelineServer(host, **given)
@@ -103,7 +103,7 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
 
     Standard error has a line for each thing that a run will do without.
     """
-    with quiet.libraries() as shown, contextlib.redirect_stdout(shown):
+    with console.libraries() as shown, contextlib.redirect_stdout(shown):
         from tfx_perf.kubeflow import KubeflowSettings, compile_pipeline, notes
 
         settings = KubeflowSettings.from_yaml(settings_path)
@@ -124,7 +124,7 @@ def compile_command(*, target: str, settings_path: str, output: str, as_json: bo
 @click.pass_context
 def lint_command(ctx: click.Context, *, path: str, as_json: bool) -> None:
     """Checks a compiled pipeline by the server's rules; exit code 1 if it would be refused."""
-    with quiet.libraries():
+    with console.libraries():
         from tfx_perf.kubeflow import packages
 
         _, found = packages.problems(pathlib.Path(path))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import click
 
-from tfx_perf import activity, errors, periodic, workers
+from tfx_perf import console, errors, periodic, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import (
@@ -25,7 +25,6 @@ from tfx_perf.components.processes import (
 from tfx_perf.components.processes.process import Process
 from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import core_shares, crowding
-from tfx_perf.pulse import Pulse
 from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
 from tfx_perf.training.recovery.termination import Termination
 
@@ -106,7 +105,7 @@ def command(
     _empty_logs(logs, names=names)
     with (
         tempfile.TemporaryDirectory(prefix="tfx-perf-launch-") as folder,
-        _never_silent() as pulse,
+        _never_silent() as status_lines,
     ):
         kept = {workers.RESTART_FOLDER_VARIABLE: folder} if restarts else {}
         launch = _Launch(
@@ -125,7 +124,7 @@ def command(
                     ),
                     log_folder=logs,
                     err=as_json,
-                    pulse=pulse,
+                    status_lines=status_lines,
                 ),
                 log_folder=logs,
                 failures=lambda: worker_failure.left_in(pathlib.Path(folder)),
@@ -187,7 +186,7 @@ class _Launch:
             if task.cpus is not None:
                 cpus = core_shares.in_words(task.cpus)
                 _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
-        activity.say(f"running {self._script} in {', '.join(task.name for task in tasks)}")
+        console.set_status(f"running {self._script} in {', '.join(task.name for task in tasks)}")
         with Termination() as termination:  # it takes effect when all have been ended
             self.last = self._train(tasks, is_over=lambda: termination.requested)
             if termination.requested:
@@ -201,19 +200,19 @@ class _Launch:
 
 
 @contextlib.contextmanager
-def _never_silent() -> Iterator[Pulse]:
+def _never_silent() -> Iterator[console.StatusLines]:
     """Says on standard error, while the context lasts, what is being done if nothing else is said.
 
     Yields:
         What is to be put off with each line of the workers.
     """
     began = time.monotonic()
-    pulse = Pulse(lambda what: _say(f"{time.monotonic() - began:7.1f} s  {what}"))
+    lines = console.StatusLines(lambda what: _say(f"{time.monotonic() - began:7.1f} s  {what}"))
     with (
-        activity.watched() as last,
-        periodic.calling(lambda: pulse(last()), seconds=_LOOK_SECONDS),
+        console.status_watched() as last,
+        periodic.calling(lambda: lines(last()), seconds=_LOOK_SECONDS),
     ):
-        yield pulse
+        yield lines
 
 
 def _started(
@@ -222,10 +221,10 @@ def _started(
     script: Callable[..., list[str]],
     log_folder: pathlib.Path,
     err: bool,
-    pulse: Pulse,
+    status_lines: console.StatusLines,
 ) -> contextlib.AbstractContextManager[Process]:
     def show(line: str) -> None:
-        pulse.put_off()
+        status_lines.put_off()
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
             click.echo(f"{task.label}: {line.rstrip()}", err=err)  # the last may lack its end
 

@@ -11,7 +11,7 @@ import sys
 import click
 
 import tfx_perf
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 from tfx_perf.cli import group
 from tfx_perf.hardware import versions
 
@@ -58,15 +58,15 @@ def main() -> None:
         code = cli.main(prog_name="tfx-perf", standalone_mode=False)
     except (click.ClickException, errors.UserError) as error:
         text = error.format_message() if isinstance(error, click.ClickException) else str(error)
-        quiet.tell(text, program="tfx-perf")
-        code = quiet.EXIT_USER_ERROR
+        console.tell_error(text, program="tfx-perf")
+        code = console.EXIT_USER_ERROR
     except ImportError as error:
         if versions.has_tfx():
             raise
         needs = "Expected TFX, which this command needs"
         remedy = "Install it: pip install 'tfx-perf[tfx]'."
-        quiet.tell(f"{needs}. Received: {error}. {remedy}", program="tfx-perf")
-        code = quiet.EXIT_USER_ERROR
+        console.tell_error(f"{needs}. Received: {error}. {remedy}", program="tfx-perf")
+        code = console.EXIT_USER_ERROR
     except (click.Abort, KeyboardInterrupt):
         from tfx_perf.cli import terminal  # with rich, which takes longer to import than all else
 

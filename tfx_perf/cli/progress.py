@@ -5,7 +5,8 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from rich import console, markup, status
+from rich import markup, status
+from rich.console import Console
 
 from tfx_perf import periodic
 
@@ -17,7 +18,7 @@ _POLL_SECONDS = 0.2
 class _Follower:
     """Reads the file as it grows and keeps the terminal up to date."""
 
-    def __init__(self, path: pathlib.Path, spinner: status.Status, out: console.Console):
+    def __init__(self, path: pathlib.Path, spinner: status.Status, out: Console):
         self._path = path
         self._spinner = spinner
         self._out = out
@@ -46,7 +47,7 @@ def following(path: pathlib.Path) -> Iterator[None]:
     Args:
         path: where the process that runs the pipeline has it written; need not exist yet.
     """
-    out = console.Console(stderr=True, highlight=False)
+    out = Console(stderr=True, highlight=False)
     with out.status("  starting") as spinner:
         follower = _Follower(path, spinner, out)
         try:

@@ -10,7 +10,7 @@ import traceback
 
 import click
 
-from tfx_perf import closing, errors, quiet
+from tfx_perf import console, errors
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings import yaml_file
@@ -49,9 +49,9 @@ def command(
     # As `python SCRIPT` has it.
     sys.argv, sys.path[0] = [script, *arguments], os.path.abspath(path.parent)
     _check_settings(path.with_name(_SETTINGS))
-    closing.hurry()
+    console.end_without_collection()
     end = _End()
-    with quiet.libraries(log) as shown:
+    with console.libraries(log) as shown:
         print("Loading TFX", file=shown, flush=True)
         with terminal.working("Loading TFX", file=shown):
             from tfx_perf.pipelines import interrupted, progress
@@ -62,7 +62,7 @@ def command(
             progress.shown(shown) as nodes,
         ):
             if as_json:  # nothing that the script or its processes print may stand in it
-                output.enter_context(quiet.standard_output())
+                output.enter_context(console.output_to_error())
                 output.enter_context(contextlib.redirect_stdout(shown))
             end = _run(script, log)
     if as_json:
@@ -128,7 +128,7 @@ def _run(script: str, log: pathlib.Path) -> _End:
 def _complaint(script: str, log: pathlib.Path) -> str:
     """Returns the last line of a log that begins with a script's name, without the name.
 
-    So do those that `argparse` and `quiet.script` write before they end a script.
+    So do those that `argparse` and `console.script` write before they end a script.
     """
     sys.stderr.flush()
     if not log.is_file():  # a terminal, say, which has shown it

@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from typing import Any, TextIO
 
 import click
-from rich import console, table
+from rich import table
+from rich.console import Console
 
-from tfx_perf import periodic, quiet
+from tfx_perf import console, periodic
 
 # Pipes and files have no width of their own; narrow tables there would cut figures.
 _WIDTH_WITHOUT_TERMINAL = 160
-_PULSE_SECONDS, _LONGEST_PULSE_SECONDS = 15.0, 600.0
+_STATUS_SECONDS = 15.0
 
-EXIT_INTERRUPTED = quiet.EXIT_INTERRUPTED
+EXIT_INTERRUPTED = console.EXIT_INTERRUPTED
 
 
 def show(content: table.Table | str) -> None:
     """Writes a rich table, or text with rich markup, to standard output."""
-    output = console.Console(highlight=False)
+    output = Console(highlight=False)
     if not output.is_terminal:
         output.width = max(output.width, _WIDTH_WITHOUT_TERMINAL)
     output.print(content)
@@ -28,7 +29,7 @@ def show(content: table.Table | str) -> None:
 
 def show_progress(text: str) -> None:
     """Writes a line about the progress of long work to standard error."""
-    console.Console(stderr=True, highlight=False).print(text)
+    Console(stderr=True, highlight=False).print(text)
 
 
 @contextlib.contextmanager
@@ -41,17 +42,16 @@ def working(text: str, *, file: TextIO | None = None) -> Iterator[None]:
         text: what is done.
         file: where; None: standard error.
     """
-    out = console.Console(file=file, stderr=file is None, highlight=False)
+    out = Console(file=file, stderr=file is None, highlight=False)
     if out.is_terminal:
         with out.status(text):
             yield
         return
     began = time.monotonic()
-    with periodic.calling(
-        lambda: out.print(f"{text}, {time.monotonic() - began:.0f} s"),
-        seconds=_PULSE_SECONDS,
-        longest_seconds=_LONGEST_PULSE_SECONDS,
-    ):
+    lines = console.StatusLines(
+        lambda _: out.print(f"{text}, {time.monotonic() - began:.0f} s"), seconds=_STATUS_SECONDS
+    )
+    with periodic.calling(lambda: lines(text), seconds=_STATUS_SECONDS):
         yield
 
 

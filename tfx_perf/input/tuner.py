@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-from tfx_perf import activity
+from tfx_perf import console
 from tfx_perf.advice import Advice
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
@@ -73,11 +73,11 @@ def tune(
         settings.time_budget_seconds, spent_seconds=spent_seconds
     )
     endless = source.replace_options(num_epochs=None, shuffle=True)
-    activity.say("reading TFXIO's default")
+    console.set_status("reading TFXIO's default")
     search = search_lib.Search(endless, settings=settings, train=train, budget=budget)
     reference = search.reference
     count = reference.digest.count if reference.complete else example_count
-    activity.say("finding out what holds training up")
+    console.set_status("finding out what holds training up")
     trained_count = train.trained_example_count(count) if train else None
     gain = gain_lib.Gain(
         math.inf if trained_count is None else planned_runs * trained_count,

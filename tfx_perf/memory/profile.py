@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import activity, errors, formatting, interception
+from tfx_perf import console, errors, formatting, interception
 from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
 from tfx_perf.memory.progress import ProfileProgress, Work
 from tfx_perf.memory.record import Plan, ProfileRecord, StateSizes, StepMemory
@@ -131,7 +131,7 @@ class _Profiling:
         self._progress = progress
         if progress.running is not None:
             size = f"{progress.running.batch_size:,}"
-            activity.say(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
+            console.set_status(f"batch size {size}: {_ACTIVITIES[progress.running.work]}")
         self._watch(progress)
 
     def _measure(self, size: int) -> None:

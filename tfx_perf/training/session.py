@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from tfx_perf import activity, config, errors, workers
+from tfx_perf import config, console, errors, workers
 from tfx_perf.hardware import crowding, energy
 from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, idle_settings, recording
@@ -237,7 +237,7 @@ class TrainingSession:
     def _carry_out(
         self, call: FitCall, placement: Placement | None, *, stack: contextlib.ExitStack
     ) -> Any:
-        activity.say("preparing fit")
+        console.set_status("preparing fit")
         started = time.perf_counter()
         setup_seconds = None if self._began is None else started - self._began
         self._began = None  # a second `fit` has none of its own

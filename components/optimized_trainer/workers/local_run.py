@@ -5,7 +5,7 @@ import logging
 import pathlib
 from collections.abc import Callable
 
-from tfx_perf import activity, workers
+from tfx_perf import console, workers
 from tfx_perf.components.optimized_trainer.workers import failed_threads, worker_process
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import child, restarting, together, worker_tasks
@@ -66,7 +66,7 @@ class LocalRun:
                 begin_again=self._exchange.forget_results,
             )
             if not self._termination.requested:
-                activity.say("taking the model from the workers; writing the report")
+                console.set_status("taking the model from the workers; writing the report")
                 collect((*notes, *self._failed_threads()))
         finally:
             self._exchange.remove()
@@ -91,7 +91,7 @@ class LocalRun:
         shared = crowding.remark(self._settings.workers_with_all_cpus)
         if shared:
             _LOGGER.warning("%s.", shared)
-        activity.say(f"starting {', '.join(names)}{shared and f'; {shared}'}")
+        console.set_status(f"starting {', '.join(names)}{shared and f'; {shared}'}")
         attempt = together.train(
             tasks,
             start=self._started,

@@ -2,7 +2,7 @@
 
 import shutil
 
-from tfx_perf import activity, errors, workers
+from tfx_perf import console, errors, workers
 from tfx_perf.components.optimized_trainer import supervised_trials, training
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
@@ -62,7 +62,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
         held_against=known.held_against,
     )
     if worker.is_chief:
-        activity.say("running the training code up to its fit")
+        console.set_status("running the training code up to its fit")
     with strategy_check.refusing_mirrored(distribution):
         record = training.run(
             job,

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 
-from tfx_perf import errors, quiet
+from tfx_perf import console, errors
 
 _FAILED_RUN = "Error while running"
 
@@ -18,7 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         arguments: what follows `tfx`; None for those of the process.
     """
     # TFX takes some ten seconds to import, and others have much to say meanwhile.
-    with quiet.libraries():
+    with console.libraries():
         from tfx.tools.cli import cli_main
 
         from tfx_perf.cli.repairs import repair
@@ -27,11 +27,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         cli_main.cli_group.main(args=arguments, prog_name="tfx")
     except errors.UserError as error:
-        quiet.tell(str(error), program="tfx")
-        sys.exit(quiet.EXIT_USER_ERROR)
+        console.tell_error(str(error), program="tfx")
+        sys.exit(console.EXIT_USER_ERROR)
     except SystemExit as error:
         # So TFX says what the user got wrong; a run that failed is not among it.
         if isinstance(error.code, str) and not error.code.startswith(_FAILED_RUN):
-            quiet.tell(error.code, program="tfx")
-            sys.exit(quiet.EXIT_USER_ERROR)
+            console.tell_error(error.code, program="tfx")
+            sys.exit(console.EXIT_USER_ERROR)
         raise

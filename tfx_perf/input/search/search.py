@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import activity
+from tfx_perf import console
 from tfx_perf.hardware import host
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
@@ -176,7 +176,7 @@ class Search:
 
     def _compare(self, name: str, **limits: Any) -> final_lib.FinalComparison:
         """Compares a prepared candidate with the default, in training if that is known."""
-        activity.say(f"comparing {name} with the default in training")
+        console.set_status(f"comparing {name} with the default in training")
         candidate, tuned = self._prepared[name]
         return self._in_training.compare(
             candidate,
@@ -228,7 +228,7 @@ class Search:
         deadline_seconds: float,
         shuffle: quality_lib.ShuffleQuality | None = None,
     ) -> bool:
-        activity.say(f"examining {candidate.name}")
+        console.set_status(f"examining {candidate.name}")
         found = self._examination.examine(
             candidate, deadline_seconds=deadline_seconds, shuffle=shuffle
         )
@@ -246,7 +246,7 @@ class Search:
         min_rounds: int = measure.MIN_ROUNDS,
     ) -> measure.Samples:
         """Measures the default and the named candidates, and fills in their outcomes."""
-        activity.say(f"measuring {', '.join([record_lib.DEFAULT, *names])} in turns")
+        console.set_status(f"measuring {', '.join([record_lib.DEFAULT, *names])} in turns")
         timed_datasets = {
             record_lib.DEFAULT: measure.TimedDataset(self._examination.default.dataset),
             **{name: measure.TimedDataset(self._prepared[name][1]) for name in names},

@@ -3,7 +3,7 @@
 import contextlib
 from collections.abc import Iterator
 
-from tfx_perf import activity, periodic, workers
+from tfx_perf import console, periodic, workers
 from tfx_perf.training.monitoring.live_training import LiveTraining
 
 _SECONDS = 2.0
@@ -23,19 +23,19 @@ def announcing(
         step_count: steps of the whole `fit`; None if unknown.
         address: where its metrics are served; empty if they are not.
     """
-    if not (activity.is_watched() and workers.this().is_chief):
+    if not (console.is_status_watched() and workers.this().is_chief):
         yield
         return
     of = f" of {step_count:,}" if step_count else ""
     served = f"; metrics at {address}" if address else ""
-    activity.say(f"training{served}")
+    console.set_status(f"training{served}")
 
     def how_far() -> str:
         done = training.done_count
         return f"{done:,}{of} steps done" if done else "tracing, compiling and the first steps"
 
     with periodic.calling(
-        lambda: activity.say(f"training: {how_far()}{served}"), seconds=_SECONDS
+        lambda: console.set_status(f"training: {how_far()}{served}"), seconds=_SECONDS
     ):
         yield
-    activity.say("trained; saving and measuring the model")
+    console.set_status("trained; saving and measuring the model")

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import activity, errors, statistics
+from tfx_perf import console, errors, statistics
 from tfx_perf.config import PerfConfig
 from tfx_perf.tf_data import datasets
 from tfx_perf.training.plan import TrainingPlan
@@ -337,7 +337,7 @@ class Trials:
 
     def _try(self, plans: Iterable[TrainingPlan], *, how: str) -> None:
         running = tuple(plans)
-        activity.say(f"{how} {'; '.join(map(str, running))}")
+        console.set_status(f"{how} {'; '.join(map(str, running))}")
         self._watch(
             TrialProgress(began=self._began, running=running, finished=tuple(self._finished))
         )

@@ -1,9 +1,13 @@
-"""Standard error holds a program's own lines; what libraries say is in a file (`sieve`)."""
+"""A process's own lines, its status and its last words; what libraries say is in a file."""
 
 import os
 import pathlib
 import subprocess
 import sys
+
+import pytest
+
+from tfx_perf import console
 
 # What a library may do: Python's warnings and logs, C's file descriptor, and another process.
 _LIBRARY = """
@@ -17,7 +21,7 @@ subprocess.run([sys.executable, "-c", "import sys; sys.stderr.write('foreign pro
 
 def _run(folder: pathlib.Path, body: str) -> subprocess.CompletedProcess:
     (folder / "library.py").write_text(_LIBRARY)
-    (folder / "program.py").write_text(f"from tfx_perf import errors, quiet\n{body}")
+    (folder / "program.py").write_text(f"from tfx_perf import console, errors\n{body}")
     environment = {**os.environ, "TMPDIR": str(folder / "temporary")}
     (folder / "temporary").mkdir(exist_ok=True)
     return subprocess.run(
@@ -34,7 +38,7 @@ def test_only_own_lines_are_shown_and_nothing_is_left(tmp_path):
     done = _run(
         tmp_path,
         "import sys\n"
-        "with quiet.libraries() as terminal:\n"
+        "with console.libraries() as terminal:\n"
         "    import library\n"
         "    print('own line', file=terminal)\n"
         "print('afterwards', file=sys.stderr)\n",
@@ -60,7 +64,7 @@ def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
     lines = [*_LINES.values(), *_OWN]
     body = (
         "import os, sys\n"
-        "with quiet.sifted('libraries.log'):\n"
+        "with console.sifted('libraries.log'):\n"
         f"    for line in {lines!r}:\n"
         "        os.write(2, line.encode() + b'\\n')\n"
         "    print('50 %', end='', file=sys.stderr, flush=True)\n"
@@ -74,13 +78,13 @@ def test_what_libraries_log_is_sifted_out_of_what_the_user_prints(tmp_path):
 
 
 def test_a_sieve_that_has_sifted_nothing_leaves_no_log(tmp_path):
-    body = "import sys\nwith quiet.sifted('libraries.log'):\n    print('mine', file=sys.stderr)\n"
+    body = "import sys\nwith console.sifted('libraries.log'):\n    print('mine', file=sys.stderr)\n"
     assert _run(tmp_path, body).stderr == "mine\n"
     assert not (tmp_path / "libraries.log").exists()
 
 
 def test_the_last_words_of_a_process_that_crashes_get_through_the_sieve(tmp_path):
-    body = "import os\nwith quiet.sifted(None):\n    os.write(2, b'why')\n    os.abort()\n"
+    body = "import os\nwith console.sifted(None):\n    os.write(2, b'why')\n    os.abort()\n"
     assert _run(tmp_path, body).stderr == "why"
 
 
@@ -88,7 +92,7 @@ def test_a_named_log_stays_and_has_everything(tmp_path):
     log = tmp_path / "logs" / "run.log"
     log.parent.mkdir()
     log.write_text("of the run before\n")
-    done = _run(tmp_path, f"with quiet.script({str(log)!r}):\n    import library\n")
+    done = _run(tmp_path, f"with console.script({str(log)!r}):\n    import library\n")
     assert (done.returncode, done.stderr) == (0, "")
     text = log.read_text()
     for kind in ("warning", "log", "C", "process"):
@@ -100,7 +104,7 @@ def test_a_bug_of_the_user_is_shown_whole_with_the_place_of_the_log(tmp_path):
     done = _run(
         tmp_path,
         "def mine():\n    return {}['my key']\n\n"
-        "with quiet.script():\n    import library\n    mine()\n",
+        "with console.script():\n    import library\n    mine()\n",
     )
     assert done.returncode == 1
     (log,) = _logs(tmp_path)
@@ -114,7 +118,7 @@ def test_a_bug_of_the_user_is_shown_whole_with_the_place_of_the_log(tmp_path):
 def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(tmp_path):
     done = _run(
         tmp_path,
-        "with quiet.script():\n    import library\n"
+        "with console.script():\n    import library\n"
         "    raise errors.UserError('Expected a.\\n Received: b.')\n",
     )
     assert (done.returncode, done.stderr) == (2, "program.py: Expected a. Received: b.\n")
@@ -122,10 +126,9 @@ def test_what_the_user_got_wrong_is_one_line_and_exit_code_2(tmp_path):
 
 
 def test_an_end_on_purpose_says_nothing(tmp_path):
-    done = _run(tmp_path, "with quiet.script():\n    import library\n    raise SystemExit(3)\n")
+    done = _run(tmp_path, "with console.script():\n    import library\n    raise SystemExit(3)\n")
     assert (done.returncode, done.stderr) == (3, "")
     assert _logs(tmp_path) == []
-
 
 
 
@@ -134,10 +137,10 @@ def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):
         tmp_path,
         "import sys\n"
         "print('before')\n"
-        "with quiet.all_into('all.log'):\n"
+        "with console.all_into('all.log'):\n"
         "    import library\n"
         "    print('inside')\n"
-        "with quiet.all_into('all.log'):\n"
+        "with console.all_into('all.log'):\n"
         "    print('again')\n"
         "print('afterwards', file=sys.stderr)\n",
     )
@@ -145,3 +148,101 @@ def test_all_that_is_written_goes_into_the_file_for_so_long(tmp_path):
     written = (tmp_path / "all.log").read_text()
     for words in ("foreign C", "foreign log", "foreign process", "inside", "again"):
         assert words in written
+
+
+_SAY = "from tfx_perf import console; console.set_status('two\\nlines')"
+
+
+def test_what_was_said_last_is_read_also_from_a_child():
+    with console.status_watched() as last:
+        assert last() == ""
+        console.set_status("one")
+        assert last() == "one"
+        subprocess.run([sys.executable, "-c", _SAY], check=True)
+        assert last() == "two lines"
+        console.set_status("")
+        assert last() == ""
+
+
+def test_without_anybody_who_waits_nothing_is_said():
+    before = dict(os.environ)
+    assert not console.is_status_watched()
+    console.set_status("to nobody")
+    with console.status_watched() as outer, console.status_watched() as inner:
+        assert console.is_status_watched()
+        console.set_status("one")
+        assert (outer(), inner()) == ("", "one")
+    assert dict(os.environ) == before
+
+
+def test_one_who_has_gone_is_no_reason_to_stop(monkeypatch, tmp_path):
+    monkeypatch.setenv("TFX_PERF_STATUS", str(tmp_path / "gone" / "status"))
+    console.set_status("to nobody")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(console.time, "monotonic", lambda: now[0])
+    return now
+
+
+def _told(clock, work, *, until):
+    """Returns when something was said and what."""
+    clock[0], said = 0.0, []
+    lines = console.StatusLines(lambda what: said.append((clock[0], what)), longest_seconds=30.0)
+    for seconds in range(until):
+        clock[0] = float(seconds)
+        work(lines, seconds)
+    return said
+
+
+def test_a_line_comes_after_some_silence_and_more_rarely_while_the_same_is_done(clock):
+    said = _told(clock, lambda lines, at: lines(f"training: {at} steps done"), until=210)
+    assert [when for when, _ in said] == [10, 20, 30, 40, 54, 72, 96, 126, 156, 186]
+    assert said[-1][1] == "... training: 186 steps done"
+
+
+def test_what_is_done_anew_is_said_as_soon_as_at_the_beginning(clock):
+    said = _told(clock, lambda lines, at: lines("saving" if at >= 125 else "training"), until=150)
+    assert said[-3:] == [(when, "... saving") for when in (125, 135, 145)]
+    assert _told(clock, lambda lines, at: lines(""), until=11) == [(10, "... at work")]
+
+
+def test_nothing_is_said_while_there_is_something_else_to_see(clock):
+    def seeing(lines, at):
+        if at < 50:
+            lines.put_off()
+        lines("training")
+
+    assert [when for when, _ in _told(clock, seeing, until=70)] == [66]
+
+
+def test_last_words_stand_below_everything_else_in_the_order_of_the_calls(tmp_path):
+    done = _run(
+        tmp_path,
+        "import sys\n"
+        "console.say_at_exit('first', '  its report')\n"
+        "console.say_at_exit('second')\n"
+        "print('a log line', file=sys.stderr)\n",
+    )
+    assert done.stderr.splitlines() == ["a log line", "first", "  its report", "second"]
+    assert done.stdout == ""
+
+
+_GARBAGE = """
+class Cycle:
+    def __init__(self):
+        self.itself = self
+
+    def __del__(self):
+        print("collected")
+
+Cycle()
+"""
+
+
+def test_a_process_in_a_hurry_looks_for_no_garbage_at_its_end(tmp_path):
+    assert _run(tmp_path, _GARBAGE).stdout == "collected\n"
+    assert _run(tmp_path, f"{_GARBAGE}\nconsole.end_without_collection()").stdout == ""
