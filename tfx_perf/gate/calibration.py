@@ -107,7 +107,7 @@ def _beyond_limits(settings: GateSettings, runs: Sequence[Run]) -> dict[str, set
 
 
 def _changes_only(settings: GateSettings, runs: Sequence[Run]) -> GateSettings:
-    names = {name for run in runs for name in run.evaluation}
+    names = dict.fromkeys(name for run in runs for name in run.evaluation)
     rules = {
         key: rule.model_copy(update={"min": None, "max": None, "optional": True})
         for key, rule in settings.rules_for(names).items()

@@ -63,8 +63,8 @@ def evaluate(
     ledger = ledger.without(candidate)
     comparable = ledger.comparable(candidate)
     known = ledger.of_node(candidate)
-    rules = settings.rules_for({*candidate.evaluation, *(known[-1].evaluation if known else ())})
     before = known[-1] if known else None
+    rules = settings.rules_for([*candidate.evaluation, *(before.evaluation if before else ())])
     impossible = validity.impossible(candidate)
     rules |= {key: Rule(optional=False) for key in impossible}
     problems = {
