@@ -1,0 +1,93 @@
+"""What reports say on stored records, as text: held by `golden/pages.json`.
+
+`.venv/bin/python tests/report/golden_pages.py` writes that file anew; its diff shows what has
+changed. Of trainings and inputs only the first lines are held.
+"""
+
+import datetime
+import html
+import json
+import pathlib
+import re
+
+from drawn import texts
+
+from tfx_perf.gate.record import GateRecord
+from tfx_perf.input.record import TuningRecord
+from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.mlmd.recorded_runs import RecordedRun
+from tfx_perf.report import (
+    gate_junit,
+    gate_markdown,
+    gate_report,
+    history_report,
+    input_report,
+    memory_report,
+    training_report,
+)
+from tfx_perf.training.record import TrainingRecord
+
+_FOLDER = pathlib.Path(__file__).parent / "golden"
+FILE = _FOLDER / "pages.json"
+
+
+def _read(record_class, name):
+    return record_class.read(_FOLDER / f"{name}.json")
+
+
+def _history():
+    """Returns the runs of a pipeline, newest first, trained alone and by two workers."""
+    begun = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
+    return [
+        RecordedRun(
+            run_id=f"run-{number}", pipeline="taxi",
+            created=begun - datetime.timedelta(days=number), state="complete",
+            metrics={"step_time_seconds": 0.01 + number / 1e4,
+                     "replica_count": 1.0 + number % 2, "worker_count": 1.0 + number % 2},
+            blessed=(True, False, None)[number % 3], pushed=None, folders={},
+            plans={"training plan": "plain fit"}, note="blessed by me" if number == 4 else "",
+        )
+        for number in range(6)
+    ]  # fmt: skip
+
+
+def lines():
+    """Returns the lines of each page, as a browser shows them."""
+    found = {}
+    for name in ("gate_refused", "gate_elsewhere", "gate_of_script"):
+        record = _read(GateRecord, name)
+        found[name] = _shown(gate_report.report_on(record).render())
+        found[f"{name} in Markdown"] = gate_markdown.markdown_of(record).splitlines()
+        found[f"{name} in JUnit XML"] = gate_junit.junit_of(record).splitlines()
+    for name in ("memory", "memory_unmeasured"):
+        found[name] = _shown(memory_report.report_on(_read(ProfileRecord, name)).render())
+    keys = ["step_time_seconds", "train_loss"]
+    found["history"] = _shown(
+        history_report.report_on(_history(), keys, folder=_FOLDER).render()
+    )
+    for name in ("training", "training_of_two"):
+        report = training_report.report_on(_read(TrainingRecord, name))
+        found[name] = [report.verdict, report.tone]
+    for name in ("input", "input_reused"):
+        report = input_report.report_on(_read(TuningRecord, name))
+        found[name] = [report.verdict, report.tone]
+    return found
+
+
+def _shown(page):
+    """Returns the texts of a page without its date; of plots those that are no numbers."""
+    body = re.sub(r"<style>.*?</style>", "", page, flags=re.DOTALL)
+    body = re.sub(r"</h1>.*?(<div class=\"verdict)", r"</h1>\1", body, flags=re.DOTALL)
+    body = re.sub(r"<svg.*?</svg>", _of_plot, body, flags=re.DOTALL).replace("<wbr>", "")
+    found = (html.unescape(part) for part in re.split(r"<[^>]+>", body))
+    return [" ".join(part.split()) for part in found if part.strip()]
+
+
+def _of_plot(match):
+    words = [text for text in texts(match.group()) if re.search("[a-z]{3}", text)]
+    return f"plot: {' | '.join(words)}"
+
+
+if __name__ == "__main__":
+    text = json.dumps(lines(), indent=0, ensure_ascii=False)
+    FILE.write_text(text + "\n", encoding="utf-8")
