@@ -102,7 +102,7 @@ def optimized(
         runs_before = 0 if before is None else 1 + before.runs_before
         planned_runs = settings.schedule.run_count(runs_before=runs_before)
         restart_folder = workers.restart_folder()
-        choice = kept_choice.kept(restart_folder, key or {})
+        choice = kept_choice.kept_plan(restart_folder, key or {})
         if choice is None and before is not None and key is not None:
             choice = _choice_of(before, key, planned_runs=planned_runs, source=str(file))
         schedule = ScheduleSettings(planned_runs=planned_runs)

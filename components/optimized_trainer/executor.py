@@ -10,9 +10,9 @@ from tfx_perf import console, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
+    comparisons,
     handing_over,
     plans,
-    strategy_turns,
     supervision,
     training,
 )
@@ -77,7 +77,7 @@ class Executor(base_executor.BaseExecutor):
                 job, key, previous_plan=previous_plan, checkpoint_folder=folder
             )
         with checkpoints.tidied(folder), storage.local_folder(target.uri) as log_folder:
-            strategy = strategy_turns.choose(
+            strategy = comparisons.strategy(
                 job, known=choice, key=key, checkpoint_folder=folder, log_folder=log_folder
             )
             job = job if strategy is None else job.distributed_by(strategy)

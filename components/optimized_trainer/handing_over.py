@@ -15,8 +15,8 @@ from tfx_perf import errors, fingerprint, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
+    comparisons,
     plans,
-    precision_turns,
     training,
     worker,
 )
@@ -262,7 +262,7 @@ def _in_one_precision(
     if known.too_short or not known.key:
         return job.computed_in(PLAIN_FIT), known
     with storage.local_folder(target.uri) as log_folder:
-        turns = precision_turns.found(
+        turns = comparisons.of_precisions(
             job,
             key=known.key,
             budget_seconds=job.settings.training.trial_budget_seconds - known.spent_seconds,

@@ -53,7 +53,7 @@ def known_choice(
         checkpoint_folder: where a training that was interrupted has left its choice; None if
             nothing outlives the process.
     """
-    choice = kept_choice.kept(checkpoint_folder, key)
+    choice = kept_choice.kept_plan(checkpoint_folder, key)
     if choice is not None:
         return choice
     choice = previous.find(

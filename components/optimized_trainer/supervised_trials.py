@@ -23,7 +23,7 @@ from tfx_perf.training.trials.choice import (
     TrialProgress,
     TrialRecord,
 )
-from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
+from tfx_perf.training.trials.processes import Comparison
 
 # The processes that must start to have oneDNN: two in turns (which share the cores), and the one
 # that trains. None of them can be a fork, which has its imports.
@@ -56,7 +56,7 @@ class TrialOrder(records.Record):
     spent_seconds: float
     known: tuple[TrialRecord, ...]
     previous_plan: TrainingPlan | None
-    onednn: PlainFitTurns | None
+    onednn: Comparison | None
     may_ask_for_onednn: bool
 
     @property

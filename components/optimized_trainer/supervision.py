@@ -16,11 +16,7 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors
-from tfx_perf.components.optimized_trainer import (
-    onednn_turns,
-    training,
-    trials_apart,
-)
+from tfx_perf.components.optimized_trainer import comparisons, training, trials_apart
 from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
 from tfx_perf.components.processes import child
@@ -35,7 +31,7 @@ from tfx_perf.training.trials.choice import (
     failed,
     lost,
 )
-from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
+from tfx_perf.training.trials.processes import Comparison
 from tfx_perf.unmeasured import Unmeasured
 
 # A crash costs the plan that crashed; XLA has two to crash with.
@@ -149,7 +145,7 @@ class _SupervisedTrials:
         self._asked: float | None = None
         self._attempt = 0
         self._known: tuple[TrialRecord, ...] = ()
-        self._onednn: PlainFitTurns | None = None
+        self._onednn: Comparison | None = None
         self._order: TrialOrder | None = None
 
     @property
@@ -178,13 +174,13 @@ class _SupervisedTrials:
             known=self._known,
             previous_plan=self._previous_plan,
             onednn=self._onednn,
-            may_ask_for_onednn=self._onednn is None and onednn_turns.are_open(self.job),
+            may_ask_for_onednn=self._onednn is None and comparisons.may_try_onednn(self.job),
         )
         return self._order
 
     def take_turns(self) -> None:
         """Finds out whether oneDNN is worth its processes."""
-        self._onednn = onednn_turns.take(self.job, log_folder=self._log_folder)
+        self._onednn = comparisons.with_onednn(self.job, log_folder=self._log_folder)
         self._budget_seconds -= self._onednn.seconds
 
     def after_loss(self, error: errors.ChildError) -> PlanChoice | None:

@@ -9,6 +9,7 @@ from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job import job as jobs
 from tfx_perf.gate.remeasured import Remeasured
 from tfx_perf.gate.run import Run
+from tfx_perf.training.trials import processes
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -56,7 +57,7 @@ def measure(
             rounds=(in_turns.MAX_ROUNDS, None),
             decided=lambda blocks: is_clear(statistics.ratio_interval(*blocks)),
         )
-    except (errors.MeasurementError, errors.UserError, OSError) as error:
+    except processes.FAILURES as error:
         # Whatever fails here changes nothing; the run has its answer all the same.
         return Remeasured(reason=str(error).rstrip("."))
     ratio = statistics.ratio_interval(*(trained.step_seconds for trained in found))

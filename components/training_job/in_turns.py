@@ -1,55 +1,61 @@
 """Trains in turns on this host, block by block, each training in processes of its own.
 
 What makes one run slower than another on a shared host (its clock, its neighbours) then strikes
-both, and cancels in the ratio of their step times.
+both, and cancels in the ratio of their step times. The children answer over a Unix socket, in
+lines: first a JSON list of the name and losses, once all is compiled; then, for each `go`, the
+median seconds per step of a block. The first one of several workers speaks for all.
 """
 
 import contextlib
-import dataclasses
+import functools
 import itertools
 import json
 import pathlib
 import socket
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent import futures
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
-from tfx_perf import console, errors, statistics, workers
+from tfx_perf import console, errors, interception, workers
 from tfx_perf.components.processes import child, worker_tasks
-from tfx_perf.components.training_job import turns_job
+from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import core_shares
-from tfx_perf.training.trials.equivalence import relative_difference
+from tfx_perf.tf_data import datasets
+from tfx_perf.tf_internals import autograph, worker_server
+from tfx_perf.training import as_one_device, precision
+from tfx_perf.training.eligibility import obstacle
+from tfx_perf.training.keras_api import array_data
+from tfx_perf.training.loop import Loop
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.strategy_scope import StrategyScope
+from tfx_perf.training.team import Team
+from tfx_perf.training.trials.processes import Trained
+from tfx_perf.training.trials.turns import Turn
 
-_TARGET = f"{turns_job.__name__}:{turns_job.train_in_turns.__name__}"
 MIN_ROUNDS = 8
 """Of which an interval of the ratio is made, at the least."""
 MAX_ROUNDS = 60
 """More hardly narrow it on a quiet host."""
 
+_GO = "go\n"
 _ENDING_SECONDS = 30.0
 # The trainings share the GPUs, of which TensorFlow's processes take all memory otherwise.
 _ENVIRONMENT = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+_START_STEPS = 10
+# The first one tells by how much a training differs from itself.
+_FIRST_REPETITIONS = 2
+_POLL_SECONDS = 0.1
+# Each worker takes its part of the same batches, however many files they are in.
+_BY_ROWS = tf.data.Options()
+_BY_ROWS.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
 
-
-@dataclasses.dataclass(frozen=True)
-class Trained:
-    """What was seen of one training.
-
-    Attributes:
-        step_seconds: seconds per step of its blocks; the i-th of all followed each other.
-        seconds: that its blocks took.
-        losses: of each pass over the same batches, from the same weights, twice of the first
-            training and once of the others; empty unless that was wanted.
-    """
-
-    step_seconds: list[float]
-    seconds: float
-    losses: list[list[float]]
+_Decided = Callable[[list[list[float]]], bool]
 
 
 def train(
@@ -59,7 +65,7 @@ def train(
     setting: str,
     log_folder: pathlib.Path,
     start_seconds: float = 0.0,
-    decided: Callable[[list[list[float]]], bool] = lambda blocks: False,
+    decided: _Decided,
     rounds: tuple[int, int | None] = (MIN_ROUNDS, MAX_ROUNDS),
     loss_passes: int = 0,
 ) -> list[Trained]:
@@ -107,7 +113,7 @@ def train(
         for name, process in processes:
             job = trainings[name]
             started = child.started(
-                _TARGET,
+                f"{__name__}:{train_in_turns.__name__}",
                 {
                     "job": job.model_dump(mode="json"),
                     "address": address,
@@ -132,7 +138,7 @@ def train(
                 streams[name], losses[name] = stream, losses_found
             deadline = min(deadline, time.monotonic() + seconds)
             in_order = [streams[name] for name in trainings]
-            blocks = _in_turns(
+            blocks = _blocks_in_turns(
                 in_order, running, deadline=deadline, decided=decided, rounds=rounds
             )
         except TimeoutError as error:
@@ -172,40 +178,6 @@ def _processes(name: str, job: TrainingJob) -> list[_Process]:
     ]
 
 
-def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
-    """Returns what tells whether further blocks would change if the second training gains enough.
-
-    Args:
-        margin: by how much it has to be faster than the first.
-    """
-
-    def decided(blocks: list[list[float]]) -> bool:
-        ratio = statistics.ratio_interval(*blocks)
-        return not ratio.low <= 1 + margin <= ratio.high
-
-    return decided
-
-
-def loss_difference(first: Trained, other: Trained, *, tolerance: float) -> str | None:
-    """Returns how the losses differ, in words; None if that is no more than is allowed.
-
-    Args:
-        first: whose losses were compared, too.
-        other: of another training in these turns.
-        tolerance: relative, beside what the first differs from itself by.
-    """
-    start, again = first.losses
-    difference, spread = (
-        # Not max(): it would pass NaN over.
-        float(np.max([relative_difference(*pair) for pair in zip(losses, start, strict=True)]))
-        for losses in (*other.losses, again)
-    )
-    allowed = tolerance + 2 * spread
-    if difference <= allowed:  # not if it is NaN
-        return None
-    return f"loss differs by {difference:.1%}, allowed {allowed:.1%}"
-
-
 def _accepted(
     server: socket.socket, running: Sequence[futures.Future], *, deadline: float
 ) -> IO[str]:
@@ -220,12 +192,12 @@ def _accepted(
     raise TimeoutError
 
 
-def _in_turns(
+def _blocks_in_turns(
     streams: Sequence[IO[str]],
     running: Sequence[futures.Future],
     *,
     deadline: float,
-    decided: Callable[[list[list[float]]], bool],
+    decided: _Decided,
     rounds: tuple[int, int | None],
 ) -> list[tuple[list[float], float]]:
     """Returns of each stream the seconds per step of its blocks, and what these took."""
@@ -244,8 +216,7 @@ def _in_turns(
                 stream = streams[index]
                 began = time.monotonic()
                 with contextlib.suppress(OSError):  # it has ended; reading says why
-                    stream.write(turns_job.GO)
-                    stream.flush()
+                    _send(stream, _GO)
                 blocks[index] = float(_line(stream, running))
                 spent_seconds[index] += time.monotonic() - began
         except TimeoutError:  # the rounds before may be enough
@@ -271,6 +242,11 @@ def _line(stream: IO[str], running: Sequence[futures.Future]) -> str:
     return line.strip()
 
 
+def _send(stream: IO[str], line: str) -> None:
+    stream.write(line)
+    stream.flush()
+
+
 def _raise_errors(running: Sequence[futures.Future]) -> None:
     """Raises what a training has ended with; one that has lost another worker is not the cause."""
     found = [training.exception() for training in running if training.done()]
@@ -282,3 +258,138 @@ def _raise_errors(running: Sequence[futures.Future]) -> None:
 
 def _left(deadline: float) -> float:
     return max(1.0, deadline - time.monotonic())
+
+
+@autograph.sparing_libraries
+def train_in_turns(
+    *,
+    job: dict[str, Any],
+    address: str,
+    name: str,
+    folder: str,
+    is_first: bool,
+    loss_passes: int,
+) -> None:
+    """Trains a block for each `go` that comes, until the other side hangs up; is run in a child.
+
+    Args:
+        job: the `TrainingJob`.
+        address: of a Unix socket.
+        name: told to the other side.
+        folder: that all trainings have in common; what is written there is thrown away.
+        is_first: whether to put there the weights and batches that all begin with.
+        loss_passes: see `train`.
+
+    Raises:
+        UserError: the code or the data are not there, or cannot be trained block by block.
+    """
+    training = TrainingJob.model_validate(job)
+    distribution = training.settings.distribution
+    worker_count = distribution.workers_here
+    if worker_count > 1:
+        worker_server.start()
+    run_fn = trainer_args.load_run_fn(training.exec_properties)
+
+    def answer(call: interception.FitCall) -> None:
+        call = array_data.on_datasets(call)
+        with as_one_device.trained(call, distribution):
+            take_turns(call)
+
+    def take_turns(call: interception.FitCall) -> None:
+        loop = Loop(call)
+        reason = obstacle(call, loop)
+        if reason:
+            raise errors.UserError(f"Expected a training in steps of its own. Received: {reason}.")
+        data = datasets.without_autotune(call.arguments["x"].repeat())
+        team = Team(call.model.distribute_strategy)
+        losses: list[list[float]] = []
+        if loss_passes:
+            start = _Start(call, loop, folder=pathlib.Path(folder))
+            if is_first and team.is_chief:
+                start.write(data)
+            losses = [
+                start.losses(training.plan, passes=loss_passes)
+                for _ in range(_FIRST_REPETITIONS if is_first else 1)
+            ]
+
+        def connected() -> IO[str]:
+            connection.connect(address)
+            stream = connection.makefile("rw")
+            _send(stream, json.dumps([name, losses]) + "\n")
+            return stream
+
+        loop.take_turns(_blocks(loop.turn(training.plan), team=team, connected=connected), data)
+
+    with contextlib.ExitStack() as stack:
+        connection = stack.enter_context(socket.socket(socket.AF_UNIX))
+        stack.enter_context(precision.policy(training.precision))
+        fit: Callable[[interception.FitCall], Any] = answer
+        if worker_count > 1:
+            stack.enter_context(strategy_check.refusing_mirrored(distribution))
+            fit = strategy_check.checked(answer, distribution)
+        scope = stack.enter_context(StrategyScope(distribution.made_strategy))
+        arguments = trainer_args.fn_args(
+            training.input_dict,
+            trainer_args.outputs_in(tempfile.mkdtemp(dir=folder)),
+            training.exec_properties,
+            worker_count=worker_count,
+        )
+        interception.capture_fit(functools.partial(run_fn, arguments), scope.outside(fit))
+
+
+def _blocks(
+    turn: Turn, *, team: Team, connected: Callable[[], IO[str]]
+) -> Generator[Turn, float, None]:
+    yield turn  # compiles, and fills the input's buffers
+    if not team.is_chief:
+        while team.decides(False):
+            yield turn
+        return
+    with connected() as lines:  # once it is traced, for which all of this may be run twice
+        while team.decides(lines.readline() == _GO):
+            _send(lines, f"{(yield turn)!r}\n")
+
+
+class _Start:
+    """Weights and batches that several processes begin with."""
+
+    def __init__(self, call: interception.FitCall, loop: Loop, *, folder: pathlib.Path) -> None:
+        loop.prepare()
+        self._state = loop.keras_api.state(call.model)
+        # An optimizer may be wrapped in one that scales the loss; all begin as new ones.
+        self._shared = call.model.variables
+        self._loop = loop
+        self._weights, self._data = folder / "weights.npz", str(folder / "batches")
+
+    def write(self, data: tf.data.Dataset) -> None:
+        data.take(_START_STEPS).save(self._data)
+        draft = self._weights.with_suffix(".draft.npz")
+        np.savez(draft, *(variable.numpy() for variable in self._shared))
+        draft.rename(self._weights)  # it is looked for
+
+    def losses(self, plan: TrainingPlan, *, passes: int) -> list[float]:
+        """Returns the loss of each pass over the same few batches."""
+        while not self._weights.exists():  # whoever asked ends this process if it never comes
+            time.sleep(_POLL_SECONDS)
+        with np.load(self._weights) as file:
+            weights = [file[name] for name in file.files]
+        before = [variable.numpy() for variable in self._state]
+        _assign(self._shared, weights)
+        data = datasets.without_autotune(tf.data.Dataset.load(self._data).repeat(passes))
+        if plan.steps_per_call:
+            steps = min(plan.steps_per_call, _START_STEPS // 2)
+            plan = plan.model_copy(update={"steps_per_call": steps})
+        ended = self._loop.try_out(
+            plan,
+            data.with_options(_BY_ROWS),
+            step_count=_START_STEPS,
+            epochs=passes,
+            stop_when=lambda timer: False,
+        )
+        _assign(self._state, before)
+        return [float(loss) for loss in ended.history.history["loss"]]
+
+
+def _assign(variables: Iterable[tf.Variable], values: Iterable[np.ndarray]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)

@@ -1,7 +1,7 @@
 """`distribution.workers: auto`: one process trains, or bound workers where they are faster.
 
 The two NUMA nodes are a folder's (`core_shares`); the processes and their CPUs are real. What wins
-is `strategy_turns`' choice, as for `strategy: auto` (`test_distribution_strategy.py`).
+is `comparisons`' choice, as for `strategy: auto` (`test_distribution_strategy.py`).
 """
 
 import functools
@@ -13,7 +13,7 @@ import training_cases
 
 from tfx_perf import errors
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import strategy_turns
+from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import core_shares, host
 from tfx_perf.training.trials.choice import StrategyChoice, plain
@@ -78,7 +78,7 @@ def test_workers_with_cores_of_their_own_train_if_they_are_faster(
     distribution = TrainingJob.read(folder / "job.json").settings.distribution
     assert (distribution.workers, distribution.cpu_binding) == (2, "exclusive")
 
-    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    monkeypatch.setattr(comparisons, "one_or_several", None)
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
     trainer.run(module=given, inputs={"previous_metrics": [before]}, **_SETTINGS)
     again = trainer.record
@@ -117,7 +117,7 @@ def test_workers_that_were_chosen_train_on_after_a_kill(
     }
     with pytest.raises(errors.MeasurementError, match="SIGKILL"):
         trainer.run(module=given, **settings)
-    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    monkeypatch.setattr(comparisons, "one_or_several", None)
     trainer.run(module=given, **settings)
     record = trainer.record
     assert (record.strategy.worker_count, record.worker_count) == (2, 2)
@@ -128,11 +128,11 @@ def test_workers_that_were_chosen_train_on_after_a_kill(
 
 @pytest.fixture
 def choose(trainer, tmp_path):
-    """Returns `strategy_turns.choose` for a training that could not be run."""
+    """Returns `comparisons.strategy` for a training that could not be run."""
     inputs, _, properties = trainer.given(trainer.write_module(), distribution=_AUTO)
     job = TrainingJob.of(inputs, properties)
     return functools.partial(
-        strategy_turns.choose,
+        comparisons.strategy,
         job,
         known=None,
         key={"code": "1"},
@@ -162,9 +162,9 @@ def test_what_was_chosen_holds_for_the_next_run_and_after_a_kill(choose, two_nod
     known = plain("nothing was faster")
     assert choose(known=known).reason == "nothing was faster"
     assert choose(known=known.model_copy(update={"strategy": own})) == own.for_another_run()
-    monkeypatch.setattr(strategy_turns, "_by_turns", lambda *_, **__: own)
+    monkeypatch.setattr(comparisons, "one_or_several", lambda *_, **__: own)
     assert choose().turns_seconds == 9.0
-    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    monkeypatch.setattr(comparisons, "one_or_several", None)
     again = choose()
     assert (again.worker_count, again.turns_seconds, again.seconds) == (2, 0.0, 0.0)
     assert choose(known=known) == again  # the plan's choice was kept, too

@@ -1,6 +1,6 @@
 """`distribution.strategy`: a module that makes no strategy trains under the one that is set.
 
-What `auto` comes to is found out by `strategy_turns`.
+What `auto` comes to is found out by `comparisons`.
 """
 
 import functools
@@ -14,7 +14,7 @@ import training_cases
 
 from tfx_perf import errors
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import strategy_turns
+from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.trials.choice import TRIALS_OFF, StrategyChoice, plain
 
@@ -217,7 +217,7 @@ def test_a_plan_that_is_known_brings_its_strategy(trainer, tmp_path):
     own = StrategyChoice(name="mirrored", reason="it was faster", turns_seconds=9.0)
     known = plain("nothing was faster")
     choose = functools.partial(
-        strategy_turns.choose, job, key={}, checkpoint_folder=None, log_folder=tmp_path
+        comparisons.strategy, job, key={}, checkpoint_folder=None, log_folder=tmp_path
     )
     found = choose(known=known.model_copy(update={"strategy": own}))
     assert found == own.for_another_run()
@@ -234,7 +234,7 @@ def test_what_auto_came_to_holds_after_a_kill(trainer, monkeypatch, tmp_path):
     }  # fmt: skip
     with pytest.raises(errors.TrainingError, match="killed"):
         trainer.run(module=given, **settings)
-    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    monkeypatch.setattr(comparisons, "one_or_several", None)
     trainer.run(module=given, **settings)
     record = trainer.record
     assert record.strategy.name == "mirrored"
@@ -249,7 +249,7 @@ def test_what_auto_came_to_is_used_again(trainer, monkeypatch):
     settings = {"distribution": _AUTO, "trial_budget_seconds": 30}
     trainer.run(module=given, **settings)
     first, before = trainer.record, trainer.perf_metrics
-    monkeypatch.setattr(strategy_turns, "_by_turns", None)
+    monkeypatch.setattr(comparisons, "one_or_several", None)
     inputs = {"previous_metrics": [before]}
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
     trainer.run(module=given, inputs=inputs, **settings)

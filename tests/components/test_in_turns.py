@@ -1,6 +1,6 @@
 """A run that would be refused and a blessed one are trained again, in turns.
 
-Each of them is a `turns_job` in a child.
+Each of them is a child that runs `in_turns.train_in_turns`.
 """
 
 import datetime
@@ -15,7 +15,6 @@ from tfx.types import standard_artifacts
 
 from tfx_perf import errors
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import plain_turns
 from tfx_perf.components.perf_evaluator import candidate, executor, remeasuring
 from tfx_perf.components.training_job import in_turns
 from tfx_perf.components.training_job import job as jobs
@@ -253,7 +252,7 @@ def test_a_round_that_the_time_does_not_suffice_for_counts_for_none(answers):
 
     def blocks():
         never = lambda found: False  # noqa: E731
-        return in_turns._in_turns(
+        return in_turns._blocks_in_turns(
             streams, [], deadline=math.inf, decided=never, rounds=(8, 60)
         )
 
@@ -271,7 +270,7 @@ def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
     rounds, decided_at, blocks
 ):
     asked = []
-    found = in_turns._in_turns(
+    found = in_turns._blocks_in_turns(
         [Stream("a", asked), Stream("b", asked)],
         [],
         deadline=math.inf,
@@ -280,21 +279,6 @@ def test_blocks_end_when_it_is_decided_or_at_the_most_and_each_is_first_in_turn(
     )
     assert [len(steps) for steps, _ in found] == [blocks, blocks]
     assert "".join(asked) == ("abba" * blocks)[: 2 * blocks]
-
-
-@pytest.mark.parametrize(
-    ("error", "may_pass"),
-    [
-        (errors.ChildError("a", "raised ValueError: b", may_pass=False), False),
-        (errors.ProcessEndedError("a", "was killed"), True),
-        (errors.MeasurementError("200 s were too short to train in turns"), True),
-        (errors.UserError("Expected a training in steps of its own."), False),
-        (OSError("no space left on device"), True),
-    ],
-)
-def test_turns_that_the_code_has_ended_are_not_worth_another_try(error, may_pass):
-    assert plain_turns._may_pass(error, 1) == may_pass
-    assert plain_turns._may_pass(error, 2)  # perhaps the other plan is good
 
 
 def test_what_has_lost_another_worker_is_not_what_a_failure_is_put_down_to():

@@ -1,4 +1,4 @@
-"""Plans with oneDNN: tried in turns (`onednn_turns`), trained in a process that uses it."""
+"""Plans with oneDNN: tried in turns (`comparisons`), trained in a process that uses it."""
 
 import functools
 import json
@@ -12,11 +12,12 @@ import pytest
 import training_cases
 from tfx.utils import json_utils
 
-from tfx_perf.components.optimized_trainer import plain_turns, supervised_trials, supervision
+from tfx_perf.components.optimized_trainer import supervised_trials, supervision
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host, onednn
 from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, plain
 
 pytestmark = pytest.mark.each_choice
@@ -91,8 +92,8 @@ def test_it_is_tried_first_and_trained_in_a_process_that_uses_it(line, tmp_path,
         seen.append(tried)
         return tried.model_copy(update={"status": "chosen"})
 
-    seen, judged_really = [], plain_turns._judged
-    monkeypatch.setattr(plain_turns, "_judged", is_fast_enough)
+    seen, judged_really = [], processes._judged
+    monkeypatch.setattr(processes, "_judged", is_fast_enough)
     trainer.run(
         module={"line": line, "beginning": TELLS + IS_LONG},
         compilation={"enabled": False},

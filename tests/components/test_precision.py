@@ -1,4 +1,4 @@
-"""Mixed precision by one setting, on an unmodified module; among workers by `precision_turns`."""
+"""Mixed precision by one setting, on an unmodified module; `auto` by `comparisons`."""
 
 import importlib
 import pathlib
@@ -9,7 +9,7 @@ import training_cases
 
 from tfx_perf import errors
 from tfx_perf.components import types
-from tfx_perf.components.optimized_trainer import plain_turns
+from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.components.training_job.job import TrainingJob
 
 pytestmark = pytest.mark.each_choice
@@ -117,7 +117,7 @@ def test_workers_try_it_in_turns_and_the_next_run_knows(trainer, line, monkeypat
     assert {"own-precision-worker-0.log", "mixed-bfloat16-worker-1.log"} <= logs
     assert record.is_settled
 
-    monkeypatch.setattr(plain_turns, "take", None)
+    monkeypatch.setattr(comparisons, "compare", None)
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
     inputs = {"previous_metrics": [before]}
     trainer.run(module=module, inputs=inputs, checkpoint_folder=folder, **TRIES)
@@ -138,7 +138,7 @@ def test_workers_keep_to_it_after_a_kill(trainer, monkeypatch, tmp_path):
     }
     with pytest.raises(errors.MeasurementError, match="SIGKILL"):
         trainer.run(module=given, **settings)
-    monkeypatch.setattr(plain_turns, "take", None)
+    monkeypatch.setattr(comparisons, "compare", None)
     trainer.run(module=given, **settings)
     record = trainer.record
     assert record.resumed_step >= 40
@@ -170,7 +170,7 @@ def test_workers_whose_code_is_not_made_for_it_train_as_it_is_and_try_it_once(
     assert not record.is_settled  # the plan has no folder to be found in
 
     before = trainer.perf_metrics
-    monkeypatch.setattr(plain_turns, "take", None)
+    monkeypatch.setattr(comparisons, "compare", None)
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "second_metrics")
     trainer.run(module=given, inputs={"previous_metrics": [before]}, **TRIES)
     assert failed in trainer.record.trials

@@ -13,7 +13,7 @@ import toy_optimization
 
 from tests import contributed
 from tfx_perf import errors
-from tfx_perf.components.optimized_trainer import onednn_turns
+from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import onednn
 from tfx_perf.training.loop import Loop
@@ -151,4 +151,4 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
 def test_turns_with_onednn_are_none_where_it_is_excluded(monkeypatch):
     monkeypatch.setattr(onednn, "is_open", lambda: True)
     jobs = [types.SimpleNamespace(settings=each) for each in (PerfConfig(), excluding("onednn"))]
-    assert [*map(onednn_turns.are_open, jobs)] == [True, False]
+    assert [*map(comparisons.may_try_onednn, jobs)] == [True, False]

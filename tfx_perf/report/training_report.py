@@ -15,7 +15,7 @@ TITLE = "OptimizedTrainer: how the model was trained"
 _LOSSES = {"loss": "training", "val_loss": "validation"}
 _MARKED_EPOCHS = 40
 _TRIED = ("slower", "different")
-# Of plain fit in several ways; see `plain_fit_turns`.
+# Of plain fit in several ways; see `processes.Comparison`.
 _BESIDE_BUDGET = (
     "Of this time training.trial_budget_seconds counts neither the start of the processes that "
     "took turns nor what they compiled."

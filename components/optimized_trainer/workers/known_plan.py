@@ -6,7 +6,7 @@ from tfx_perf import records
 from tfx_perf.training.optimizations.precision import Precision
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
+from tfx_perf.training.trials.processes import Comparison
 
 FILE_NAME = "known_plan.json"
 
@@ -30,10 +30,10 @@ class KnownPlan(records.Record):
     choice: PlanChoice | None = None
     previous_plan: TrainingPlan | None = None
     too_short: str = ""
-    precision: PlainFitTurns | None = None
+    precision: Comparison | None = None
     spent_seconds: float = 0.0
 
-    def within(self, turns: PlainFitTurns) -> "KnownPlan":
+    def within(self, turns: Comparison) -> "KnownPlan":
         """Returns what is known in the precision that turns came to."""
         previous = self.previous_plan
         if previous is not None:  # trials have no other precision to try

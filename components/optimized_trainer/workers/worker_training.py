@@ -68,7 +68,7 @@ def train(exchange: Exchange, worker: Worker) -> None:
             job,
             run_fn=run_fn,
             arguments=arguments,
-            choice=known.choice or kept_choice.kept(checkpoint_folder, known.key),
+            choice=known.choice or kept_choice.kept_plan(checkpoint_folder, known.key),
             choose=trials.choose,
             checkpoint_folder=checkpoint_folder,
             around=lambda fit: strategy_check.checked(fit, distribution),

@@ -1,4 +1,4 @@
-"""The choices that a training leaves for itself, should it be interrupted and begin again."""
+"""What was chosen, left beside the checkpoints for the same training, should it be interrupted."""
 
 import contextlib
 import logging
@@ -8,63 +8,54 @@ from typing import TypeVar
 
 from tfx_perf import errors
 from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
-from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
+from tfx_perf.training.trials.processes import Comparison
+
+_FILES = {
+    PlanChoice: "choice.json",
+    StrategyChoice: "strategy.json",
+    Comparison: "precision.json",
+}
+FILE_NAMES = tuple(_FILES.values())
 
 _LOGGER = logging.getLogger(__name__)
 
-_PLAN_FILE, _STRATEGY_FILE, _PRECISION_FILE = "choice.json", "strategy.json", "precision.json"
-FILE_NAMES = _PLAN_FILE, _STRATEGY_FILE, _PRECISION_FILE
-
-_Choice = TypeVar("_Choice", PlanChoice, StrategyChoice, PlainFitTurns)
+_Choice = TypeVar("_Choice", PlanChoice, StrategyChoice, Comparison)
 
 
-def keep(folder: str | None, choice: PlanChoice) -> None:
-    """Leaves a choice, so that a training that is interrupted has no trials.
+def keep(folder: str | None, choice: PlanChoice | StrategyChoice | Comparison) -> None:
+    """Leaves a choice, so that a training that is interrupted has not to find it again.
 
     Args:
         folder: that the training finds again, of its checkpoints, say; None if there is none.
         choice: with its key.
     """
-    _keep(folder, _PLAN_FILE, choice)
+    if folder is None:
+        return
+    try:
+        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
+        choice.write(pathlib.Path(folder, _FILES[type(choice)]))
+    except OSError as error:  # it costs trials, not the training
+        _LOGGER.warning("What was chosen could not be kept in %s: %s", folder, error)
 
 
-def keep_strategy(folder: str | None, choice: StrategyChoice) -> None:
-    """Leaves what the training is distributed by, which the plan is found under.
-
-    Args:
-        folder: see `keep`.
-        choice: with its key.
-    """
-    _keep(folder, _STRATEGY_FILE, choice)
-
-
-def keep_precision(folder: str | None, turns: PlainFitTurns) -> None:
-    """Leaves what the turns of workers in several precisions came to.
-
-    Args:
-        folder: see `keep`.
-        turns: with their key.
-    """
-    _keep(folder, _PRECISION_FILE, turns)
+def kept(folder: str | None, kind: type[_Choice], *, key: Mapping[str, str]) -> _Choice | None:
+    """Returns the choice of a kind that `keep` left; None if there is none with this key."""
+    if folder is None:
+        return None
+    try:
+        choice = kind.read(pathlib.Path(folder, _FILES[kind]))
+    except errors.UserError:  # none, or one of another version
+        return None
+    return choice if choice.key == key else None
 
 
-def kept(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
-    """Returns the choice that `keep` left, None if there is none with this key."""
-    choice = _kept(folder, _PLAN_FILE, PlanChoice, key=key)
+def kept_plan(folder: str | None, key: Mapping[str, str]) -> PlanChoice | None:
+    """Returns the plan of a training that was interrupted; None if there is none with this key."""
+    choice = kept(folder, PlanChoice, key=key)
     if choice is None:
         return None
     _LOGGER.info("The plan of a training that was interrupted is used again: %s.", choice.plan)
     return choice.model_copy(update={"trial_time_seconds": 0.0})
-
-
-def kept_strategy(folder: str | None, key: Mapping[str, str]) -> StrategyChoice | None:
-    """Returns the choice that `keep_strategy` left, None if there is none with this key."""
-    return _kept(folder, _STRATEGY_FILE, StrategyChoice, key=key)
-
-
-def kept_precision(folder: str | None, key: Mapping[str, str]) -> PlainFitTurns | None:
-    """Returns the turns that `keep_precision` left, None if there are none with this key."""
-    return _kept(folder, _PRECISION_FILE, PlainFitTurns, key=key)
 
 
 def forget(folder: str | None) -> None:
@@ -74,25 +65,3 @@ def forget(folder: str | None) -> None:
             for name in FILE_NAMES:
                 pathlib.Path(folder, name).unlink(missing_ok=True)
             pathlib.Path(folder).rmdir()  # unless there is something else in it
-
-
-def _keep(folder: str | None, name: str, choice: _Choice) -> None:
-    if folder is None:
-        return
-    try:
-        pathlib.Path(folder).mkdir(parents=True, exist_ok=True)
-        choice.write(pathlib.Path(folder, name))
-    except OSError as error:  # it costs trials, not the training
-        _LOGGER.warning("What was chosen could not be kept in %s: %s", folder, error)
-
-
-def _kept(
-    folder: str | None, name: str, kind: type[_Choice], *, key: Mapping[str, str]
-) -> _Choice | None:
-    if folder is None:
-        return None
-    try:
-        choice = kind.read(pathlib.Path(folder, name))
-    except errors.UserError:  # none, or one of another version
-        return None
-    return choice if choice.key == key else None

@@ -1,14 +1,86 @@
-"""What trials find is held against plain `fit` as it is (`plain_fit_turns`)."""
+"""Ways to train that take a process each: which one wins, and what trials find beside it."""
 
 import pytest
 
-from tfx_perf import statistics
+from tfx_perf import errors, statistics
+from tfx_perf.settings.training import TrainingSettings
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.trials import processes
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord, plain
-from tfx_perf.training.trials.plain_fit_turns import PlainFitTurns
+from tfx_perf.training.trials.processes import Comparison, Trained
 
 WAYS = TrainingPlan(onednn=True), TrainingPlan(precision="mixed_bfloat16")
 FUSED = TrainingPlan(steps_per_call=5, fused_update=True)
+
+
+def judged(*, off, on, losses=(([1.0], [1.0]), [1.0])):
+    first, second = losses
+    found = Comparison.of(
+        Trained([off] * 9, 9.0, list(first)),
+        {WAYS[0]: Trained([on] * 9, 9.0, [second])},
+        settings=TrainingSettings(),
+        most_seconds=12.0,
+    )
+    assert (found.without.plan, found.seconds) == (PLAIN_FIT, 12.0)
+    (tried,) = found.tried
+    return tried
+
+
+def test_it_must_be_faster_and_reach_the_same_loss():
+    faster = judged(off=0.12, on=0.10)
+    assert (faster.plan, faster.status) == (WAYS[0], "chosen")
+    assert faster.speedup.value == pytest.approx(1.2)
+    assert judged(off=0.101, on=0.10).status == "slower"  # within the margin of 2 %
+    different = judged(off=0.2, on=0.1, losses=(([1.0], [1.0]), [1.1]))
+    assert different.status == "different"
+    assert "differs by 10.0%" in different.reason
+    nan = judged(off=0.2, on=0.1, losses=(([1.0], [1.0]), [float("nan")]))
+    assert nan.status == "different"
+    # What the training differs from itself by does not count.
+    assert judged(off=0.2, on=0.1, losses=(([1.0], [1.06]), [1.1])).status == "chosen"
+    assert judged(off=0.2, on=0.1, losses=(([0.0], [0.0]), [0.0])).status == "chosen"
+
+
+def test_the_loss_after_each_pass_counts():
+    first = [1.0, 0.5, 0.25]
+    for found in ([1.0, 0.5, 0.3], [1.0, 0.6, 0.25], [1.0, float("nan"), 0.25]):
+        losses = (first, first), found
+        assert judged(off=0.2, on=0.1, losses=losses).status == "different"
+    losses = (first, first), [1.001, 0.501, 0.2501]
+    assert judged(off=0.2, on=0.1, losses=losses).status == "chosen"
+
+
+def test_of_several_that_are_good_enough_the_fastest_is_chosen():
+    good, better = judged(off=0.2, on=0.15), judged(off=0.2, on=0.1)
+    slower = judged(off=0.1, on=0.2)
+    found = processes.with_one_winner([good, better, slower])
+    assert [each.status for each in found] == ["slower", "chosen", "slower"]
+    assert processes.with_one_winner([slower]) == (slower,)
+
+
+def test_turns_end_when_no_further_one_would_change_the_outcome():
+    uneven = [1.0, 1.5, 0.7] * 3
+    is_settled = processes.settled_at(0.02)
+    assert is_settled([[1.2] * 9, [1.0] * 9])
+    assert is_settled([[1.0] * 9, [1.2] * 9])
+    assert not is_settled([uneven, [1.0] * 9])
+    assert is_settled([[1.2] * 9, [1.0] * 9, [1.1] * 9])
+    assert not is_settled([[1.0] * 9, [1.2] * 9, uneven])
+
+
+@pytest.mark.parametrize(
+    ("error", "may_pass"),
+    [
+        (errors.ChildError("a", "raised ValueError: b", may_pass=False), False),
+        (errors.ProcessEndedError("a", "was killed"), True),
+        (errors.MeasurementError("200 s were too short to train in turns"), True),
+        (errors.UserError("Expected a training in steps of its own."), False),
+        (OSError("no space left on device"), True),
+    ],
+)
+def test_turns_that_the_code_has_ended_are_not_worth_another_try(error, may_pass):
+    assert Comparison.failed(WAYS[:1], error, seconds=1.0).may_pass == may_pass
+    assert Comparison.failed(WAYS, error, seconds=1.0).may_pass  # perhaps the other plan is good
 
 
 def interval(value):
@@ -16,7 +88,7 @@ def interval(value):
 
 
 def turns(plan, *, status="chosen"):
-    return PlainFitTurns(
+    return Comparison(
         without=TrialRecord(plan=PLAIN_FIT, status="reference", reason="what plans must beat"),
         tried=(TrialRecord(plan=plan, status=status, reason="1.20 times", speedup=interval(1.2)),),
         seconds=9.0,

@@ -1,0 +1,280 @@
+"""What holds for a whole process, settled in turns: who trains, in which precision, with oneDNN.
+
+Whatever fails costs what might have been gained: there are good plans without it. What was found
+is kept beside the checkpoints and in the record, so that neither a training that goes on nor the
+next run has to compare again.
+"""
+
+import logging
+import pathlib
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfx_perf import errors, formatting
+from tfx_perf.components.optimized_trainer import previous
+from tfx_perf.components.processes import child
+from tfx_perf.components.training_job import in_turns, trainer_args
+from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.hardware import core_shares, host, onednn
+from tfx_perf.training import made_strategy, precision
+from tfx_perf.training.plan import TrainingPlan
+from tfx_perf.training.trials import kept_choice, processes
+from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice
+from tfx_perf.training.trials.processes import Comparison
+
+# What of the trials' budget turns may take, beside imports and compilation.
+_SHARE, _START_SECONDS = 0.4, 300.0
+_ONE, _ALL, _WORKERS = "one_device", "mirrored", "multi_worker"
+# A narrower type may train the same for a while.
+_PRECISION_LOSS_PASSES = 5
+# It changes the numbers, and the steps of workers vary more: chance must not choose it.
+_PRECISION_ROUNDS = 20
+
+_LOGGER = logging.getLogger(__name__)
+
+
+def may_try_onednn(job: TrainingJob) -> bool:
+    """Returns whether turns with oneDNN may be worth it.
+
+    They are not where TensorFlow uses it anyway, or the user has decided, or memory is short
+    (`recompute`): two processes would train at once.
+    """
+    settings = job.settings.training
+    return "onednn" not in settings.excluded_speedups and (
+        onednn.is_open() and not settings.recompute
+    )
+
+
+def with_onednn(job: TrainingJob, *, log_folder: pathlib.Path) -> Comparison:
+    """Trains plain `fit` with oneDNN and without, in turns.
+
+    Args:
+        job: the training.
+        log_folder: where the processes' output goes; made if it is not there.
+    """
+    return compare(
+        job,
+        {"onednn-on": TrainingPlan(onednn=True)},
+        as_it_is="onednn-off",
+        budget_seconds=job.settings.training.trial_budget_seconds,
+        log_folder=log_folder,
+    )
+
+
+def of_precisions(
+    job: TrainingJob,
+    *,
+    key: dict[str, str],
+    budget_seconds: float,
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+) -> Comparison:
+    """Returns what `training.precision: auto` came to, now, before an interruption or a run before.
+
+    A dtype policy counts when a layer is made, so that each has a model, and processes, of its own.
+    What the code has failed in, in a run with the same key, is not tried again.
+
+    Args:
+        job: the training, in one process or on several workers of this machine.
+        key: of the plan's choice; see `plan_key`.
+        budget_seconds: what is left of the trials'.
+        checkpoint_folder: where a training that is interrupted finds what was chosen; None if
+            nothing outlives the process.
+        log_folder: where the processes' output goes; made if it is not there.
+    """
+    before = kept_choice.kept(checkpoint_folder, Comparison, key=key)
+    if before is not None:
+        return before.for_another_run()
+    plans = {
+        name.replace("_", "-"): TrainingPlan(precision=name) for name in precision.candidates()
+    }
+    lost = previous.lost_turns(
+        job.input_dict.get("previous_metrics") or (), key, plans.values()
+    )
+    if lost:
+        return Comparison(without=None, tried=lost, seconds=0.0, key=key)
+    began = time.monotonic()
+    found = compare(
+        job,
+        plans,
+        as_it_is="own-precision",
+        budget_seconds=budget_seconds,
+        loss_passes=_PRECISION_LOSS_PASSES,
+        fewest_rounds=_PRECISION_ROUNDS,
+        log_folder=log_folder,
+    )
+    found = found.model_copy(update={"key": key, "wall_seconds": time.monotonic() - began})
+    kept_choice.keep(checkpoint_folder, found)
+    return found
+
+
+def compare(
+    job: TrainingJob,
+    plans: Mapping[str, TrainingPlan],
+    *,
+    as_it_is: str,
+    budget_seconds: float,
+    loss_passes: int = 1,
+    fewest_rounds: int = in_turns.MIN_ROUNDS,
+    log_folder: pathlib.Path,
+) -> Comparison:
+    """Trains plain `fit` as it is, and with each plan, in turns.
+
+    Args:
+        job: the training.
+        plans: plain `fit` in other ways, by the names of their trainings.
+        as_it_is: the name of the training with none of these.
+        budget_seconds: what is left of the trials'.
+        loss_passes: see `in_turns.train`.
+        fewest_rounds: blocks of each, at the least, if the time allows.
+        log_folder: where the processes' output goes; made if it is not there.
+    """
+    trainings = {as_it_is: job, **{name: job.with_plan(plan) for name, plan in plans.items()}}
+    seconds, settings = _SHARE * budget_seconds, job.settings.training
+    try:
+        without, *others = in_turns.train(
+            trainings,
+            seconds=seconds,
+            start_seconds=_START_SECONDS,
+            setting="training.trial_budget_seconds",
+            log_folder=log_folder,
+            decided=processes.settled_at(settings.margin),
+            rounds=(fewest_rounds, in_turns.MAX_ROUNDS),
+            loss_passes=loss_passes,
+        )
+    except processes.FAILURES as error:
+        _LOGGER.warning("%s could not be tried. %s", " and ".join(plans), error)
+        return Comparison.failed([*plans.values()], error, seconds=seconds)
+    by_plan = dict(zip(plans.values(), others, strict=True))
+    return Comparison.of(without, by_plan, settings=settings, most_seconds=seconds)
+
+
+def strategy(
+    job: TrainingJob,
+    *,
+    known: PlanChoice | None,
+    key: dict[str, str],
+    checkpoint_folder: str | None,
+    log_folder: pathlib.Path,
+) -> StrategyChoice | None:
+    """Returns what a training is distributed by; None if the settings do not leave that open.
+
+    `distribution.strategy: auto` has all of this machine's devices in one process as the
+    alternative to one device, `distribution.workers: auto` worker processes with a share of its
+    cores each. Whatever goes wrong with several, one trains.
+
+    Args:
+        job: the training, with plain `fit`.
+        known: the choice of a plan, which is not tried again; None if there will be trials.
+        key: of that one; see `plan_key`.
+        checkpoint_folder: see `of_precisions`.
+        log_folder: see `of_precisions`.
+
+    Raises:
+        UserError: there is no such module.
+    """
+    if not job.settings.distribution.is_open:
+        return None
+    before = (
+        kept_choice.kept(checkpoint_folder, StrategyChoice, key=key)
+        or previous.strategy(job.input_dict.get("previous_metrics") or (), key)
+        or (None if known is None else known.strategy)
+    )
+    if before is not None:
+        return before.for_another_run()
+    if known is not None:
+        return StrategyChoice(name=_ONE, reason=known.plan_reason)
+    began = time.monotonic()
+    log_folder.mkdir(parents=True, exist_ok=True)
+    is_of_workers = job.settings.distribution.workers == "auto"
+    several = _workers() if is_of_workers else _devices(job, log_folder=log_folder)
+    found = several
+    if several.name != _ONE:
+        found = one_or_several(job, several, log_folder=log_folder)
+    found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
+    kept_choice.keep(checkpoint_folder, found)
+    return found
+
+
+def device_count(*, exec_properties: dict[str, Any]) -> int:
+    """Returns how many devices could train, as the user's module has configured them.
+
+    Is run in a child: after that they can be configured no more.
+    """
+    trainer_args.load_run_fn(exec_properties)
+    return len(made_strategy.devices())
+
+
+def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
+    """Returns all devices, with a reason that says which; one, if nothing else can be tried."""
+    try:
+        count = child.run_in_child(
+            f"{__name__}:{device_count.__name__}",
+            {"exec_properties": job.exec_properties},
+            timeout_seconds=_START_SECONDS,
+            log_path=log_folder / "devices.log",
+            from_server=True,
+        )
+    except errors.ChildError as error:
+        return _unmeasured(f"this machine's devices could not be counted: it {error.cause}")
+    if count == 1:
+        return StrategyChoice(name=_ONE, reason="this machine has one device")
+    return StrategyChoice(name=_ALL, reason=f"{count} devices")
+
+
+def _workers() -> StrategyChoice:
+    """Returns workers with cores of their own, likewise."""
+    if host.may_have_accelerators():
+        reason = "this machine may have accelerators, which workers would have to share"
+        return StrategyChoice(name=_ONE, reason=reason)
+    count = core_shares.worth_trying()
+    if count == 1:
+        cores = len(core_shares.here().cores)
+        reason = f"this process may use one NUMA node, with too few cores for two workers: {cores}"
+        return StrategyChoice(name=_ONE, reason=reason)
+    in_words = f"{count} workers with cores of their own"
+    return StrategyChoice(name=_WORKERS, worker_count=count, reason=in_words)
+
+
+def one_or_several(
+    job: TrainingJob, several: StrategyChoice, *, log_folder: pathlib.Path
+) -> StrategyChoice:
+    """Returns what wins: one device, or several, whose reason so far says which these are."""
+    settings = job.settings.training
+    seconds = _SHARE * settings.trial_budget_seconds
+    one = StrategyChoice(name=_ONE, reason="")
+    try:
+        alone, together = in_turns.train(
+            {each.name.replace("_", "-"): job.distributed_by(each) for each in (one, several)},
+            seconds=seconds,
+            start_seconds=_START_SECONDS,
+            setting="training.trial_budget_seconds",
+            log_folder=log_folder,
+            decided=processes.settled_at(settings.margin),
+            loss_passes=1,
+        )
+    except processes.FAILURES as error:
+        cause = processes.cause_of(error).rstrip(".")
+        return _unmeasured(f"{several.reason} could not be tried: {cause}", seconds=seconds)
+    speedup = together.speedup_over(alone)
+    difference = together.loss_difference(alone, tolerance=settings.loss_tolerance)
+    is_faster = speedup.surely_above(1 + settings.margin)
+    shown = speedup.inverse() if speedup.value < formatting.SLOW else speedup
+    reason = (
+        f"a step on {several.reason} is {formatting.compared_speed(speedup.value)} on one "
+        f"(95 % interval {shown.low:.2f} to {shown.high:.2f})"
+    )
+    chosen = several if is_faster and difference is None else one
+    return chosen.model_copy(
+        update={
+            "reason": reason if difference is None else f"{reason}, but its {difference}",
+            "speedup": speedup,
+            "turns_seconds": min(seconds, alone.seconds + together.seconds),
+        }
+    )
+
+
+def _unmeasured(reason: str, *, seconds: float = 0.0) -> StrategyChoice:
+    _LOGGER.warning("One device trains: %s.", reason)
+    return StrategyChoice(name=_ONE, reason=reason, turns_seconds=seconds)

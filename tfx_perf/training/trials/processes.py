@@ -1,0 +1,266 @@
+"""Ways to train that hold for a whole process, compared in turns: which one is surely the fastest.
+
+oneDNN's kernels, a dtype policy, other devices, other code: none of them can be changed within a
+process. So each way trains plain `fit` in processes of its own, block by block in turns with the
+others (`training_job/in_turns.py`). What makes a shared host slower then strikes all of them, and
+cancels in the ratio of their step times. Trials of plans follow in a process of the winner's kind.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tfx_perf import errors, records, statistics
+from tfx_perf.settings.training import TrainingSettings
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
+from tfx_perf.training.trials.choice import MUST_BEAT, PlanChoice, Status, TrialRecord
+from tfx_perf.training.trials.contender import speed_reason
+from tfx_perf.training.trials.equivalence import relative_difference
+
+FAILURES = errors.MeasurementError, errors.UserError, OSError
+"""What a comparison of processes may end with; the training goes on without what it would find."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Trained:
+    """What was seen of one way to train.
+
+    Attributes:
+        step_seconds: seconds per step of its blocks; the i-th of all followed each other.
+        seconds: that its blocks took.
+        losses: of each pass over the same batches, from the same weights, twice of the first
+            way and once of the others; empty unless that was wanted.
+    """
+
+    step_seconds: list[float]
+    seconds: float
+    losses: list[list[float]]
+
+    def speedup_over(self, first: "Trained") -> statistics.Interval:
+        """Returns the step time of the first over this one's."""
+        return statistics.ratio_interval(first.step_seconds, self.step_seconds)
+
+    def loss_difference(self, first: "Trained", *, tolerance: float) -> str | None:
+        """Returns how the losses differ, in words; None if that is no more than is allowed.
+
+        Args:
+            first: the first way.
+            tolerance: relative, beside what the first differs from itself by.
+        """
+        start, again = first.losses
+        difference, spread = (
+            # Not max(): it would pass NaN over.
+            float(np.max([relative_difference(*pair) for pair in zip(losses, start, strict=True)]))
+            for losses in (*self.losses, again)
+        )
+        allowed = tolerance + 2 * spread
+        if difference <= allowed:  # not if it is NaN
+            return None
+        return f"loss differs by {difference:.1%}, allowed {allowed:.1%}"
+
+
+def settled_at(margin: float) -> Callable[[list[list[float]]], bool]:
+    """Returns what tells whether further blocks would change which ways gain enough.
+
+    Args:
+        margin: by how much a way has to be faster than the first.
+    """
+
+    def decided(blocks: list[list[float]]) -> bool:
+        ratios = [statistics.ratio_interval(blocks[0], other) for other in blocks[1:]]
+        return all(not ratio.low <= 1 + margin <= ratio.high for ratio in ratios)
+
+    return decided
+
+
+def cause_of(error: Exception) -> str:
+    """Returns what one of `FAILURES` was caused by, in words."""
+    return f"its process {error.cause}" if isinstance(error, errors.ChildError) else str(error)
+
+
+class Comparison(records.Record):
+    """Plain `fit` as it is held against plain `fit` in other ways, each one a plan.
+
+    Attributes:
+        without: plain `fit` as it is; None if it was not measured.
+        tried: plain `fit` in other ways; at most one was chosen.
+        seconds: of the trials' budget that this took, in this run.
+        wall_seconds: wall time that it took in this run, if nobody else counts it.
+        key: what it depends on; see `plan_key`. Empty if it is not kept.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.plain_fit_turns/1"
+
+    without: TrialRecord | None
+    tried: tuple[TrialRecord, ...]
+    seconds: float
+    wall_seconds: float = 0.0
+    key: dict[str, str] = {}
+
+    @classmethod
+    def of(
+        cls,
+        without: Trained,
+        others: Mapping[TrainingPlan, Trained],
+        *,
+        settings: TrainingSettings,
+        most_seconds: float,
+    ) -> "Comparison":
+        """Returns what was measured: the fastest way wins, if it is surely faster and trains alike.
+
+        Args:
+            without: plain `fit` as it is.
+            others: by plan.
+            settings: with the margin and the tolerance.
+            most_seconds: of the budget that may count.
+        """
+        tried = [
+            _judged(plan, trained, without=without, settings=settings)
+            for plan, trained in others.items()
+        ]
+        taken_seconds = sum(each.seconds for each in (without, *others.values()))
+        reference = TrialRecord(
+            plan=PLAIN_FIT,
+            status="reference",
+            reason=MUST_BEAT,
+            step_time=statistics.median_interval(without.step_seconds),
+        )
+        return cls(
+            without=reference,
+            tried=with_one_winner(tried),
+            seconds=min(most_seconds, taken_seconds),
+        )
+
+    @classmethod
+    def failed(
+        cls, plans: Sequence[TrainingPlan], error: Exception, *, seconds: float
+    ) -> "Comparison":
+        """Returns what a comparison of plans has come to that ended with an error.
+
+        Args:
+            plans: that were to be tried.
+            error: one of `FAILURES`.
+            seconds: of the budget that count.
+        """
+        reason, may_pass = cause_of(error), _may_pass(error, len(plans))
+        tried = [
+            TrialRecord(plan=plan, status="failed", reason=reason, may_pass=may_pass)
+            for plan in plans
+        ]
+        return cls(without=None, tried=tuple(tried), seconds=seconds)
+
+    @property
+    def plan(self) -> TrainingPlan:
+        """Plain `fit`, in another way if it is surely faster so."""
+        return PLAIN_FIT if self._winner is None else self._winner.plan
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the next run had better try again, since a failure need not come again."""
+        return any(each.status == "failed" and each.may_pass for each in self.tried)
+
+    def for_another_run(self) -> "Comparison":
+        """Returns what it came to, for a run that makes none."""
+        return self.model_copy(update={"seconds": 0.0, "wall_seconds": 0.0})
+
+    def held_against(self, choice: PlanChoice) -> PlanChoice:
+        """Returns what trials found in a process with this plan, with what was found here."""
+        if self.without is None or self._winner is None:
+            choice = choice.model_copy(update={"trials": (*choice.trials, *self.tried)})
+        else:
+            choice = self._over_plain_fit(choice, without=self.without, winner=self._winner)
+        return choice.model_copy(
+            update={
+                "is_settled": choice.is_settled and not self.may_pass,
+                "trial_time_seconds": choice.trial_time_seconds + self.wall_seconds,
+            }
+        )
+
+    @property
+    def _winner(self) -> TrialRecord | None:
+        return next((each for each in self.tried if each.status == "chosen"), None)
+
+    def _over_plain_fit(
+        self, choice: PlanChoice, *, without: TrialRecord, winner: TrialRecord
+    ) -> PlanChoice:
+        """Returns what was found with the winner, held against plain `fit` as it is."""
+        reference = next((each for each in choice.trials if each.plan.is_plain_fit), None)
+        if reference is not None:
+            winner = winner.model_copy(
+                update={
+                    "loss": reference.loss,
+                    "compile_time_seconds": reference.compile_time_seconds,
+                }
+            )
+        is_plain = choice.plan.is_plain_fit
+        beside = [each for each in self.tried if each.plan != winner.plan]
+        others = [_against(winner, each) for each in choice.trials if not each.plan.is_plain_fit]
+        chosen = next((each for each in others if each.status == "chosen"), None)
+        reason = choice.plan_reason if chosen is None else chosen.reason
+        tried = winner if is_plain else winner.model_copy(update={"status": "slower"})
+        return choice.model_copy(
+            update={
+                "plan": _with(winner.plan, choice.plan),
+                "plan_reason": winner.reason if is_plain else reason,
+                "trials": (without, tried, *beside, *others),
+            }
+        )
+
+
+def with_one_winner(tried: Sequence[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """Returns the records, of which the fastest that was good enough is chosen."""
+    speedups = [
+        each.speedup.value if each.status == "chosen" and each.speedup else 0.0 for each in tried
+    ]
+    return tuple(
+        each.model_copy(update={"status": "slower"}) if 0.0 < speedup < max(speedups) else each
+        for each, speedup in zip(tried, speedups, strict=True)
+    )
+
+
+def _judged(
+    plan: TrainingPlan, trained: Trained, *, without: Trained, settings: TrainingSettings
+) -> TrialRecord:
+    speedup = trained.speedup_over(without)
+    difference = trained.loss_difference(without, tolerance=settings.loss_tolerance)
+    status: Status = "slower"
+    reason = speed_reason(speedup, PLAIN_FIT)
+    if difference is not None:
+        status, reason = "different", difference
+    elif speedup.surely_above(1 + settings.margin):
+        status = "chosen"
+    return TrialRecord(
+        plan=plan,
+        status=status,
+        reason=reason,
+        step_time=statistics.median_interval(trained.step_seconds),
+        speedup=speedup,
+    )
+
+
+def _may_pass(error: Exception, count: int) -> bool:
+    """Whether another run with the same code may end otherwise; of several nobody knows which."""
+    if count > 1:
+        return True
+    if isinstance(error, errors.ChildError):
+        return error.may_pass
+    return not isinstance(error, errors.UserError)
+
+
+def _against(winner: TrialRecord, other: TrialRecord) -> TrialRecord:
+    """Returns a record whose speed-up over the winner is one over plain `fit` as it is."""
+    update: dict[str, Any] = {"plan": _with(winner.plan, other.plan)}
+    if other.speedup is not None and winner.speedup is not None:
+        _, _, what = str(winner.plan).partition(", ")
+        update["speedup"] = winner.speedup.times(other.speedup)
+        update["reason"] = f"{other.reason}, both with {what}"
+    return other.model_copy(update=update)
+
+
+def _with(plan: TrainingPlan, other: TrainingPlan) -> TrainingPlan:
+    """Returns another plan with what is on in a plan of plain `fit`."""
+    return other.model_copy(
+        update={each.name: getattr(plan, each.name) for each in plan.optimizations}
+    )
