@@ -21,7 +21,7 @@ from tfx_perf.report import page as report_page
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.tf_internals import generated_code
-from tfx_perf.training import custom_loop, one_replica
+from tfx_perf.training import custom_loop, scaling
 from tfx_perf.training import record as training_record
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.record import TrainingRecord
@@ -132,7 +132,7 @@ def optimized(
                 return None
             record = record.model_copy(update={"key": key or {}, "runs_before": runs_before})
             known = [] if before is None else [("a run before", before)]
-            return one_replica.held_against(record, known)
+            return scaling.held_against(record, known)
 
         try:
             with (

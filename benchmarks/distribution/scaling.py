@@ -9,8 +9,8 @@ from benchmarks import machine, options
 from benchmarks.distribution import scaling_job, shaped_network, worker_processes
 from tfx_perf import records
 from tfx_perf.hardware import versions
+from tfx_perf.training import scaling
 from tfx_perf.training.measuring.accounts import CommunicationAccount
-from tfx_perf.training.scaling import Scaling
 
 _PACKAGES = ("tensorflow", "keras", "tf-keras")
 _PORT = 2222
@@ -81,17 +81,16 @@ def main(
     click.echo(_LINE.format("Mbit/s", "workers", "measured, ms", "predicted, ms", "error"))
     cells = []
     for rate in megabits:
-        scaling = None
+        of_two = None
         for count in range(2, most_workers + 1):
             account = _trained(count, package, steps=steps, bits_per_second=rate * 10**6)
-            scaling = scaling or Scaling.of(account)
-            assert scaling is not None
+            of_two = of_two or account
             cells.append(
                 CellResult(
                     megabits_per_second=rate,
                     workers=count,
                     step_time_seconds=account.step_time_seconds,
-                    predicted_seconds=scaling.step_time_seconds(count),
+                    predicted_seconds=scaling.step_time_seconds(of_two, count),
                 )
             )
             click.echo(_row(cells[-1]))

@@ -22,7 +22,7 @@ from tfx_perf.components.training_job import trainer_args
 from tfx_perf.report import origin as origins
 from tfx_perf.report import training_report
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training import one_replica, precision, record, session
+from tfx_perf.training import precision, record, scaling, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.step import evaluation
@@ -235,7 +235,7 @@ def publish(
             origin=origin,
         )
         return
-    found = one_replica.held_against(found, previous.of_node(target))
+    found = scaling.held_against(found, previous.of_node(target))
     found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
     if strategy is not None:
         found = found.after_trials(strategy.seconds)

@@ -9,13 +9,11 @@ from tfx_perf import metrics
 from tfx_perf.gate import validity
 from tfx_perf.report import training_report
 from tfx_perf.statistics import Interval
-from tfx_perf.training import advice, one_replica, own_precision
-from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount, RunBefore
-from tfx_perf.training.measuring.network import Network
+from tfx_perf.training import advice, own_precision, scaling
+from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
-from tfx_perf.training.scaling import Scaling
-from tfx_perf.training.trials.choice import StrategyChoice, TrialRecord
+from tfx_perf.training.trials.choice import TrialRecord
 
 CHOSEN = TrainingPlan(steps_per_call=50)
 TRIALS = (
@@ -137,12 +135,10 @@ ON_TWO = {**ALONE, "strategy": "MultiWorkerMirroredStrategy", "replica_count": "
 WAITING = CommunicationAccount(
     step_time_seconds=0.0008,
     reduced_bytes_per_step=844,
-    reduced_tensors_per_step=1,
     replicas=tuple(
         ReplicaAccount(worker=worker, wait_time_seconds=seconds)
         for worker, seconds in enumerate((0.0004, 0.0005))
     ),
-    network=Network(latency_seconds=1e-4, bytes_per_second=1e8),
 )
 
 
@@ -155,8 +151,8 @@ def test_the_first_lines_say_what_several_replicas_bring():
     assert training_report.report_on(found).verdict.endswith(
         "The replicas wait for each other in 56% of a step, and so are at most 0.88 times as fast "
         "as one replica alone: here one replica trains faster. Why: the workers share the "
-        "processor of one machine. What to do: train in one process, without distribution.workers "
-        "or tfx-perf launch."
+        "processor of one machine. What to do: train in one process on one device, without "
+        "tfx-perf launch or distribution.workers, e.g. with distribution.strategy: one_device."
     )
     before = [
         ("/runs/4", found),
@@ -164,20 +160,20 @@ def test_the_first_lines_say_what_several_replicas_bring():
         ("/runs/2", record(environment=ALONE, mean_step_time_seconds=0.0004)),
         ("/runs/1", record(environment=ALONE)),
     ]
-    alone = one_replica.held_against(found, before).one_replica
+    alone = scaling.held_against(found, before).one_replica
     assert (alone.source, alone.examples_per_second) == ("/runs/2", pytest.approx(100_000))
     of_one = before[2][1]
-    assert one_replica.held_against(of_one, before) is of_one
-    again = one_replica.held_against(found, [("/runs/5", of_two(one_replica=alone))])
+    assert scaling.held_against(of_one, before) is of_one
+    again = scaling.held_against(found, [("/runs/5", of_two(one_replica=alone))])
     assert again.one_replica == alone
     verdict = training_report.report_on(of_two(one_replica=alone)).verdict
     words = "The replicas train 0.50 times as fast as the last run on one replica (/runs/2): here"
     assert words in verdict
     faster = of_two(one_replica=alone, mean_step_time_seconds=0.0002)
-    (said,) = one_replica.in_words(faster)
+    (said,) = scaling.in_words(faster)
     assert said.endswith("as fast as the last run on one replica (/runs/2).")
     measured = of_two(one_replica=alone, communication=WAITING)  # which no bound is needed beside
-    assert "at most" not in one_replica.in_words(measured)[0]
+    assert "at most" not in scaling.in_words(measured)[0]
 
 
 def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do():
@@ -185,49 +181,21 @@ def test_where_one_replica_trains_faster_the_first_lines_say_why_and_what_to_do(
     before = [("/runs/2", record(environment=ALONE, plan=compiled, mean_step_time_seconds=0.0004))]
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0008})
     found = of_two(communication=short_epochs, mean_step_time_seconds=0.0016)
-    found = one_replica.held_against(found, before)
+    found = scaling.held_against(found, before)
     assert found.figures()["replica_speedup_ratio"] == pytest.approx(0.25)
     report = training_report.report_on(found)
     assert report.tone == "neutral"
-    assert one_replica.in_words(found) == [
+    assert scaling.in_words(found) == [
         "The replicas train 4.00 times slower than the last run on one replica (/runs/2): here one "
         "replica trains faster.",
         "Why: the beginnings of epochs take 50% of the time: longer epochs have fewer; they wait "
-        "for each other in 56% of a step; one trained with 50 steps per call in one XLA "
-        "computation, and these with 50 steps per call, as XLA does not compile the steps of "
-        "several in one computation; the workers share the processor of one machine.",
-        "What to do: train in one process, without distribution.workers or tfx-perf launch.",
+        "for each other in 56% of a step; the workers share the processor of one machine.",
+        "What to do: train in one process on one device, without tfx-perf launch or "
+        "distribution.workers, e.g. with distribution.strategy: one_device.",
     ]
     assert "<p>What to do: train in one process" in report.render()
-    refused = TrialRecord(plan=compiled, status="untried", reason="several replicas")
-    several = of_two(communication=WAITING, trials=(*TRIALS, refused))
-    assert one_replica.in_words(several)[1].startswith("Why: XLA does not compile the steps of")
-    same_plan = RunBefore(source="/runs/2", examples_per_second=1e6, plan=several.plan)
-    beside = one_replica.in_words(several.model_copy(update={"one_replica": same_plan}))
-    assert "XLA" not in " ".join(beside)
-    *_, on_devices = one_replica.in_words(several.model_copy(update={"worker_count": 1}))
-    assert on_devices.endswith("e.g. with distribution.strategy: one_device.")
-    *_, apart = one_replica.in_words(several.model_copy(update={"host_count": 2}))
+    *_, apart = scaling.in_words(found.model_copy(update={"host_count": 2}))
     assert apart.endswith("give each replica a larger batch, or a faster network.")
-
-
-def test_where_no_run_on_one_replica_is_known_the_first_lines_say_how_to_have_one():
-    quick = WAITING.model_copy(
-        update={"replicas": tuple(ReplicaAccount(worker=i, wait_time_seconds=0) for i in (0, 1))}
-    )
-    found = of_two(communication=quick)
-    bound, to_do = one_replica.in_words(found)
-    assert bound.endswith("at most 2.00 times as fast as one replica alone.")
-    assert to_do == (
-        "No run of the same code on one replica is known to compare with: train once in one "
-        "process, without distribution.workers or tfx-perf launch; a script, in the same folder."
-    )
-    turns = StrategyChoice(
-        name="multi_worker",
-        reason="of the test",
-        speedup=Interval(value=1.5, low=1.4, high=1.6),
-    )
-    assert one_replica.in_words(found.model_copy(update={"strategy": turns})) == [bound]
 
 
 def on_cpus(count, **fields):
@@ -235,32 +203,19 @@ def on_cpus(count, **fields):
     return found.model_copy(update={"environment": {**ON_TWO, "cpu_count": str(count)}})
 
 
-def test_workers_that_lose_by_cores_of_their_own_are_said_to():
-    alone = record(environment={**ALONE, "cpu_count": "8"}, mean_step_time_seconds=0.0008)
-    unbound = on_cpus(8, mean_step_time_seconds=0.0004)
-    bound = on_cpus(4, mean_step_time_seconds=0.0006)
-    before = [("/runs/2", unbound), ("/runs/1", alone)]
-    found = one_replica.held_against(bound, before)
-    assert (found.unbound.source, found.one_replica.source) == ("/runs/2", "/runs/1")
-    said, of_cores = one_replica.in_words(found)
-    assert said.startswith("The replicas train 1.33 times as fast as the last run on one replica")
-    assert of_cores == (
-        "With cores of their own the workers train 0.67 times as fast as the last run without "
-        "(/runs/2): leave distribution.cpu_binding out."
-    )
-    again = one_replica.held_against(bound, [("/runs/3", found)])
-    assert (again.unbound, again.one_replica) == (found.unbound, found.one_replica)
-    as_fast = one_replica.held_against(on_cpus(4, mean_step_time_seconds=0.0004), before)
-    assert len(one_replica.in_words(as_fast)) == 1
-    elsewhere = one_replica.held_against(on_cpus(5), before)  # two have more than the machine
-    assert (elsewhere.unbound, elsewhere.one_replica) == (None, None)
+def test_workers_with_cores_of_their_own_are_held_against_one_process_with_all_of_them():
+    before = [("/runs/1", record(environment={**ALONE, "cpu_count": "8"}))]
+    found = scaling.held_against(on_cpus(4, mean_step_time_seconds=0.0006), before)
+    assert found.figures()["replica_speedup_ratio"] == pytest.approx(4 / 3)
+    elsewhere = scaling.held_against(on_cpus(5), before)  # two have more than the machine
+    assert elsewhere.one_replica is None
 
 
 def test_epochs_that_begin_are_no_part_of_a_step():
     short_epochs = WAITING.model_copy(update={"epoch_start_seconds": 0.0056})
     for account in (WAITING, short_epochs):  # so that more workers would take the same
-        assert Scaling.of(account).step_time_seconds(2) == pytest.approx(0.0008)
-    assert "at most 0.98 times" in one_replica.in_words(of_two(communication=short_epochs))[0]
+        assert scaling.step_time_seconds(account, 2) == pytest.approx(0.0008)
+    assert "at most 0.98 times" in scaling.in_words(of_two(communication=short_epochs))[0]
     html = training_report.report_on(of_two(communication=short_epochs)).render()
     assert "Of a step within an epoch, 800 µs on average." in html
     assert "The beginnings of epochs take 5.60 ms more, spread over all steps" in html
@@ -289,40 +244,9 @@ def test_trials_that_went_before_count():
 
 def test_what_more_workers_bring_comes_first():
     html = training_report.report_on(of_two(communication=WAITING)).render()
-    titles = ["Replicas", "More workers", "What more workers cost", "Loss", "Trials"]
+    titles = ["Replicas", "More workers", "Loss", "Trials"]
     places = [html.index(f"<h2>{title}</h2>") for title in titles]
     assert places == sorted(places)
-
-
-def test_of_a_network_in_noise_nothing_is_predicted_and_the_report_says_so():
-    noisy = WAITING.model_copy(update={"network": None, "network_is_in_noise": True})
-    html = training_report.report_on(of_two(communication=noisy)).render()
-    assert "What more workers would bring is not predicted: reductions between these" in html
-    assert "<h2>More workers</h2>" not in html
-    assert "not predicted" not in training_report.report_on(of_two(communication=WAITING)).render()
-
-
-def test_more_workers_are_held_against_what_one_replica_had_with_a_faster_plan():
-    compiled = TrainingPlan(steps_per_call=50, xla_call=True)
-    alone = RunBefore(source="/runs/2", examples_per_second=100_000, plan=compiled)
-    account = WAITING.model_copy(update={"epoch_start_seconds": 0.0004})
-    found = of_two(communication=account, one_replica=alone, mean_step_time_seconds=0.0012)
-    assert found.figures()["replica_speedup_ratio"] == pytest.approx(1 / 3)
-    html = training_report.report_on(found).render()
-    section = html[html.index("<h2>What more workers cost</h2>") :]
-    section = section[: section.index("<h2>Loss</h2>")]
-    of_two_workers = section[section.index(">2</td>") : section.index(">8</td>")]
-    assert ">0.33 times</td>" in of_two_workers  # as in the first lines
-    assert "one of these workers, which trains with 50 steps per call." in section
-    assert f"the last run on one replica (/runs/2, with {compiled})" in section
-    scaling = Scaling.of(account)
-    for count in (1, 8):
-        mean = scaling.step_time_seconds(count) + 0.0004
-        ratio = count * 20 / mean / (40 / 0.0012)  # examples per second
-        assert scaling.speed_ratio(count, account=account) == pytest.approx(ratio)
-    html = training_report.report_on(of_two(communication=account)).render()
-    assert "all, over one replica" not in html
-    assert "a run on it before this one adds a column" in html
 
 
 def test_every_trial_and_every_figure_is_there():

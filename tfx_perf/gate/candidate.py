@@ -5,10 +5,12 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf import cost, metrics
+from tfx_perf import metrics
 from tfx_perf.gate.run import Run
 from tfx_perf.settings.gate import GateSettings
 from tfx_perf.training.record import TrainingRecord
+
+_EXAMPLES, _SECONDS_IN_HOUR = 1e6, 3600.0
 
 
 def run_of(
@@ -29,11 +31,9 @@ def run_of(
     figures = {**(training.figures() if training else {}), **figures}
     speed = figures.get("examples_per_second")
     if settings.price_per_hour is not None and speed:
-        figures["cost_per_million_examples"] = cost.of_million_examples(
-            examples_per_second=speed,
-            price_per_hour=settings.price_per_hour,
-            host_count=training.host_count if training else 1,
-        )
+        hours = _EXAMPLES / speed / _SECONDS_IN_HOUR
+        hosts = training.host_count if training else 1
+        figures["cost_per_million_examples"] = settings.price_per_hour * hosts * hours
     return Run(
         loss=training.loss if training else "",
         not_finite=tuple(

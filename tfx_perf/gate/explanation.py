@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from tfx_perf import formatting
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
-from tfx_perf.training import one_replica
+from tfx_perf.training import scaling
 
 _LEADING = (
     "step_time_seconds", "examples_per_second", "training_memory_bytes", "train_loss",
@@ -32,7 +32,7 @@ def lines(
     if decision.blessed and decision.remeasured:  # of a refused run the reasons have it
         yield f"  {decision.remeasured.answer(decision.verdict)}"
     speedup = decision.candidate.figure("replica_speedup_ratio")
-    if speedup is not None and 0 < speedup < one_replica.SURELY_SLOWER:
+    if speedup is not None and 0 < speedup < scaling.SURELY_SLOWER:
         whose = "the training's" if decision.candidate.is_of_script else "OptimizedTrainer's"
         yield (
             f"  {formatting.compared_speed(speedup)} the last run on one replica: "

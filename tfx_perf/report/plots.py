@@ -118,7 +118,6 @@ def lines(
     markers: bool = False,
     from_zero: bool = True,
     log_scale: bool = False,
-    doubling: bool = False,
     predicted: str | None = None,
 ) -> str:
     """Draws one line a series.
@@ -130,18 +129,15 @@ def lines(
         markers: draw a dot at each point.
         from_zero: start the y axis at zero.
         log_scale: draw y logarithmically; it then cannot start at zero.
-        doubling: draw x in powers of two.
         predicted: the label of a series that was not measured; it is dashed.
     """
     drawing, axes = _axes(3.2)
-    if doubling:
-        axes.set_xscale("log", base=2)
     for index, (label, (x, y)) in enumerate(series.items()):
         is_measured = label != predicted
         axes.plot(x, y, label=label, color=_COLOURS[index % len(_COLOURS)],
                   marker="o" if markers and is_measured else None, markersize=4,
                   linestyle="-" if is_measured else "--", linewidth=1.3)  # fmt: skip
-    if not doubling and all(isinstance(place, int) for x, _ in series.values() for place in x):
+    if all(isinstance(place, int) for x, _ in series.values() for place in x):
         axes.locator_params("x", integer=True)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)

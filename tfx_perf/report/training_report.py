@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 from tfx_perf import formatting, metrics, payback
 from tfx_perf.report import page, plots, replicas
-from tfx_perf.training import one_replica, own_precision
+from tfx_perf.training import own_precision, scaling
 from tfx_perf.training.placement.placement import DevicePart, Placement
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.trials.choice import TrialRecord
@@ -37,7 +37,7 @@ def report_on(
         title: of the page.
         runs_are_planned: whether `schedule.planned_runs` says how many.
     """
-    is_better = not (record.plan.is_plain_fit or one_replica.is_faster(record))
+    is_better = not (record.plan.is_plain_fit or scaling.is_one_faster(record))
     first, *more = _first_lines(record, runs_are_planned=runs_are_planned)
     report = page.Report(
         title=title, verdict=first, more=more, tone="good" if is_better else "neutral"
@@ -313,7 +313,7 @@ def _first_lines(record: TrainingRecord, *, runs_are_planned: bool) -> list[str]
         shown = formatting.format_value("examples_per_second", speed).removesuffix("/s")
         said.append(f"{shown} examples/s after warm-up.")
     said += own_precision.in_words(record)
-    said += one_replica.in_words(record)
+    said += scaling.in_words(record)
     if record.strategy:
         said.append(f"Strategy {record.strategy.name}: {record.strategy.reason}.")
     return [*said, *record.warnings]

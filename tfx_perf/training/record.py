@@ -75,8 +75,6 @@ class TrainingRecord(PlanChoice):
         communication: what it costs that replicas train together; None if there is one, or
             nothing was measured.
         one_replica: what one replica takes alone; None if there is but one, or no run before tells.
-        unbound: the last run of as many workers that had no cores of their own; None if these have
-            none either, or no run before tells.
         placement: which layers were on which device; None if they were not placed.
         misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
@@ -93,6 +91,7 @@ class TrainingRecord(PlanChoice):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
+    GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"unbound"}
 
     jit_compile: bool = False
     environment: dict[str, str]
@@ -109,7 +108,6 @@ class TrainingRecord(PlanChoice):
     parameter_server_count: int = 0
     communication: CommunicationAccount | None = None
     one_replica: RunBefore | None = None
-    unbound: RunBefore | None = None
     placement: Placement | None = None
     global_batch_size: int | None
     parameter_count: int

@@ -1,112 +1,131 @@
-"""Scaling: what a step would take with more workers, by what a few have measured."""
+"""What several replicas bring: against a run on one before, and by a formula with more workers."""
 
-import dataclasses
+from collections.abc import Iterable, Iterator
 
-from tfx_perf import cost
-from tfx_perf.training.measuring.accounts import CommunicationAccount
-from tfx_perf.training.measuring.network import Network
+from tfx_perf import fingerprint, formatting
+from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
+from tfx_perf.training.record import TrainingRecord
+
+SURELY_SLOWER = 0.9
+"""Times the speed of another run: two of the same differ by some percent."""
+
+# What may differ beside the number of replicas: how they train together, and what they count.
+_OF_REPLICAS = {
+    "strategy", "replica_count", "worker_count", "host_count", "parameter_server_count",
+    "flops_per_step",
+}  # fmt: skip
+_NOTABLE_SHARE = 0.1  # of the time
 
 
-@dataclasses.dataclass(frozen=True)
-class Scaling:
-    """A step of workers that each compute on a batch of their own, and reduce in a ring.
+def step_time_seconds(account: CommunicationAccount, workers: int) -> float:
+    """Returns what a step would take with another number of workers, from what these have measured.
 
-    The network's reductions are scaled to what the step really waited for them, so that what
-    TensorFlow reduces side by side, or while it still computes, counts as it did.
+    A ring sends 2 (N - 1) / N of the gradients over each link, so that what the workers wait for
+    the transfer grows by that; the latency of its messages is in what these waited, and not scaled.
 
-    Attributes:
-        compute_seconds: of the slowest worker, without waiting.
-        reduced_bytes: of each worker in a step.
-        tensors: how many they are in.
-        network: between the workers.
-        exposed_ratio: of the time of the network's reductions, what the step waited.
-
-    Example:
-        >>> scaling = Scaling.of(record.communication)
-        >>> scaling.efficiency(64)
+    Args:
+        account: of two workers or more.
+        workers: how many, each with a machine of its own and the batch that it has now.
     """
+    transfer = account.communication_share * account.step_time_seconds
+    now, then = (1 - 1 / count for count in (account.worker_count, workers))
+    return account.step_time_seconds - transfer + transfer * then / now
 
-    compute_seconds: float
-    reduced_bytes: float
-    tensors: float
-    network: Network
-    exposed_ratio: float
 
-    @classmethod
-    def of(cls, account: CommunicationAccount | None) -> "Scaling | None":
-        """Returns the model of a training; None if it had one worker, or nothing was measured.
+def held_against(
+    record: TrainingRecord, before: Iterable[tuple[str, TrainingRecord]]
+) -> TrainingRecord:
+    """Returns the record with the last run of the same training on one replica.
 
-        Args:
-            account: of the training.
-        """
-        if account is None or account.network is None:
-            return None
-        wait_seconds = min(each.wait_time_seconds for each in account.replicas)
-        reduction_seconds = account.network.reduction_seconds(
-            account.reduced_bytes_per_step,
-            workers=account.worker_count,
-            tensors=account.reduced_tensors_per_step,
+    Args:
+        record: of the training; on one replica nothing is held against it.
+        before: where the records of runs before lie, and what they are, the newest first.
+    """
+    if not record.is_of_several:
+        return record
+    for source, found in before:
+        if not _is_same_training(record, found):
+            continue
+        speed = found.figures()["examples_per_second"]
+        alone = found.one_replica
+        if not found.is_of_several and speed:
+            alone = RunBefore(source=source, examples_per_second=speed)
+        if alone:
+            return record.model_copy(update={"one_replica": alone})
+    return record
+
+
+def _is_same_training(record: TrainingRecord, other: TrainingRecord) -> bool:
+    different = set(fingerprint.differences(record.environment, other.environment))
+    if record.host_count == 1 < record.worker_count:  # which may have a share of its CPUs each
+        own, others = (int(each.environment.get("cpu_count", 0)) for each in (record, other))
+        if own * record.worker_count <= others:
+            different.discard("cpu_count")
+    codes = {each.key["code"] for each in (record, other) if "code" in each.key}
+    return different <= _OF_REPLICAS and len(codes) <= 1
+
+
+def is_one_faster(record: TrainingRecord) -> bool:
+    """Whether one replica surely trains faster than those of a training, as far as is known."""
+    speedup = record.figures()["replica_speedup_ratio"]
+    if speedup is not None:
+        return speedup < SURELY_SLOWER
+    return record.communication is not None and _largest_speedup(record.communication) < 1
+
+
+def _largest_speedup(account: CommunicationAccount) -> float:
+    """Returns how many times as fast as one alone the replicas are at the most.
+
+    What they compute together is no less than what one of them would compute alone, and it begins
+    as many epochs.
+    """
+    start, step = account.epoch_start_seconds, account.step_time_seconds
+    computing = step * (1 - account.wait_share)
+    return (len(account.replicas) * computing + start) / (step + start)
+
+
+def in_words(record: TrainingRecord) -> list[str]:
+    """Returns what the replicas of a training bring, in sentences; none if nobody knows.
+
+    Where one replica trains faster, they say why, and what to do.
+    """
+    alone, account = record.one_replica, record.communication
+    speedup = record.figures()["replica_speedup_ratio"]
+    if alone is not None and speedup is not None:
+        before = f"the last run on one replica ({alone.source})"
+        said = f"The replicas train {formatting.compared_speed(speedup)} {before}"
+    elif account is not None:
+        bound = formatting.compared_speed(_largest_speedup(account), is_upper_bound=True)
+        said = (
+            f"The replicas wait for each other in {account.wait_share:.0%} of a step, and so are "
+            f"{bound} one replica alone"
         )
-        return cls(
-            compute_seconds=max(0.0, account.step_time_seconds - wait_seconds),
-            reduced_bytes=account.reduced_bytes_per_step,
-            tensors=account.reduced_tensors_per_step,
-            network=account.network,
-            exposed_ratio=wait_seconds / reduction_seconds,
-        )
+    else:
+        return []
+    if not is_one_faster(record):
+        return [f"{said}."]
+    causes = "; ".join(_causes(record))
+    apart = record.host_count > 1
+    remedy = "give each replica a larger batch, or a faster network" if apart else _ALONE
+    return [
+        f"{said}: here one replica trains faster.",
+        *([f"Why: {causes}."] if causes else []),
+        f"What to do: {remedy}.",
+    ]
 
-    def on(self, network: Network) -> "Scaling":
-        """Returns the same training on another network.
 
-        Args:
-            network: e.g. of another cluster.
-        """
-        return dataclasses.replace(self, network=network)
+_ALONE = (
+    "train in one process on one device, without tfx-perf launch or distribution.workers, e.g. "
+    "with distribution.strategy: one_device"
+)
 
-    def step_time_seconds(self, workers: int) -> float:
-        """Returns what a step takes.
 
-        Args:
-            workers: how many, each with the batch that it has now.
-        """
-        reduction_seconds = self.network.reduction_seconds(
-            self.reduced_bytes, workers=workers, tensors=self.tensors
-        )
-        return self.compute_seconds + self.exposed_ratio * reduction_seconds
-
-    def efficiency(self, workers: int) -> float:
-        """Returns the examples per second of each worker over those of one alone.
-
-        Args:
-            workers: how many.
-        """
-        return self.step_time_seconds(1) / self.step_time_seconds(workers)
-
-    def speed_ratio(self, workers: int, *, account: CommunicationAccount) -> float:
-        """Returns the examples per second of all workers over those of the training.
-
-        Each epoch's beginning counts as it did.
-
-        Args:
-            workers: how many, each with the batch that it has now.
-            account: of the training.
-        """
-        now = account.step_time_seconds + account.epoch_start_seconds
-        then = self.step_time_seconds(workers) + account.epoch_start_seconds
-        return workers / account.worker_count * now / then
-
-    def cost_per_million_examples(
-        self, workers: int, *, batch_size: float, price_per_hour: float
-    ) -> float:
-        """Returns what a million examples cost, in the currency of the price.
-
-        Args:
-            workers: how many, each on a machine of its own.
-            batch_size: of one worker.
-            price_per_hour: of one machine.
-        """
-        return cost.of_million_examples(
-            examples_per_second=workers * batch_size / self.step_time_seconds(workers),
-            price_per_hour=price_per_hour,
-            host_count=workers,
-        )
+def _causes(record: TrainingRecord) -> Iterator[str]:
+    account = record.communication
+    if account is not None and account.epoch_start_share > _NOTABLE_SHARE:
+        share = f"{account.epoch_start_share:.0%}"
+        yield f"the beginnings of epochs take {share} of the time: longer epochs have fewer"
+    if account is not None and record.one_replica and account.wait_share > _NOTABLE_SHARE:
+        yield f"they wait for each other in {account.wait_share:.0%} of a step"
+    if record.worker_count > 1 and record.host_count == 1:
+        yield "the workers share the processor of one machine"

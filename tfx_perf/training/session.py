@@ -324,7 +324,6 @@ class TrainingSession:
                 mean_step_time_seconds=result.timer.mean_seconds_within_epochs(),
                 epoch_start_seconds=result.timer.epoch_start_seconds(),
                 peak_memory_bytes=meters.peak_memory_bytes(),
-                is_predictable=self._settings.distribution.top_k_ratio is None,
             ),
             what="what the replicas wait for",
         )

@@ -1,12 +1,11 @@
 """What it costs that replicas train together; see `communication`, which measures it."""
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
 from tfx_perf import records
-from tfx_perf.training.measuring.network import Network
-from tfx_perf.training.plan import TrainingPlan
 
 _LEAST_IMBALANCE = 0.005  # less is 0 % in words
 
@@ -50,12 +49,12 @@ class RunBefore(records.Record):
     Attributes:
         source: where its record lies.
         examples_per_second: of that run.
-        plan: that it trained with; None if its record is of an earlier version.
     """
+
+    GONE: ClassVar = frozenset({"plan"})
 
     source: str
     examples_per_second: float
-    plan: TrainingPlan | None = None
 
 
 class CommunicationAccount(records.Record):
@@ -67,19 +66,15 @@ class CommunicationAccount(records.Record):
         epoch_start_seconds: what those calls add to the mean over all steps.
         reduced_bytes_per_step: what one replica gives to the reductions, the first one of the
             worker that gives most.
-        reduced_tensors_per_step: how many they are in.
         replicas: all of them, in order.
-        network: between the workers; None if there is one, and where it tells nothing of others.
-        network_is_in_noise: whether it is None as its timing was not exact enough.
     """
+
+    GONE: ClassVar = frozenset({"network", "network_is_in_noise", "reduced_tensors_per_step"})
 
     step_time_seconds: float
     epoch_start_seconds: float = 0.0
     reduced_bytes_per_step: int
-    reduced_tensors_per_step: float
     replicas: tuple[ReplicaAccount, ...]
-    network: Network | None = None
-    network_is_in_noise: bool = False
 
     @property
     def worker_count(self) -> int:

@@ -15,12 +15,11 @@ import tensorflow as tf
 
 from tfx_perf import interception
 from tfx_perf.training.keras_api.base_api import KerasApi
-from tfx_perf.training.measuring import network_probe
 from tfx_perf.training.measuring.accounts import CommunicationAccount, ReplicaAccount
 from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.team import Team
 
-_COLUMNS = 3  # seconds, bytes, tensors; of what is read, steps are the fourth
+_COLUMNS = 2  # seconds, bytes; of what is read, steps are the third
 _NANO = 1e9
 
 
@@ -126,7 +125,6 @@ class CommunicationMeter(CallObserver):
         mean_step_time_seconds: float | None,
         epoch_start_seconds: float,
         peak_memory_bytes: int | None,
-        is_predictable: bool,
     ) -> CommunicationAccount | None:
         """Returns what all replicas have measured; None if that is nothing.
 
@@ -139,8 +137,6 @@ class CommunicationMeter(CallObserver):
                 short.
             epoch_start_seconds: what epochs' first calls add to it.
             peak_memory_bytes: of this process; None if unknown.
-            is_predictable: whether all is summed along a ring, so that the network tells what other
-                numbers of workers would take.
         """
         if self._totals is None:
             return None
@@ -149,7 +145,7 @@ class CommunicationMeter(CallObserver):
         within = counted - self._starts
         counted = within if within[0, -1] > 0 else counted
         steps = counted[0, -1]
-        seconds, sizes, tensors, _ = counted.T / max(1, steps)
+        seconds, sizes, _ = counted.T / max(1, steps)
         was_warm = self._before[0, -1] > 0
         is_known = bool(was_warm and steps > 0 and step_time and sizes.all())
         team = Team(strategy)
@@ -165,16 +161,10 @@ class CommunicationMeter(CallObserver):
         )
         if not said[:, 0].all():
             return None
-        size = int(said[:, 4].max())
-        asks = team.count > 1 and is_predictable
-        network = network_probe.measured(strategy, size_bytes=size) if asks else None
         return CommunicationAccount(
             step_time_seconds=said[:, 1].mean() / _NANO,
             epoch_start_seconds=said[:, 2].mean() / _NANO,
-            reduced_bytes_per_step=size,
-            reduced_tensors_per_step=float(tensors[0]),
-            network=network,
-            network_is_in_noise=asks and network is None,
+            reduced_bytes_per_step=int(said[:, 4].max()),
             replicas=tuple(
                 ReplicaAccount(
                     worker=worker,
@@ -187,7 +177,7 @@ class CommunicationMeter(CallObserver):
         )
 
     def _read(self, step_count: int) -> np.ndarray:
-        """Returns seconds, bytes and tensors of each replica of this process, and the steps."""
+        """Returns seconds and bytes of each replica of this process, and the steps."""
         if self._totals is None:
             return np.array([[0.0] * _COLUMNS + [step_count]])
         found = tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64).numpy()
@@ -254,7 +244,7 @@ class CommunicationMeter(CallObserver):
             tf.raw_ops.ResourceScatterAdd(
                 resource=self._totals,
                 indices=[index],
-                updates=[tf.stack([seconds, _byte_count(tensors), _tensor_count(value)])],
+                updates=[tf.stack([seconds, _byte_count(tensors)])],
             )
         return reduced
 
@@ -287,7 +277,3 @@ def _byte_count(tensors: Sequence[tf.Tensor]) -> tf.Tensor:
     """Returns what tensors hold, a scalar of float64."""
     sizes = [tf.cast(tf.size(each, tf.int64) * each.dtype.size, tf.float64) for each in tensors]
     return tf.add_n(sizes)  # constants, where shapes are known
-
-
-def _tensor_count(value: Any) -> tf.Tensor:
-    return tf.constant(len(tf.nest.flatten(value)), tf.float64)
