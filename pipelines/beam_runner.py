@@ -5,21 +5,13 @@ from collections.abc import Mapping
 from tfx import v1 as tfx
 from tfx.orchestration.beam import beam_dag_runner
 
+from tfx_perf.pipelines import local_runner
 from tfx_perf.pipelines import parameters as runtime_parameters
-from tfx_perf.pipelines import running
 
 
 def run(
     pipeline: tfx.dsl.Pipeline,
     parameters: Mapping[str, runtime_parameters.Value] | None = None,
 ) -> None:
-    """Runs the pipeline in this process with TFX's BeamDagRunner.
-
-    Args:
-        pipeline: with a metadata connection; the folder of a SQLite file need not exist yet.
-        parameters: values of runtime parameters, by name, e.g. `{"train_steps": 500}`.
-
-    Raises:
-        UserError: the pipeline has no metadata connection, or a parameter is wrong.
-    """
-    running.run_with(beam_dag_runner.BeamDagRunner, pipeline, parameters)
+    """Runs the pipeline as `local_runner.run` does, with TFX's BeamDagRunner."""
+    local_runner.run(pipeline, parameters, runner_class=beam_dag_runner.BeamDagRunner)

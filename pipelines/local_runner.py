@@ -1,46 +1,66 @@
 """Runs a pipeline on this machine, node after node."""
 
+import pathlib
 from collections.abc import Mapping
 
 from tfx import v1 as tfx
+from tfx.orchestration.portable import tfx_runner
+from tfx.proto.orchestration import pipeline_pb2
 
+from tfx_perf import console, errors
+from tfx_perf.components import early_imports
+from tfx_perf.components.optimized_trainer import nodes_check
+from tfx_perf.components.processes import child
 from tfx_perf.pipelines import parameters as runtime_parameters
-from tfx_perf.pipelines import progress, running
-
-_PULSE_SECONDS = 1.0  # for a status line that is overwritten
+from tfx_perf.pipelines import progress
 
 
 def run(
     pipeline: tfx.dsl.Pipeline,
     parameters: Mapping[str, runtime_parameters.Value] | None = None,
+    *,
+    runner_class: type[tfx_runner.IrBasedRunner] = tfx.orchestration.LocalDagRunner,
 ) -> None:
-    """Runs the pipeline in this process with TFX's LocalDagRunner.
+    """Runs the pipeline in this process; nodes that Ctrl-C or SIGTERM ends are marked as failed.
 
     Args:
         pipeline: with a metadata connection; the folder of a SQLite file need not exist yet.
         parameters: values of runtime parameters, by name, e.g. `{"train_steps": 500}`.
+        runner_class: one of TFX's runners of compiled pipelines.
 
     Raises:
-        UserError: the pipeline has no metadata connection, or a parameter is wrong.
+        UserError: the pipeline has no metadata connection, a parameter is wrong, or this machine
+            has not what the settings take.
     """
-    running.run_with(tfx.orchestration.LocalDagRunner, pipeline, parameters)
+    connection = pipeline.metadata_connection_config
+    if connection is None:
+        raise errors.UserError(
+            "Expected a pipeline with a metadata connection, which a local run needs. "
+            f"Received: metadata_connection_config=None in pipeline "
+            f"{pipeline.pipeline_info.pipeline_name}. "
+            "Give it one, e.g. sqlite_metadata_connection_config(path)."
+        )
+    console.end_without_collection()
+    nodes_check.check(pipeline.components)
+    if connection.HasField("sqlite"):
+        folder = pathlib.Path(connection.sqlite.filename_uri).parent
+        folder.mkdir(parents=True, exist_ok=True)
 
+    class _Bound(runner_class):
+        """TFX's runner, which itself takes no values of parameters."""
 
-def run_timed(pipeline: tfx.dsl.Pipeline, *, progress_path: str) -> dict[str, float]:
-    """Runs the pipeline as `run` does, and says in a file how far it is.
+        def run_with_ir(
+            self,
+            pipeline: pipeline_pb2.Pipeline,
+            run_options: pipeline_pb2.RunOptions | None = None,
+        ) -> None:
+            runtime_parameters.bind(pipeline, parameters or {})
+            nodes = (node.pipeline_node for node in pipeline.nodes)
+            early_imports.begin(node.node_info.type.name for node in nodes)
+            super().run_with_ir(pipeline, run_options)
 
-    Args:
-        pipeline: see `run`.
-        progress_path: of the file; see `progress.shown`.
-
-    Returns:
-        The wall time of each node in seconds.
-    """
-    with (
-        open(progress_path, "w", encoding="utf-8") as terminal,
-        progress.shown(
-            terminal, pulse_seconds=_PULSE_SECONDS, longest_pulse_seconds=_PULSE_SECONDS
-        ) as nodes,
-    ):
-        run(pipeline)
-    return {node.name: node.seconds for node in nodes}
+    try:
+        with progress.interruptions_recorded():
+            _Bound().run(pipeline)
+    finally:
+        child.release_server()

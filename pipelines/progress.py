@@ -1,32 +1,53 @@
-"""Shows which node of a local run is at work, instead of TFX's log."""
+"""The nodes of a local run: shown as they end instead of TFX's log, and told if interrupted.
+
+Other runners show what the outputs of a node have to say, too.
+"""
 
 import contextlib
 import dataclasses
+import functools
+import logging
+import os
 import re
+import signal
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
 from typing import TextIO
 
 from absl import logging as absl_logging
+from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
-from tfx import v1 as tfx
+from tfx.components.evaluator import constants as evaluator_constants
 from tfx.components.util import udf_utils
+from tfx.dsl.compiler import constants
+from tfx.dsl.components.common import importer, resolver
 from tfx.orchestration.portable import data_types, launcher
+from tfx.orchestration.portable.mlmd import execution_lib
+from tfx.types import standard_artifacts
 
-from tfx_perf import console, periodic
-from tfx_perf.pipelines import remarks
+from tfx_perf import console, errors, interception, periodic, storage
+from tfx_perf.components import artifacts, types
+from tfx_perf.gate import explanation
+from tfx_perf.gate import record as gate_record
+from tfx_perf.report import page as report_page
 
 _FAILED = "failed"
 _SKIPPED = "skipped"  # its condition was false
 _CACHED = "from cache"
 _STATES = {mlmd.Execution.CACHED: _CACHED, mlmd.Execution.FAILED: _FAILED}
 _DONE = "done"
+_RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
 # They have no executor, and look again in every run.
-_WITHOUT_CACHE = {tfx.dsl.Importer.get_class_type(), tfx.dsl.Resolver.get_class_type()}
+_WITHOUT_CACHE = {importer.Importer.get_class_type(), resolver.Resolver.get_class_type()}
 _NOTHING_NEW = (
     "Nothing has changed: all nodes are from TFX's cache, and found then what follows. To train "
     "anew: another run_label of OptimizedTrainer; in our templates --label NAME."
 )
+_LOGGER = logging.getLogger(__name__)
+
+_Launch = Callable[[launcher.Launcher], data_types.ExecutionInfo | None]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +68,7 @@ class NodeRun:
 
 
 @contextlib.contextmanager
-def shown(
-    terminal: TextIO,
-    *,
-    pulse_seconds: float = console.STATUS_SECONDS,
-    longest_pulse_seconds: float = console.LONGEST_STATUS_SECONDS,
-) -> Iterator[Sequence[NodeRun]]:
+def shown(terminal: TextIO, *, status_seconds: float | None = None) -> Iterator[Sequence[NodeRun]]:
     """Shows, while the context lasts, the nodes that end in this process.
 
     A node that takes long says now and then what it is doing. At the end stands what our
@@ -62,109 +78,91 @@ def shown(
 
     Args:
         terminal: where a line is written for each node.
-        pulse_seconds: time to the first line of a node that is still at work, and between two in
-            which it does something else.
-        longest_pulse_seconds: to which the time between two others grows.
+        status_seconds: between two lines that say what a node is doing; None: after some
+            silence, and more and more rarely.
 
     Yields:
         The nodes that have ended, which become more.
     """
-    verbosity = absl_logging.get_verbosity()
-    absl_logging.set_verbosity(absl_logging.INFO)
-    launch = launcher.Launcher.launch
-    package = udf_utils.package_user_module_file
-    nodes = _Nodes(
-        terminal, pulse_seconds=pulse_seconds, longest_pulse_seconds=longest_pulse_seconds
-    )
+    with contextlib.ExitStack() as until:
+        until.callback(absl_logging.set_verbosity, absl_logging.get_verbosity())
+        absl_logging.set_verbosity(absl_logging.INFO)
+        status = until.enter_context(console.status_watched())
+        view = _View(terminal, status=status, status_seconds=status_seconds)
+        until.callback(view.close)
+        for owner, name, make in (
+            # What every runner of compiled pipelines starts a node with.
+            (launcher.Launcher, "launch", view.launching),
+            # What makes a wheel of a `module_file`, before the first node.
+            (udf_utils, "package_user_module_file", _with_output_to_error),
+        ):
+            until.enter_context(interception.replacing(owner, name, make))
+        yield view.ended
 
-    def watched(node: launcher.Launcher) -> object:
-        with nodes.watched(node) as watch:
-            watch.result = launch(node)
-        return watch.result
 
-    def packaged(*arguments: str) -> tuple[str, str]:
+def _with_output_to_error(package: Callable[..., object]) -> Callable[..., object]:
+    @functools.wraps(package)
+    def packaged(*arguments: str) -> object:
         with console.output_to_error():  # setuptools says what it copies
             return package(*arguments)
 
-    # What makes a wheel of a `module_file`, before the first node.
-    udf_utils.package_user_module_file = packaged
-    # What every runner of compiled pipelines starts a node with.
-    launcher.Launcher.launch = watched
-    try:
-        with console.status_watched() as nodes.activity:
-            yield nodes.ended
-    finally:
-        udf_utils.package_user_module_file = package
-        launcher.Launcher.launch = launch
-        absl_logging.set_verbosity(verbosity)
-        nodes.close()
+    return packaged
 
 
-class _Watch:
-    """A node at work.
-
-    Attributes:
-        result: what its launcher returns; None before that.
-    """
-
-    result: data_types.ExecutionInfo | None = None
-
-
-class _Nodes:
+class _View:
     """Writes a line for each node, and what there is to say of it.
 
     Attributes:
-        activity: returns what the node at work has said last.
         ended: the nodes that have ended.
     """
 
-    activity: Callable[[], str]
-    ended: list[NodeRun]
-
     def __init__(
-        self, terminal: TextIO, *, pulse_seconds: float, longest_pulse_seconds: float
+        self, terminal: TextIO, *, status: Callable[[], str], status_seconds: float | None
     ) -> None:
-        self._terminal = terminal
-        self._pulse_seconds, self._longest_pulse_seconds = pulse_seconds, longest_pulse_seconds
-        self.ended = []
+        self.ended: list[NodeRun] = []
+        self._terminal, self._status = terminal, status
+        self._first_seconds = status_seconds or console.STATUS_SECONDS
+        self._longest_seconds = status_seconds or console.LONGEST_STATUS_SECONDS
         self._has_cached = self._has_news = False
 
-    @contextlib.contextmanager
-    def watched(self, node: launcher.Launcher) -> Iterator[_Watch]:
-        """Says how the node ended when the context does."""
-        name, began, watch = node._pipeline_node.node_info.id, time.monotonic(), _Watch()
-        state, decisions, found = _FAILED, [], []
+    def launching(self, launch: _Launch) -> _Launch:
+        """Returns what stands in the place of the launcher's method."""
 
-        def say(what: str) -> None:
-            self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
+        def launching(node: launcher.Launcher) -> data_types.ExecutionInfo | None:
+            name, began = node._pipeline_node.node_info.id, time.monotonic()
+            state, decisions, found = _FAILED, [], []
 
-        node_pulse = console.StatusLines(
-            say, seconds=self._pulse_seconds, longest_seconds=self._longest_pulse_seconds
-        )
-        try:
-            console.set_status("")
-            pulses = periodic.calling(
-                lambda: node_pulse(self.activity()), seconds=self._pulse_seconds
+            def say(what: str) -> None:
+                self._say(f"  {name:<24}{time.monotonic() - began:7.1f} s  {what}")
+
+            lines = console.StatusLines(
+                say, seconds=self._first_seconds, longest_seconds=self._longest_seconds
             )
-            # Keras' progress bar is on standard output.
-            with pulses, console.output_to_error():
-                yield watch
-            if getattr(watch.result, "execution_id", None) is None:
-                state = _SKIPPED
-            else:
-                state, made = _outcome(node, watch.result)
-                found = list(_closing(name, made, database=_database(node)))
-                # The rest of it stands at the end.
-                decided = (*remarks.decisions(made), *remarks.pushes(made))
-                decisions = [re.split("[:.]", each)[0] for each in decided]
-        finally:
-            say(state)
-            for decision in decisions:
-                self._say(f"    {decision}")
-            self.ended.append(NodeRun(name, state, time.monotonic() - began, found))
-            may_cache = node._pipeline_node.node_info.type.name not in _WITHOUT_CACHE
-            self._has_cached |= state == _CACHED
-            self._has_news |= state != _CACHED and (may_cache or state != _DONE)
+            console.set_status("")
+            try:
+                with (
+                    periodic.calling(lambda: lines(self._status()), seconds=self._first_seconds),
+                    console.output_to_error(),  # Keras' progress bar
+                ):
+                    result = launch(node)
+                if getattr(result, "execution_id", None) is None:
+                    state = _SKIPPED
+                else:
+                    state, made = _outcome(node, result)
+                    found = list(_closing(name, made, database=_database(node)))
+                    # The rest of it stands at the end.
+                    decisions = [re.split("[:.]", line)[0] for line in _decided(made)]
+                return result
+            finally:
+                say(state)
+                for decision in decisions:
+                    self._say(f"    {decision}")
+                self.ended.append(NodeRun(name, state, time.monotonic() - began, found))
+                may_cache = node._pipeline_node.node_info.type.name not in _WITHOUT_CACHE
+                self._has_cached |= state == _CACHED
+                self._has_news |= state != _CACHED and (may_cache or state != _DONE)
+
+        return launching
 
     def close(self) -> None:
         """Says what was found, which the nodes after it have moved out of sight."""
@@ -183,12 +181,15 @@ def _outcome(
     """Returns how a node ended, and what it has put out."""
     with node._mlmd_connection as connection:
         (execution,) = connection.store.get_executions_by_id([result.execution_id])
-        made = remarks.outputs_of(connection.store, result.execution_id)
+        made = outputs_of(connection.store, result.execution_id)
     return _STATES.get(execution.last_known_state, _DONE), made
 
 
 def _database(node: launcher.Launcher) -> str:
-    """Returns the path of ML Metadata's SQLite file; empty if ML Metadata is on a server."""
+    """Returns the path of ML Metadata's SQLite file.
+
+    Empty if it is on a server, whose password nobody should see.
+    """
     connection = node._mlmd_connection._connection_config
     is_server = not isinstance(connection, mlmd.ConnectionConfig)
     return "" if is_server else connection.sqlite.filename_uri
@@ -196,12 +197,155 @@ def _database(node: launcher.Launcher) -> str:
 
 def _closing(name: str, made: Sequence[mlmd.Artifact], *, database: str) -> Iterator[str]:
     """Yields what there is to say of a node at the end: what it found, remarks, reports."""
-    found = [*remarks.outcome(made, database=database)]
-    found = found or [*remarks.decisions(made), *remarks.pushes(made)]
+    found = _outcome_lines(made, database=database) or [*_decided(made)]
     headline = " ".join(found[:1])
-    said = [remark for remark in remarks.remarks(made) if remark not in headline]
+    said = [remark for remark in remarks(made) if remark not in headline]
     if found or said:
         yield f"{name}: {headline}".rstrip()
         yield from found[1:]
         yield from (f"  remark: {remark}" for remark in said)
-        yield from (f"  {report}" for report in remarks.reports(made))
+        yield from (f"  {report}" for report in reports(made))
+
+
+def _outcome_lines(outputs: Iterable[mlmd.Artifact], *, database: str) -> Sequence[str]:
+    """Returns the headline of our component's report, of PerfEvaluator also figures and what to do.
+
+    Empty of other components.
+    """
+    for artifact in outputs:
+        headline = artifact.custom_properties[artifacts.HEADLINE].string_value
+        if artifact.type == types.PerfEvaluation.TYPE_NAME:
+            try:
+                file = storage.path(artifact.uri) / gate_record.FILE_NAME
+                decision = gate_record.GateRecord.read(file)
+                return list(explanation.lines(decision, database=database))
+            except errors.UserError:  # removed, or of another version
+                return [headline]
+        if headline:
+            return [headline]
+    return []
+
+
+def outputs_of(store: metadata_store.MetadataStore, execution_id: int) -> list[mlmd.Artifact]:
+    """Returns what an execution has put out; not what a resolver passes on."""
+    ids = [
+        event.artifact_id
+        for event in store.get_events_by_execution_ids([execution_id])
+        if event.type == mlmd.Event.OUTPUT
+    ]
+    return store.get_artifacts_by_id(ids)
+
+
+def decisions(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields e.g. `blessed: 15 of 17 checks ...` or `REFUSED by 2 of 17 checks ...`."""
+    for artifact in outputs:
+        properties = artifact.custom_properties
+        blessing = properties[evaluator_constants.ARTIFACT_PROPERTY_BLESSED_KEY]
+        if blessing.HasField("int_value"):  # ExampleAnomalies has a text of that name
+            key = evaluator_constants.ARTIFACT_PROPERTY_BLESSING_MESSAGE_KEY
+            message = properties[key].string_value
+            verdict = "blessed" if blessing.int_value else "REFUSED"
+            if message.lower().startswith(verdict.lower()):  # PerfEvaluator's says it, too
+                yield verdict + message[len(verdict) :]
+            else:
+                yield f"{verdict}: {message}" if message else verdict
+
+
+def _decided(outputs: Sequence[mlmd.Artifact]) -> Iterator[str]:
+    """Yields the decisions, and whether Pusher has pushed a model."""
+    yield from decisions(outputs)
+    for artifact in outputs:
+        if artifact.type == standard_artifacts.PushedModel.TYPE_NAME:
+            pushed = artifact.custom_properties["pushed"].int_value
+            yield "pushed" if pushed else "pushed nothing: a blessing is missing"
+
+
+def remarks(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields what went wrong in our components though the node succeeded, a line each."""
+    for artifact in outputs:
+        remark = artifact.custom_properties[artifacts.REMARK].string_value
+        if remark:
+            yield remark
+
+
+def reports(outputs: Iterable[mlmd.Artifact]) -> Iterator[str]:
+    """Yields where the reports are."""
+    for artifact in outputs:
+        page = os.path.join(artifact.uri, report_page.FILE_NAME)
+        # Other components' artifacts may lie where nothing of ours can look.
+        with contextlib.suppress(errors.UserError):
+            if storage.exists(page):
+                yield f"report: {page}"
+
+
+@contextlib.contextmanager
+def interruptions_recorded() -> Iterator[None]:
+    """Marks nodes of this process that Ctrl-C or SIGTERM ends as failed, while the context lasts.
+
+    TFX itself marks those that raise an `Exception`; others would stand in ML Metadata as running
+    for ever. SIGTERM interrupts as Ctrl-C does, so that what runs is ended first; then it takes
+    effect.
+    """
+    with _terminable(), interception.replacing(launcher.Launcher, "launch", _recording):
+        yield
+
+
+def mark_as_failed(
+    store: metadata_store.MetadataStore, executions: Iterable[mlmd.Execution]
+) -> None:
+    """Marks those executions that are still running, though nobody runs them."""
+    cut_off = [each for each in executions if execution_lib.is_execution_active(each)]
+    for execution in cut_off:
+        execution.last_known_state = mlmd.Execution.FAILED
+    if cut_off:
+        store.put_executions(cut_off)
+
+
+def _recording(launch: _Launch) -> _Launch:
+    def recording(node: launcher.Launcher) -> data_types.ExecutionInfo | None:
+        try:
+            return launch(node)
+        except Exception:  # which TFX has recorded
+            raise
+        except BaseException:
+            try:
+                _mark_run(node)
+            except Exception:  # what has come is to be seen
+                _LOGGER.warning("ML Metadata was not told of the interruption.", exc_info=True)
+            raise
+
+    return recording
+
+
+def _mark_run(node: launcher.Launcher) -> None:
+    """Marks what has begun in a node's run, which ends with this process."""
+    contexts = node._pipeline_node.contexts.contexts
+    (run,) = (each.name.field_value.string_value for each in contexts if each.type.name == _RUN)
+    with node._mlmd_connection as connection:
+        store = connection.store
+        context = store.get_context_by_type_and_name(_RUN, run)
+        if context is not None:
+            mark_as_failed(store, store.get_executions_by_context(context.id))
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """Has SIGTERM interrupt the context, and take effect behind it; in the main thread only."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    has_come = False
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal has_come
+        has_come = True
+        signal.default_int_handler(number, frame)
+
+    # None: the handler was not installed from Python and cannot be put back.
+    before = signal.signal(signal.SIGTERM, interrupt) or signal.SIG_DFL
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if has_come:
+            signal.raise_signal(signal.SIGTERM)

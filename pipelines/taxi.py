@@ -19,7 +19,7 @@ from tfx.types import artifact, artifact_utils
 
 from tfx_perf import errors, interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.pipelines import local_runner
+from tfx_perf.pipelines import local_runner, progress
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 from tfx_perf.training import session
 from tfx_perf.training.keras_api import either_keras
@@ -27,6 +27,7 @@ from tfx_perf.training.keras_api import either_keras
 STOCK_TRAINER_ID = "StockTrainer"
 SEED = 1
 STOCK_FILE = "stock_metrics.json"
+_STATUS_SECONDS = 1.0  # for a status line that is overwritten
 
 _CONSTANTS = pathlib.Path("models", "keras_model", "constants.py")
 _BATCH_SIZES = re.compile(r"^(TRAIN|EVAL)_BATCH_SIZE = \d+$", re.MULTILINE)
@@ -213,4 +214,9 @@ def run_in_process(
         label=label,
         settings=PerfConfig.from_json(settings),
     )
-    return local_runner.run_timed(build(run), progress_path=progress_path)
+    with (
+        open(progress_path, "w", encoding="utf-8") as terminal,
+        progress.shown(terminal, status_seconds=_STATUS_SECONDS) as nodes,
+    ):
+        local_runner.run(build(run))
+    return {node.name: node.seconds for node in nodes}

@@ -6,9 +6,7 @@ intermediate representation), `topology.json` (what the DAG file needs to know o
 with the interpreter of the TFX environment.
 """
 
-from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
 from tfx_perf.pipelines.airflow.deployment import deploy
-from tfx_perf.pipelines.airflow.settings import AirflowSettings
-from tfx_perf.pipelines.airflow.task_settings import TaskSettings
+from tfx_perf.pipelines.airflow.settings import AirflowSettings, ContainerSettings, TaskSettings
 
 __all__ = ["AirflowSettings", "ContainerSettings", "TaskSettings", "deploy"]

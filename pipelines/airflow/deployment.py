@@ -1,5 +1,6 @@
-"""Puts a pipeline into a dags folder."""
+"""Puts a pipeline into a dags folder, found without importing Airflow; knows TFX only if asked."""
 
+import configparser
 import json
 import os
 import pathlib
@@ -9,13 +10,13 @@ from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from tfx_perf import errors
-from tfx_perf.pipelines.airflow import home
 from tfx_perf.pipelines.airflow.settings import AirflowSettings
 
 if TYPE_CHECKING:
     from tfx import v1 as tfx
 
 _TOPOLOGY = "topology.json"
+_SQLITE = "sqlite:///"
 
 
 def deploy(
@@ -31,7 +32,7 @@ def deploy(
 
     Args:
         pipeline: the same object as for any other runner. Its name becomes the DAG's id.
-        dags_folder: None for the one of the Airflow home, see `home.dags_folder`.
+        dags_folder: None for the one of the Airflow home, see `find_dags_folder`.
         settings: of the DAG and its tasks.
 
     Returns:
@@ -42,19 +43,19 @@ def deploy(
             dags folder cannot be used, or something else has the DAG's name there.
     """
     # TFX takes seconds to import; run_node, which has no need of all this, imports this package.
-    from tfx_perf.pipelines.airflow import compilation, representation, topology
+    from tfx_perf.pipelines.airflow import topology
 
     settings = AirflowSettings.of(settings)
     _check_python(settings)
-    ir = compilation.compile_pipeline(pipeline)
+    ir = topology.compile_pipeline(pipeline)
     described = topology.topology_of(pipeline, ir, settings=settings)
-    folder = home.dags_folder(dags_folder) / ir.pipeline_info.id
+    folder = find_dags_folder(dags_folder) / ir.pipeline_info.id
     _check_free(folder, schema=topology.SCHEMA)
     _write(
         folder,
         {
-            "pipeline.json": representation.as_json(ir),
-            _TOPOLOGY: topology.as_json(described),
+            "pipeline.json": topology.pipeline_as_json(ir),
+            _TOPOLOGY: topology.topology_as_json(described),
             "dag.py": resources.files(__package__).joinpath("dag.py").read_text("utf-8"),
         },
     )
@@ -105,3 +106,53 @@ def _write(folder: pathlib.Path, texts: Mapping[str, str]) -> None:
         raise errors.UserError(
             f"Expected a dags folder that can be written. Received: folder={folder} ({error})."
         ) from error
+
+
+def find_dags_folder(given: str | os.PathLike[str] | None = None) -> pathlib.Path:
+    """Returns the folder that DAGs are deployed to.
+
+    Args:
+        given: a folder; None for that of the Airflow home, which AIRFLOW_HOME names, as its
+            settings say.
+
+    Raises:
+        UserError: it does not exist or cannot be written, or the Airflow home is none yet.
+    """
+    if given is not None:
+        return _writable(pathlib.Path(given))
+    home = pathlib.Path(os.environ.get("AIRFLOW_HOME", "~/airflow")).expanduser()
+    config = configparser.ConfigParser(interpolation=None, strict=False)
+    config.read(home / "airflow.cfg")
+    _check_database(home, config)
+    own = home / "dags"
+    setting = _setting(config, "core", "dags_folder")
+    folder = pathlib.Path(os.path.expandvars(setting)).expanduser() if setting else own
+    if folder == own:
+        own.mkdir(exist_ok=True)  # Airflow writes it into its settings, and does not make it
+    return _writable(folder)
+
+
+def _check_database(home: pathlib.Path, config: configparser.ConfigParser) -> None:
+    connection = _setting(config, "database", "sql_alchemy_conn") or (
+        f"{_SQLITE}{home / 'airflow.db'}"
+    )
+    path = connection.removeprefix(_SQLITE)
+    if path != connection and not pathlib.Path(path).is_file():
+        raise errors.UserError(
+            f"Expected an Airflow home with a database. Received: AIRFLOW_HOME={home}, and there "
+            f"is no {path}; run `airflow db migrate` first, or name a dags folder."
+        )
+
+
+def _setting(config: configparser.ConfigParser, section: str, key: str) -> str | None:
+    """Returns a setting of Airflow; a variable of the environment comes before the file."""
+    variable = f"AIRFLOW__{section.upper()}__{key.upper()}"
+    return os.environ.get(variable) or config.get(section, key, fallback=None) or None
+
+
+def _writable(folder: pathlib.Path) -> pathlib.Path:
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise errors.UserError(
+            f"Expected an existing folder that can be written. Received: dags_folder={folder}."
+        )
+    return folder.absolute()

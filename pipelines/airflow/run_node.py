@@ -5,29 +5,33 @@ that neither a shell nor a template language reads them. Its exit codes are 0, 1
 failed, 2 for something the user got wrong, 99 for a node that was skipped.
 """
 
+import dataclasses
 import json
 import os
 import pathlib
 import signal
 import sys
 import traceback
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, TypeAlias
 
 import click
 from absl import logging
+from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.dsl.compiler import constants
 from tfx.orchestration import metadata
 from tfx.orchestration.local import runner_utils
 from tfx.orchestration.portable import launcher, runtime_parameter_utils
+from tfx.orchestration.portable.mlmd import execution_lib
 from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import errors
 
 # TFX makes up a class for a type that nobody has imported, and no child process can be sent it.
 from tfx_perf.components import early_imports, types  # noqa: F401
-from tfx_perf.pipelines import parameters
-from tfx_perf.pipelines.airflow import attempts, notes, representation
+from tfx_perf.pipelines import parameters, progress
+from tfx_perf.pipelines.airflow import topology
 
 _FAILED = 1
 _USER_ERROR = 2
@@ -35,6 +39,12 @@ _SKIPPED = 99
 
 # TFX's name, which its module keeps private.
 _RESULT = "__execution_result__"
+
+_ATTEMPT = "tfx_perf.attempt"
+_NODE = constants.NODE_CONTEXT_TYPE_NAME
+_RUN = constants.PIPELINE_RUN_CONTEXT_TYPE_NAME
+
+_Channel: TypeAlias = pipeline_pb2.InputSpec.Channel
 
 
 class TerminatedError(Exception):
@@ -78,7 +88,7 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
         UserError: there is no such pipeline or node, or a parameter is wrong.
         RuntimeError: its inputs could not be resolved; what else an executor raises comes through.
     """
-    ir = representation.read(pipeline)
+    ir = topology.read(pipeline)
     parameters.bind(ir, values)
     run = {constants.PIPELINE_RUN_ID_PARAMETER_NAME: run_id}
     runtime_parameter_utils.substitute_runtime_parameter(ir, run)
@@ -87,7 +97,7 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
     deployment = runner_utils.extract_local_deployment_config(ir)
     connection = _connection(deployment.metadata_connection_config)
     with metadata.Metadata(connection) as handle:
-        attempts.begin(handle.store, node)
+        _begin_attempt(handle.store, node)
     info = launcher.Launcher(
         pipeline_node=node,
         mlmd_connection=metadata.Metadata(connection),
@@ -103,11 +113,11 @@ def run_node(pipeline: str, node_id: str, *, run_id: str, values: dict[str, Any]
         # Inputs that cannot be resolved are recorded by the launcher, but not raised.
         if execution.last_known_state == mlmd.Execution.FAILED:
             raise RuntimeError(_reason(execution))
-        return notes.note_on(handle.store, execution)
+        return _note_on(handle.store, execution)
 
 
 def _find(ir: pipeline_pb2.Pipeline, node_id: str) -> pipeline_pb2.PipelineNode:
-    nodes = {node.node_info.id: node for node in representation.nodes_of(ir)}
+    nodes = {node.node_info.id: node for node in topology.nodes_of(ir)}
     if node_id not in nodes:
         raise errors.UserError(
             f"Expected one of the pipeline's nodes: {', '.join(nodes)}. Received: node={node_id}."
@@ -123,11 +133,90 @@ def _connection(config: Any) -> Any:
     return connection
 
 
+def _note_on(store: metadata_store.MetadataStore, execution: mlmd.Execution) -> str:
+    """Returns in one line: from cache or not, a gate's decision, remarks, where reports are."""
+    said = ["taken from cache"] if execution.last_known_state == mlmd.Execution.CACHED else []
+    outputs = progress.outputs_of(store, execution.id)
+    said += [
+        *progress.decisions(outputs), *progress.remarks(outputs), *progress.reports(outputs)
+    ]  # fmt: skip
+    return " ".join("; ".join(said).split())
+
+
 def _reason(execution: mlmd.Execution) -> str:
     """Returns the last line of the error that the launcher has recorded."""
     recorded = json.loads(execution.custom_properties[_RESULT].string_value or "{}")
     lines = recorded.get("resultMessage", "").strip().splitlines()
     return lines[-1] if lines else "the log says why"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Attempt:
+    execution: mlmd.Execution
+    name: str  # empty: made by another runner
+
+
+def _begin_attempt(store: metadata_store.MetadataStore, node: pipeline_pb2.PipelineNode) -> None:
+    """Prepares a node for its next attempt, which retries and clears make; the launcher comes next.
+
+    The launcher knows one execution for a node and run: it would overwrite a failed one, and do
+    nothing where one has succeeded. So every attempt is an execution in a context of its own, and
+    the nodes after it read what the newest successful attempt made. Attempts that were cut off are
+    marked as failed. A node that has succeeded before in this run, and was cleared, is not taken
+    from cache: who clears it wants it done again.
+    """
+    run, name = (_name_in(node.contexts.contexts, kind) for kind in (_RUN, _NODE))
+    attempts = _attempts(store, run=run)
+    earlier = attempts.get(name, [])
+    progress.mark_as_failed(store, [attempt.execution for attempt in earlier])
+    if _newest(earlier):
+        node.execution_options.caching_options.enable_cache = False
+    context = node.contexts.contexts.add()
+    context.type.name = _ATTEMPT
+    context.name.field_value.string_value = f"{run}.{name}.{len(earlier) + 1}"
+    for spec in node.inputs.inputs.values():
+        for channel in spec.channels:
+            if _is_of_one_run(channel):
+                producer = _name_in(channel.context_queries, _NODE)
+                _read_only(channel, _newest(attempts.get(producer, [])))
+
+
+def _attempts(store: metadata_store.MetadataStore, *, run: str) -> dict[str, list[_Attempt]]:
+    """Returns the attempts of a run by the name of the node's context, the oldest first."""
+    found: dict[str, list[_Attempt]] = {}
+    context = store.get_context_by_type_and_name(_RUN, run)
+    executions = store.get_executions_by_context(context.id) if context else []
+    for execution in sorted(executions, key=lambda item: item.id):
+        names = {item.type: item.name for item in store.get_contexts_by_execution(execution.id)}
+        attempt = _Attempt(execution, name=names.get(_ATTEMPT, ""))
+        found.setdefault(names.get(_NODE, ""), []).append(attempt)
+    return found
+
+
+def _newest(attempts: Sequence[_Attempt]) -> _Attempt | None:
+    """Returns the newest successful attempt."""
+    for attempt in reversed(attempts):
+        if execution_lib.is_execution_successful(attempt.execution):
+            return attempt
+    return None
+
+
+def _is_of_one_run(channel: _Channel) -> bool:
+    """Returns whether it reads the run's own artifacts, not those of all runs."""
+    return {_RUN, _NODE} <= {query.type.name for query in channel.context_queries}
+
+
+def _read_only(channel: _Channel, attempt: _Attempt | None) -> None:
+    """Lets a channel see nothing but what one attempt made."""
+    if attempt and attempt.name:
+        query = channel.context_queries.add()
+        query.type.name = _ATTEMPT
+        query.name.field_value.string_value = attempt.name
+
+
+def _name_in(contexts: Iterable, kind: str) -> str:
+    """Returns the name of the context, or of the query for a context, of a kind."""
+    return next(item.name.field_value.string_value for item in contexts if item.type.name == kind)
 
 
 def _terminate(number: int, frame: Any) -> None:

@@ -1,6 +1,6 @@
 """A node that Ctrl-C or SIGTERM ends has failed in ML Metadata, whoever has run the pipeline.
 
-How it is marked: `tfx_perf.pipelines.interrupted`.
+How it is marked: `tfx_perf.pipelines.progress.interruptions_recorded`.
 """
 
 import os

@@ -1,6 +1,6 @@
 """LocalDagRunner and BeamDagRunner: parameters, conditions, and going on after a failure.
 
-Both are started by `running`, after `nodes_check`; what they say of finished nodes are `remarks`.
+Both look at the machine first (`nodes_check`); `progress` says what finished nodes found.
 """
 
 import io
@@ -139,8 +139,7 @@ def _shown(
 
 
 def test_what_takes_long_says_what_it_is_doing(tmp_path):
-    often = {"pulse_seconds": 0.3, "longest_pulse_seconds": 0.3}
-    *pulses, last = _shown(tmp_path, runner_components.TakeLong(), **often)
+    *pulses, last = _shown(tmp_path, runner_components.TakeLong(), status_seconds=0.3)
     parts = [re.fullmatch(r"  TakeLong +([\d.]+) s  \.\.\. (.+)", line) for line in pulses]
     seconds = [float(part[1]) for part in parts]
     assert seconds == sorted(seconds)

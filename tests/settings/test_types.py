@@ -18,8 +18,7 @@ import pytest
 from tfx_perf import errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.kubeflow import KubeflowSettings
-from tfx_perf.pipelines.airflow import AirflowSettings
-from tfx_perf.pipelines.airflow.container_settings import ContainerSettings
+from tfx_perf.pipelines.airflow import AirflowSettings, ContainerSettings
 from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.settings.kubernetes_values import Quantity
 from tfx_perf.settings.values import PositiveInt

@@ -54,9 +54,9 @@ def deploy_command(
         Console(file=shown).status("Compiling"),
         contextlib.redirect_stdout(shown),
     ):
-        from tfx_perf.pipelines.airflow import AirflowSettings, deploy, home
+        from tfx_perf.pipelines.airflow import AirflowSettings, deploy, deployment
 
-        place = home.dags_folder(dags_folder)  # before the pipeline, which imports TFX
+        place = deployment.find_dags_folder(dags_folder)  # before the pipeline, which imports TFX
         settings = AirflowSettings.from_yaml(settings_path) if settings_path else AirflowSettings()
         if not settings.container:
             settings = settings.model_copy(update={"python_path": (*settings.python_path, folder)})

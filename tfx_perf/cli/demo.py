@@ -1,20 +1,26 @@
 """`tfx-perf demo`: the whole pipeline on real data, beside TFX's stock Trainer."""
 
+import contextlib
 import json
 import os
 import pathlib
+import re
+from collections.abc import Iterator
 from typing import Any
 
 import click
 from rich import box, markup, table
+from rich.console import Console
 
-from tfx_perf import errors, formatting
-from tfx_perf.cli import progress, terminal
+from tfx_perf import errors, formatting, periodic
+from tfx_perf.cli import terminal
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import versions
 
-_TIMEOUT_SECONDS = 1800.0
+_TIMEOUT_SECONDS, _POLL_SECONDS = 1800.0, 0.2
+# What `pipelines.progress` writes of a node that is still at work.
+_STATUS_LINE = re.compile(r"  \S+ +[\d.]+ s  \.\.\. ")
 # Nodes of the pipeline.
 _STOCK, _CHAIN = "StockTrainer", ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
 _COMPARED = (
@@ -116,7 +122,7 @@ def _run(
 
     log_path, progress_path = folder / "pipeline.log", folder / "progress.txt"
     progress_path.unlink(missing_ok=True)  # of a run before
-    with progress.following(progress_path):
+    with _following(progress_path):
         node_seconds = child.run_in_child(
             "tfx_perf.pipelines.taxi:run_in_process",
             {
@@ -135,6 +141,39 @@ def _run(
         **_summary(folder, batch_size=batch_size, log_path=log_path),
         "node_time_seconds": node_seconds,
     }
+
+
+@contextlib.contextmanager
+def _following(path: pathlib.Path) -> Iterator[None]:
+    """Shows on standard error, while the context lasts, what `pipelines.progress` writes.
+
+    Args:
+        path: where the process that runs the pipeline has it written; need not exist yet.
+    """
+    out = Console(stderr=True, highlight=False)
+    position = 0
+
+    def read() -> None:
+        nonlocal position
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(position)
+            grown = file.read()
+        complete = grown.rfind(b"\n") + 1
+        position += complete
+        for line in grown[:complete].decode(errors="replace").splitlines():
+            if _STATUS_LINE.match(line):
+                spinner.update(markup.escape(line))
+            else:
+                out.print(line, markup=False, soft_wrap=True)
+
+    with out.status("  starting") as spinner:
+        try:
+            with periodic.calling(read, seconds=_POLL_SECONDS):
+                yield
+        finally:
+            read()
 
 
 def _metadata_path(folder: pathlib.Path) -> pathlib.Path:

@@ -54,11 +54,11 @@ def command(
     with console.libraries(log) as shown:
         print("Loading TFX", file=shown, flush=True)
         with terminal.working("Loading TFX", file=shown):
-            from tfx_perf.pipelines import interrupted, progress
+            from tfx_perf.pipelines import progress
 
         with (
             contextlib.ExitStack() as output,
-            interrupted.recorded(),
+            progress.interruptions_recorded(),
             progress.shown(shown) as nodes,
         ):
             if as_json:  # nothing that the script or its processes print may stand in it

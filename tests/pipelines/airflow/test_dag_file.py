@@ -1,7 +1,6 @@
 """What Airflow makes of a deployed DAG (`dag`), in environments that have no TFX.
 
-It is built from a `topology`: the pipeline's, with `airflow.settings`, which hold `task_settings`
-and `container_settings`.
+It is built from a `topology`: the pipeline's, with `airflow.settings`.
 """
 
 import json

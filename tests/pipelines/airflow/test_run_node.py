@@ -1,6 +1,6 @@
 """One node after the other, in this process: conditions, parameters, failures.
 
-Retries are `airflow.attempts` of their own; what a node has to say is in `notes`.
+Retries are attempts of their own.
 """
 
 import os
@@ -17,7 +17,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 
 from tfx_perf import errors
-from tfx_perf.pipelines.airflow import compilation, representation
+from tfx_perf.pipelines.airflow import topology
 from tfx_perf.pipelines.airflow.run_node import run_node
 
 
@@ -27,7 +27,7 @@ def run(tmp_path: pathlib.Path) -> Callable:
 
     def compile_it(pipeline: tfx.dsl.Pipeline) -> Callable:
         path = tmp_path / "pipeline.json"
-        path.write_text(representation.as_json(compilation.compile_pipeline(pipeline)))
+        path.write_text(topology.pipeline_as_json(topology.compile_pipeline(pipeline)))
 
         def run_one(node: str, *, run_id: str = "first", **values: object) -> str | None:
             return run_node(str(path), node, run_id=run_id, values=values)
@@ -174,8 +174,8 @@ def test_a_pipeline_that_cannot_be_read(tmp_path, text):
 
 
 def test_a_single_node_travels_in_an_environment_variable(tmp_path):
-    ir = compilation.compile_pipeline(light.everything(tmp_path))
-    uri = representation.as_data_uri(ir, node_id="Decide")
+    ir = topology.compile_pipeline(light.everything(tmp_path))
+    uri = topology.as_data_uri(ir, node_id="Decide")
     assert not set("{}%#") & set(uri)
     assert run_node(uri, "Decide", run_id="first", values={}) == ""
 
@@ -184,7 +184,7 @@ def test_a_single_node_travels_in_an_environment_variable(tmp_path):
 def test_what_airflow_ends_is_recorded_as_failed(store, tmp_path):
     pipeline = light.pipeline(tmp_path, [light.Sleep(marker=str(tmp_path / "begun"))])
     path = tmp_path / "pipeline.json"
-    path.write_text(representation.as_json(compilation.compile_pipeline(pipeline)))
+    path.write_text(topology.pipeline_as_json(topology.compile_pipeline(pipeline)))
     variables = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(pathlib.Path(__file__).parent), *sys.path]),

@@ -20,7 +20,7 @@ from tfx.tools.cli.handler import base_handler
 from tfx_perf import errors
 from tfx_perf.cli.repairs import interception, listing
 from tfx_perf.pipelines import airflow
-from tfx_perf.pipelines.airflow import home
+from tfx_perf.pipelines.airflow import deployment
 
 _FUNCTIONS = ("tfx_perf.pipelines.airflow:deploy", "tfx_perf.pipelines.airflow.deployment:deploy")
 _RUNNERS = ("tfx.orchestration.airflow.airflow_dag_runner:AirflowDagRunner",)
@@ -42,7 +42,7 @@ class AirflowHandler(base_handler.BaseHandler):
         """
         caught, settings = self._pipeline()
         name = caught.pipeline.pipeline_info.pipeline_name
-        dags_folder = home.dags_folder(caught.arguments.get("dags_folder"))
+        dags_folder = deployment.find_dags_folder(caught.arguments.get("dags_folder"))
         if overwrite:
             self._check_exists(dags_folder, name)
         elif (dags_folder / name).exists():
@@ -71,24 +71,24 @@ class AirflowHandler(base_handler.BaseHandler):
 
     def list_pipelines(self) -> None:
         """Lists what was deployed."""
-        files = home.dags_folder().glob(f"*/{_TOPOLOGY}")
+        files = deployment.find_dags_folder().glob(f"*/{_TOPOLOGY}")
         listing.show_pipelines(sorted(path.parent.name for path in files))
 
     def delete_pipeline(self) -> None:
         """Removes a pipeline from the dags folder; Airflow keeps the record of its runs."""
         name = self.flags_dict[labels.PIPELINE_NAME]
-        shutil.rmtree(self._check_exists(home.dags_folder(), name))
+        shutil.rmtree(self._check_exists(deployment.find_dags_folder(), name))
         click.echo(f'Pipeline "{name}" deleted successfully.')
 
     def get_schema(self) -> None:
         """Shows the newest schema of a pipeline's runs."""
-        self._handler_home_dir = str(home.dags_folder())
+        self._handler_home_dir = str(deployment.find_dags_folder())
         super().get_schema()
 
     def create_run(self) -> None:
         """Unpauses the DAG and starts a run."""
         name = self.flags_dict[labels.PIPELINE_NAME]
-        folder = self._check_exists(home.dags_folder(), name)
+        folder = self._check_exists(deployment.find_dags_folder(), name)
         conf = json.dumps(_typed(folder, self.flags_dict[labels.RUNTIME_PARAMETER]))
         _check_command()
         # Airflow knows a DAG when its scheduler has read it, which may be minutes from now.
@@ -150,7 +150,7 @@ class AirflowHandler(base_handler.BaseHandler):
 
     def _runs(self) -> list[dict[str, str]]:
         name = self.flags_dict[labels.PIPELINE_NAME]
-        self._check_exists(home.dags_folder(), name)
+        self._check_exists(deployment.find_dags_folder(), name)
         _check_command()
         listed = subprocess.run(
             ["airflow", "dags", "list-runs", "-d", name, "-o", "json"],
