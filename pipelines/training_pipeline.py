@@ -8,13 +8,12 @@ import tensorflow_model_analysis as tfma
 from ml_metadata.proto import metadata_store_pb2
 from tfx import v1 as tfx
 
-from tfx_perf import errors
+from tfx_perf import cache_key, errors
 from tfx_perf.components import (
     InputTuner,
     MemoryProfiler,
     OptimizedTrainer,
     PerfEvaluator,
-    code_digest,
     latest_ledger,
     latest_metrics,
     latest_plans,
@@ -61,7 +60,7 @@ class TrainingCode:
         Args:
             function: import path.
         """
-        return {**self.custom_config, "source_digest": code_digest.source_digest(function)}
+        return {**self.custom_config, "source_digest": cache_key.of_source(function)}
 
 
 _EXAMPLE_GENS = {"csv": tfx.components.CsvExampleGen, "tfrecord": tfx.components.ImportExampleGen}
@@ -143,7 +142,7 @@ def create_pipeline(
         "custom_config": dict(code.custom_config),
         "config": settings,
     }
-    code_digest.source_digest(code.run_fn)  # raises if there is no such code
+    cache_key.of_source(code.run_fn)  # raises if there is no such code
     plans = latest_plans(transform.outputs["transformed_examples"])
     input_tuner = InputTuner(**training, previous_plans=plans.outputs["previous_plans"])
     training["input_plan"] = input_tuner.outputs["input_plan"]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tfx_perf.likeness import Likeness, digest
+from tfx_perf.structural_hash import Describer, digest
 
 # A module of users, and what its functions hold in a cell, a global and a default.
 SOURCE = """
@@ -180,7 +180,7 @@ def digests(expressions, source):
     for expression in expressions:
         names = {"__name__": "user_module"}
         exec(compile(source, "user_module.py", "exec"), names)
-        found.append(digest(Likeness().of(eval(f"held({expression})", names))))
+        found.append(digest(Describer().of(eval(f"held({expression})", names))))
     return found
 
 

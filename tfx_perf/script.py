@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import tfx_perf
-from tfx_perf import config, console, errors, fingerprint, interception, workers
+from tfx_perf import cache_key, config, console, errors, interception, workers
 from tfx_perf.gate import baseline, candidate, explanation, verdict
 from tfx_perf.gate import record as gate_record
 from tfx_perf.gate.record import GateRecord
@@ -372,7 +372,7 @@ def _code_digest() -> str | None:
         and generated_code.PREFIX not in file
     )
     try:
-        return fingerprint.digest(*(pathlib.Path(file).read_bytes() for file in users))
+        return cache_key.digest(*(pathlib.Path(file).read_bytes() for file in users))
     except OSError:  # in an archive, or removed since
         return None
 
@@ -391,7 +391,7 @@ def _choice_of(
     before: TrainingRecord, key: dict[str, str], *, planned_runs: int, source: str
 ) -> PlanChoice | None:
     """Returns the choices of the run before, if trials would find the same; else None."""
-    if fingerprint.differences(before.key, key):
+    if cache_key.differences(before.key, key):
         return None
     return before.choice_for_another_run(source, planned_runs=planned_runs)
 

@@ -17,12 +17,12 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, unmeasured
-from tfx_perf.components import code_digest, failed_before
+from tfx_perf.components import failed_before
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import plan_additions, previous, training
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
-from tfx_perf.input import plan_key, record, train_step, tuner
+from tfx_perf.input import record, train_step, tuner
 from tfx_perf.input import source as source_lib
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
@@ -92,7 +92,7 @@ class _Planning:
     ) -> record.TuningRecord:
         began = time.monotonic()
         default = self._source(label_key=self._properties.get("label_key"))
-        key = plan_key.plan_key(
+        key = previous.key_of(
             default,
             settings=self._settings,
             training_digest=self._training_digest(),
@@ -134,7 +134,7 @@ class _Planning:
         plan = plan.model_copy(
             update={
                 "training_note": note,
-                "training_digest": code_digest.training_digest(self._properties),
+                "training_digest": trainer_args.code_digest(self._properties),
             }
         )
         budget_seconds = self._settings.time_budget_seconds
@@ -219,7 +219,7 @@ class _Planning:
             return None, errors.in_one_line(error)
 
     def _training_digest(self) -> str:
-        digest = code_digest.training_digest(self._properties)
+        digest = trainer_args.code_digest(self._properties)
         return f"{digest}, {self._precision}" if digest and self._precision else digest
 
     def _example_count(self) -> int | None:

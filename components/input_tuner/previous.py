@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import fingerprint
+from tfx_perf import cache_key
 from tfx_perf.components import artifacts
+from tfx_perf.hardware import devices
 from tfx_perf.input import candidate, recheck, record
 from tfx_perf.input import source as source_lib
 from tfx_perf.input.candidates import copy
@@ -18,6 +19,27 @@ _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
 # What holds for the copy or the service that it was found with.
 _OF_ITS_TIME = {"copy", "service"}
+
+
+def key_of(
+    source: source_lib.RecordSource, *, settings: InputSettings, training_digest: str
+) -> dict[str, str]:
+    """Returns what a plan depends on: with the same key, measuring again would find the same.
+
+    Args:
+        source: the data. Where its files are does not count, so that data which were written
+            again are recognised.
+        settings: of the search.
+        training_digest: of the code that consumes the data; empty if there is none.
+    """
+    features = f"{source.element_spec}\n{source.options.label_key}"
+    return {
+        _DATA: cache_key.of_files(source.files),
+        "features": cache_key.digest(features.encode()),
+        **devices.key_parts("tfx-bsl"),
+        "settings": settings.model_dump_json(),
+        "training": training_digest,
+    }
 
 
 def keyed(
@@ -60,7 +82,7 @@ def _undecided_before(plans: Sequence[artifact.Artifact], key: Mapping[str, str]
     if found is None:
         return 0
     _, plan = found
-    is_same = not fingerprint.differences(plan.key, key).keys() - {_DATA}
+    is_same = not cache_key.differences(plan.key, key).keys() - {_DATA}
     return plan.undecided_count if is_same else 0
 
 
@@ -180,9 +202,9 @@ def _data_differ(
     """
     if not plan.key or plan.is_searched_again:
         raise candidate.NotApplicable("its search did not come to an end")
-    changes = fingerprint.differences(plan.key, key)
+    changes = cache_key.differences(plan.key, key)
     if changes.keys() - {_DATA}:
-        raise candidate.NotApplicable(fingerprint.describe(changes))
+        raise candidate.NotApplicable(cache_key.describe(changes))
     copy_obstacle = plan.parameters.copy_folder and copy.obstacle(source, plan.parameters)
     if copy_obstacle:
         raise candidate.NotApplicable(f"its copy of the data does not serve: {copy_obstacle}")

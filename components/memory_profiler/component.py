@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
-from tfx_perf.components import code_digest, failed_before, types
+from tfx_perf.components import failed_before, types
 from tfx_perf.components.memory_profiler import executor
 from tfx_perf.components.training_job import train_steps as steps
 from tfx_perf.components.training_job import trainer_args
@@ -23,7 +23,7 @@ class MemoryProfilerSpec(component_spec.ComponentSpec):
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
         **steps.PARAMETERS,
-        **code_digest.PARAMETERS,
+        **trainer_args.CODE_PARAMETERS,
         **trainer_args.PLAN_PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
     }
@@ -128,7 +128,7 @@ class MemoryProfiler(base_component.BaseComponent):
                 eval_args=eval_args or trainer_pb2.EvalArgs(),
                 module_file=module_file,
                 run_fn=run_fn,
-                source_digest=code_digest.known_digest(run_fn),
+                source_digest=trainer_args.source_digest(run_fn),
                 custom_config=trainer_args.custom_config_property(custom_config),
                 memory_profile=tfx_types.Channel(type=types.MemoryProfile),
             )

@@ -11,7 +11,7 @@ from typing import Any
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact
 
-from tfx_perf import errors, fingerprint, storage
+from tfx_perf import cache_key, errors, storage
 from tfx_perf.training.recovery.folder_lock import FolderLock
 from tfx_perf.training.trials import kept_choice
 
@@ -85,7 +85,7 @@ def name_for(
         settings.pop(section, None)
     properties = {**exec_properties, "config": settings}
     given = json.dumps([inputs, properties], sort_keys=True, default=str)
-    return fingerprint.digest(given.encode())
+    return cache_key.digest(given.encode())
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
 
-from tfx_perf.components import code_digest, types
+from tfx_perf.components import types
 from tfx_perf.components.optimized_trainer import executor
 from tfx_perf.components.training_job import train_steps as steps
 from tfx_perf.components.training_job import trainer_args
@@ -23,7 +23,7 @@ class OptimizedTrainerSpec(standard_component_specs.TrainerSpec):
     PARAMETERS = {
         **standard_component_specs.TrainerSpec.PARAMETERS,
         **steps.PARAMETERS,
-        **code_digest.PARAMETERS,
+        **trainer_args.CODE_PARAMETERS,
         **trainer_args.PLAN_PARAMETERS,
         "config": component_spec.ExecutionParameter(type=str),
         "run_label": component_spec.ExecutionParameter(type=str, optional=True),
@@ -147,7 +147,7 @@ class OptimizedTrainer(base_component.BaseComponent):
                 run_label=run_label,
                 module_file=module_file,
                 run_fn=run_fn,
-                source_digest=code_digest.known_digest(run_fn),
+                source_digest=trainer_args.source_digest(run_fn),
                 train_args=train_args or trainer_pb2.TrainArgs(),
                 train_steps=train_steps,
                 eval_args=eval_args or trainer_pb2.EvalArgs(),

@@ -11,7 +11,7 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import path_utils
 
-from tfx_perf import errors, fingerprint, storage
+from tfx_perf import cache_key, errors, storage
 from tfx_perf.components import artifacts
 from tfx_perf.components.optimized_trainer import (
     checkpoints,
@@ -295,4 +295,4 @@ def _digest(job: jobs.TrainingJob, output_dict: _Artifacts) -> str:
     inputs = {key: [item.uri for item in items] for key, items in job.input_dict.items()}
     outputs = {key: [item.uri for item in items] for key, items in output_dict.items()}
     given = [inputs, outputs, job.exec_properties, job.code]
-    return fingerprint.digest(json.dumps(given, sort_keys=True, default=str).encode())
+    return cache_key.digest(json.dumps(given, sort_keys=True, default=str).encode())

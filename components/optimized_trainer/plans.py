@@ -5,7 +5,7 @@ from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import cache_key, errors
 from tfx_perf.components.examples import sources
 from tfx_perf.components.optimized_trainer import previous, too_short
 from tfx_perf.components.training_job import trainer_args
@@ -79,7 +79,7 @@ def _schema_digest(input_dict: _Artifacts) -> str:
         )
     except errors.UserError:  # a module that knows its data needs none
         return ""
-    return fingerprint.digest(_form(schema).SerializeToString(deterministic=True))
+    return cache_key.digest(_form(schema).SerializeToString(deterministic=True))
 
 
 def _form(schema: schema_pb2.Schema) -> schema_pb2.Schema:
@@ -104,4 +104,4 @@ def _hyperparameters(input_dict: _Artifacts) -> str:
         return ""
     path = io_utils.get_only_uri_in_dir(artifact_utils.get_single_uri(items))
     with fileio.open(path, "rb") as file:
-        return fingerprint.digest(file.read())
+        return cache_key.digest(file.read())

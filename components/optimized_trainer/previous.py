@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tfx.types import artifact
 
-from tfx_perf import errors, fingerprint, storage
+from tfx_perf import cache_key, errors, storage
 from tfx_perf.components import artifacts
 from tfx_perf.training import record
 from tfx_perf.training.optimizations.onednn import OneDnn
@@ -113,10 +113,10 @@ def find(
     for uri, found in artifacts.newest_first(
         items, record.TrainingRecord, file_name=record.FILE_NAME
     ):
-        changes = fingerprint.differences(found.key, key)
+        changes = cache_key.differences(found.key, key)
         if changes:
             _LOGGER.info(
-                "The plan in %s is not used again: %s.", uri, fingerprint.describe(changes)
+                "The plan in %s is not used again: %s.", uri, cache_key.describe(changes)
             )
             continue
         choice = found.choice_for_another_run(uri, planned_runs=planned_runs)

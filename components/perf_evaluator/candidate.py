@@ -4,7 +4,7 @@ import upath
 from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 
-from tfx_perf import fingerprint, storage, unmeasured
+from tfx_perf import cache_key, storage, unmeasured
 from tfx_perf.components.perf_evaluator import quality
 from tfx_perf.gate import candidate
 from tfx_perf.gate.run import Run
@@ -62,7 +62,7 @@ def read(
         pipeline=pipeline.id if pipeline else "",
         node=node.node_info.id if node else "",
         # The path alone is used again where the pipeline's root and metadata have been removed.
-        artifact=fingerprint.digest(source.uri.encode(), storage.read_bytes(file)),
+        artifact=cache_key.digest(source.uri.encode(), storage.read_bytes(file)),
         evaluation=evaluation,
         evaluation_gains=gains,
         unmeasured=why_unmeasured,

@@ -6,7 +6,7 @@ from tfx.types import artifact
 from tfx.utils import json_utils
 
 from tfx_perf import records
-from tfx_perf.components import code_digest
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.settings.monitoring import MonitoringSettings
 from tfx_perf.settings.section import Section
@@ -52,7 +52,7 @@ class TrainingJob(records.Record):
         return cls(
             inputs=json_utils.dumps(input_dict),
             exec_properties=exec_properties,
-            code=code_digest.training_digest(exec_properties),
+            code=trainer_args.code_digest(exec_properties),
             plan=PLAIN_FIT,
         )
 
@@ -114,7 +114,7 @@ class TrainingJob(records.Record):
     @property
     def is_unchanged(self) -> bool:
         """Whether the code is still what it was."""
-        return code_digest.training_digest(self.exec_properties) == self.code
+        return trainer_args.code_digest(self.exec_properties) == self.code
 
     def _with_settings(self, **sections: Section) -> "TrainingJob":
         config = self.settings.model_copy(update=sections).to_json()

@@ -21,7 +21,7 @@ from tfx.types import (
 )
 from tfx.utils import json_utils
 
-from tfx_perf import errors, storage
+from tfx_perf import cache_key, errors, storage
 from tfx_perf.components.examples import auto_sharding, sources
 from tfx_perf.components.training_job import user_wheel
 from tfx_perf.input import record as input_record
@@ -32,6 +32,10 @@ _PLAN_SOURCE_KEY = "input_plan_source"
 # For the PARAMETERS of a ComponentSpec that takes an input plan. Of a node that is not in the
 # pipeline, an executor gets an empty input or none, as if nobody had wired it.
 PLAN_PARAMETERS = {_PLAN_SOURCE_KEY: component_spec.ExecutionParameter(type=str, optional=True)}
+
+# Likewise of one that takes training code: TFX takes a result from cache if inputs and properties
+# are the same, and the digest is what an edit of the code changes among them.
+CODE_PARAMETERS = {"source_digest": component_spec.ExecutionParameter(type=str, optional=True)}
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -57,6 +61,60 @@ def check_one_module(*, module_file: Any, run_fn: Any) -> None:
         raise errors.UserError(
             "Expected a function that other processes can import. "
             f"Received: run_fn={run_fn}. Move it into a module of its own, or give module_file."
+        )
+
+
+def source_digest(function: Any) -> str | None:
+    """Returns the digest of a function's code for a component's properties.
+
+    Args:
+        function: import path, or what a run puts one in the place of, or None.
+
+    Returns:
+        None if the function is not known yet, or its code is not here: a pipeline may be compiled
+        in one place and run in another, and there it is said if the code is missing.
+    """
+    if not isinstance(function, str):
+        return None
+    try:
+        return cache_key.of_source(function)
+    except (errors.UserError, ImportError, OSError, ValueError):
+        return None
+
+
+def code_digest(exec_properties: Mapping[str, Any]) -> str:
+    """Returns a digest of the training code and its arguments; empty if there is no code.
+
+    Args:
+        exec_properties: as Trainer's.
+
+    Raises:
+        UserError: there is no such module.
+    """
+    module_path = exec_properties.get("module_path")
+    module_file = exec_properties.get("module_file")
+    run_fn = exec_properties.get("run_fn")
+    if module_path:  # module@wheel; TFX puts a digest of the sources into the wheel's name
+        code = pathlib.PurePath(module_path).name
+    elif module_file:
+        _check_module_file(module_file)
+        with fileio.open(module_file, "rb") as file:
+            code = cache_key.digest(file.read())
+    elif run_fn:
+        code = cache_key.of_source(run_fn)
+    else:
+        return ""
+    arguments = [
+        exec_properties.get(standard_component_specs.TRAIN_ARGS_KEY),
+        exec_properties.get(standard_component_specs.CUSTOM_CONFIG_KEY),
+    ]
+    return cache_key.digest(*(str(part).encode() for part in (run_fn, code, *arguments)))
+
+
+def _check_module_file(module_file: str) -> None:
+    if not fileio.exists(module_file):
+        raise errors.UserError(
+            f"Expected an existing module file. Received: module_file={module_file}."
         )
 
 
@@ -169,8 +227,8 @@ def load_run_fn(exec_properties: Mapping[str, Any]) -> Callable[[fn_args_utils.F
     received = f"Received: {key}={exec_properties[key]}"
     if key == "run_fn" and "." not in exec_properties[key]:
         raise errors.UserError(f"Expected a dotted path such as package.module.run_fn. {received}.")
-    if key == "module_file" and not fileio.exists(exec_properties[key]):
-        raise errors.UserError(f"Expected an existing module file. {received}.")
+    if key == "module_file":
+        _check_module_file(exec_properties[key])
     try:
         function = _imported(dict(exec_properties))
     except AttributeError as error:

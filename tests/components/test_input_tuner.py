@@ -22,9 +22,10 @@ from tfx.utils import json_utils
 from tfx_bsl.tfxio import dataset_options
 
 from tfx_perf import errors, metrics
-from tfx_perf.components import code_digest, types
+from tfx_perf.components import types
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import component, executor, planning, previous
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
@@ -454,7 +455,7 @@ class TestReuse:
 
 
 def test_training_digest(tmp_path, monkeypatch):
-    digest = code_digest.training_digest
+    digest = trainer_args.code_digest
     assert digest(tuning_cases.properties()) == ""
     path = tmp_path / "digested_module.py"
     monkeypatch.syspath_prepend(tmp_path)

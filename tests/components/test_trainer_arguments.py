@@ -13,8 +13,8 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import artifact_utils, standard_artifacts
 
-from tfx_perf import errors
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
+from tfx_perf import cache_key, errors
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer
 from tfx_perf.components.training_job import trainer_args
 
 pytestmark = pytest.mark.each_choice
@@ -107,7 +107,7 @@ def test_a_function_of_the_script_is_refused_in_one_line(component):
             run_fn="__main__.run_fn",
         )
     with pytest.raises(errors.UserError, match=r"__main__\.run_fn"):
-        code_digest.source_digest("__main__.run_fn")
+        cache_key.of_source("__main__.run_fn")
 
 
 class Tell(base_executor.BaseExecutor):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from gate_runs import run
 
-from tfx_perf import fingerprint, statistics
+from tfx_perf import cache_key, statistics
 from tfx_perf.config import PerfConfig
 from tfx_perf.gate import candidate, explanation
 from tfx_perf.gate.act import Act
@@ -565,7 +565,7 @@ def decisions(name):
     """Returns what a history's decisions came to, and the last one line by line."""
     found = []
     for decision in HISTORIES[name]():
-        digest = fingerprint.digest("\n".join(in_lines(decision, decision.outcomes)).encode())
+        digest = cache_key.digest("\n".join(in_lines(decision, decision.outcomes)).encode())
         found.append(f"{decision.verdict.value} {digest}: {decision.headline}")
     return [*found, list(in_lines(decision, filter(_is_answered, decision.outcomes)))]
 

@@ -6,7 +6,7 @@ import json
 import pytest
 from ledger_cases import ELSEWHERE, act, ledger, names, run
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import cache_key, errors
 from tfx_perf.gate.ledger import Ledger
 
 
@@ -128,11 +128,11 @@ def test_only_equal_environments_are_comparable():
 
 
 def test_differences_name_both_values_and_what_only_one_side_has():
-    assert fingerprint.differences({"a": "1", "b": "2"}, {"a": "1", "b": "2"}) == {}
-    assert fingerprint.differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == {
-        "a": ("1", fingerprint.ABSENT),
+    assert cache_key.differences({"a": "1", "b": "2"}, {"a": "1", "b": "2"}) == {}
+    assert cache_key.differences({"a": "1", "b": "2"}, {"b": "3", "c": "4"}) == {
+        "a": ("1", cache_key.ABSENT),
         "b": ("2", "3"),
-        "c": (fingerprint.ABSENT, "4"),
+        "c": (cache_key.ABSENT, "4"),
     }
 
 

@@ -1,6 +1,6 @@
 """A plan's key: the same for the same data and settings, and it says what has changed.
 
-The machine has a part in it, its `identity`.
+What the parts are digests of, `cache_key` says.
 """
 
 import gzip
@@ -8,15 +8,15 @@ import shutil
 
 from record_data import RAGGED_SCHEMA, write_records
 
+from tfx_perf.components.input_tuner import previous
 from tfx_perf.hardware import host
-from tfx_perf.input import plan_key
 from tfx_perf.settings.input import InputSettings
 
 SETTINGS = InputSettings()
 
 
 def key_of(source, *, settings=SETTINGS, training_digest=""):
-    return plan_key.plan_key(source, settings=settings, training_digest=training_digest)
+    return previous.key_of(source, settings=settings, training_digest=training_digest)
 
 
 def changed(one, other):

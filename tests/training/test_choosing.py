@@ -20,7 +20,7 @@ from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, TrialRecord,
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.contest import Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
-from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.short_trainings import ShortTrainings
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant

@@ -13,7 +13,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.training import precision
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.trials import choosing, turns
-from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.short_trainings import ShortTrainings
 
 pytestmark = pytest.mark.each_choice

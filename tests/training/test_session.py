@@ -20,7 +20,7 @@ from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import steps
 from tfx_perf.training.trials import turns
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice
-from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.plan_key import fit_key
 
 pytestmark = pytest.mark.one_case
 

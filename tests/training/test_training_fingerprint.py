@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfx_perf import fingerprint, interception
+from tfx_perf import cache_key, interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.recovery import training_fingerprint
@@ -172,9 +172,17 @@ def names_of(keras, source=SOURCE, loss="loss"):
     return names
 
 
+def of_call(call):
+    loop = Loop(call)
+    found = training_fingerprint.of(
+        call, keras_api=loop.keras_api, train_length=loop.train_length, settings=PerfConfig()
+    )
+    return found.fields
+
+
 def of_model(model, **arguments):
     call = interception.capture_fit(lambda: model.fit(model_cases.regression(), **arguments))
-    return training_fingerprint.of(call, Loop(call), PerfConfig())
+    return of_call(call)
 
 
 def of(keras, *edit, make="model", loss="loss", **arguments):
@@ -217,7 +225,7 @@ def test_other_data_are_another_training(keras):
     def of_data(stage):
         data = stage(model_cases.regression())
         call = interception.capture_fit(lambda: model.fit(data, steps_per_epoch=3))
-        return json.dumps(training_fingerprint.of(call, Loop(call), PerfConfig()))
+        return json.dumps(of_call(call))
 
     assert len({of_data(stage) for stage in STAGES.values()}) == len(STAGES)
     assert of_data(lambda data: data.prefetch(2)) == of_data(lambda data: data)
@@ -230,9 +238,9 @@ def test_every_loss_and_class_weight_is_another_training(keras):
 
 
 def test_the_class_that_was_edited_is_named(keras):
-    changes = fingerprint.differences(of(keras), of(keras, *EDITS[4]))
+    changes = cache_key.differences(of(keras), of(keras, *EDITS[4]))
     assert "code of MyLayer" in changes
-    changes = fingerprint.differences(of(keras, loss="'mse'"), of(keras, loss="'mae'"))
+    changes = cache_key.differences(of(keras, loss="'mse'"), of(keras, loss="'mae'"))
     assert changes == {"loss": ('"mse"', '"mae"')}
 
 

@@ -11,7 +11,7 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
-from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.plan_key import fit_key
 
 pytestmark = pytest.mark.each_choice
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 
-from tfx_perf import fingerprint, metrics
+from tfx_perf import cache_key, metrics
 from tfx_perf.gate import step_division
 from tfx_perf.mlmd.recorded_runs import RecordedRun
 
@@ -81,8 +81,8 @@ def compare(before: RecordedRun, after: RecordedRun) -> Comparison:
     ]
     different = [pair for pair in pairs if pair.before != pair.after]
     return Comparison(
-        plans=fingerprint.differences(before.plans, after.plans),
-        environment=fingerprint.differences(before.environment, after.environment),
+        plans=cache_key.differences(before.plans, after.plans),
+        environment=cache_key.differences(before.environment, after.environment),
         times=_times(before, after),
         figures=tuple(sorted(different, key=_weight, reverse=True)),
         equal_count=len(pairs) - len(different),

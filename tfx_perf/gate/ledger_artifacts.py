@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import logging
 
-from tfx_perf import errors, fingerprint, storage
+from tfx_perf import cache_key, errors, storage
 from tfx_perf.gate import ledger as ledgers
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.mlmd import metadata_store, recorded_runs
@@ -77,7 +77,7 @@ class LedgerArtifacts:
                 f"pipeline={self._pipeline}. Run PerfEvaluator first, or name a baseline_uri."
             )
         merged = _merged(latest).merge(ledger)
-        folder = folders[-1] / f"acts-{fingerprint.digest(merged.to_text().encode())}"
+        folder = folders[-1] / f"acts-{cache_key.digest(merged.to_text().encode())}"
         try:
             storage.make_folder(folder)
             merged.write(folder / ledgers.FILE_NAME)

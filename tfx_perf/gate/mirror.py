@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from fsspec import core
 from fsspec.implementations import local
 
-from tfx_perf import errors, fingerprint, storage
+from tfx_perf import cache_key, errors, storage
 from tfx_perf.gate.act import Act
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
@@ -112,7 +112,7 @@ class Mirror:
         items: tuple[Run | Act, ...] = (*ledger.runs, *ledger.acts)
         newest = max(item.time for item in items)
         # The same content has the same name, so that a repeated write changes nothing.
-        name = f"{newest:%Y%m%dT%H%M%S}-{fingerprint.digest(text)}.json"
+        name = f"{newest:%Y%m%dT%H%M%S}-{cache_key.digest(text)}.json"
         with self._access("written"):
             if isinstance(self._store, local.LocalFileSystem):
                 folder = storage.make_folder(self._folder)

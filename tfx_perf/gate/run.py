@@ -19,7 +19,7 @@ class Run(records.Record):
         artifact: names the training itself, which several runs take from cache; None if
             nobody knows it.
         time: when the gate saw the run, with its time zone.
-        environment: the fingerprint; see `tfx_perf.fingerprint`, and `environments.completed`.
+        environment: the fingerprint; see `tfx_perf.cache_key`, and `environments.completed`.
         figures: catalogue key to value. Only finite ones can be held, so that a NaN can
             never pass a comparison; what is missing here is what could not be measured.
         evaluation: metrics of Evaluator's output over all examples, by their names there.

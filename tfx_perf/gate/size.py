@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf import fingerprint, metrics
+from tfx_perf import cache_key, metrics
 from tfx_perf.gate import noise
 
 _PARAMETERS, _FLOPS = "parameter_count", "flops_per_step"
@@ -55,7 +55,7 @@ def others(environment: Mapping[str, str]) -> dict[str, str]:
 def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Returns the fields for which two environments are not comparable, with both values.
 
-    Those that `fingerprint.differences` finds, but for sizes that are about the same.
+    Those that `cache_key.differences` finds, but for sizes that are about the same.
     """
     sizes, other_sizes = of(a), of(b)
     alike = {
@@ -63,7 +63,7 @@ def differences(a: Mapping[str, str], b: Mapping[str, str]) -> dict[str, tuple[s
         for field in sizes.keys() & other_sizes.keys()
         if abs(math.log(sizes[field] / other_sizes[field])) <= math.log(LARGEST_RATIO)
     }
-    found = fingerprint.differences(a, b)
+    found = cache_key.differences(a, b)
     return {field: values for field, values in found.items() if field not in alike}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from tfx_perf import fingerprint, formatting, metrics
+from tfx_perf import cache_key, formatting, metrics
 from tfx_perf.gate import comparability, decided_level, drift, size
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.outcome import Outcome, Verdict
@@ -125,9 +125,9 @@ def _ratio(before: Mapping[str, float], now: Mapping[str, float], field: str) ->
 
 
 def _changed(last: Run, candidate: Run) -> str:
-    found = fingerprint.differences(last.environment, candidate.environment)
+    found = cache_key.differences(last.environment, candidate.environment)
     before, now = (
-        fingerprint.ABSENT if steps is None else f"{steps:g}"
+        cache_key.ABSENT if steps is None else f"{steps:g}"
         for steps in (last.trained_steps, candidate.trained_steps)
     )
     if before != now:

@@ -6,6 +6,7 @@ import re
 
 import tensorflow as tf
 
+from tfx_perf import formatting
 from tfx_perf.hardware import host, versions
 
 _DRIVER = pathlib.Path("/proc/driver/nvidia/version")
@@ -42,6 +43,29 @@ def describe() -> dict[str, str]:
         # To the next power of two, because kernels of one machine size differ by a little.
         "memory_class_bytes": str(2 ** host.memory_limit_bytes().bit_length()),
         **(gpu_software() if tf.config.get_visible_devices("GPU") else {}),
+    }
+
+
+def key_parts(*packages: str) -> dict[str, str]:
+    """Returns the parts of a cache key that are the machine's, `host` and `versions`.
+
+    Args:
+        *packages: distributions whose versions count, beside TensorFlow's and tfx-perf's.
+    """
+    found = describe()
+    memory = formatting.format_bytes(int(found["memory_class_bytes"]))
+    machine = [
+        f"{found['cpu_count']} x {found['cpu_model']}",
+        found["cpu_features"],
+        f"memory below {memory}",
+        f"{found['device_count']} x {found['device_kind']}",
+    ]
+    installed = {
+        "tensorflow": found["tensorflow"], **versions.installed(*packages, "tfx-perf")
+    }  # fmt: skip
+    return {
+        "host": ", ".join(machine),
+        "versions": ", ".join(f"{name} {version}" for name, version in installed.items()),
     }
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tfx_perf import fingerprint, formatting, metrics
+from tfx_perf import cache_key, formatting, metrics
 from tfx_perf.gate import comparability
 from tfx_perf.gate.outcome import Outcome
 from tfx_perf.gate.record import GateRecord
@@ -217,6 +217,6 @@ def _add_environment(report: page.Report, record: GateRecord) -> None:
         report.add_table(
             "Environment",
             columns=["property", "this run"],
-            rows=[[field, own.get(field, fingerprint.ABSENT)] for field in sorted(own)],
+            rows=[[field, own.get(field, cache_key.ABSENT)] for field in sorted(own)],
             note=agreement,
         )

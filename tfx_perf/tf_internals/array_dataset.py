@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.data.ops import dataset_ops
 
-from tfx_perf import fingerprint
+from tfx_perf import cache_key
 
 _COMPARED_BYTES = 2**26  # of one array: a twentieth of a second
 
@@ -37,7 +37,7 @@ class ArrayDataset(dataset_ops.UnaryUnchangedStructureDataset):
     def content(self) -> str:
         """16 hexadecimal digits of what the arrays hold; of large ones, of evenly spread rows."""
         parts = tf.nest.flatten(self._arrays, expand_composites=True)
-        return fingerprint.digest(b"".join(_content(part) for part in parts))
+        return cache_key.digest(b"".join(_content(part) for part in parts))
 
 
 def _content(part: Any) -> bytes:

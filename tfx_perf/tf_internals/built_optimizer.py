@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfx_perf import likeness
+from tfx_perf import structural_hash
 
 
 def build_used_optimizer(model: Any) -> None:
@@ -16,7 +16,7 @@ def build_used_optimizer(model: Any) -> None:
     """
     step = getattr(model.train_step, "__func__", model.train_step)
     scales = hasattr(model.optimizer, "inner_optimizer")  # by a constant, if it is not built
-    if scales or likeness.is_of_framework(step):
+    if scales or structural_hash.is_of_framework(step):
         build_optimizer(model)
 
 

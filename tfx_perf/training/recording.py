@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import fingerprint, statistics
+from tfx_perf import cache_key, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches, growth, limit
@@ -103,7 +103,7 @@ class EndedTraining:
                 "parameter_count": str(parameters),
                 # Of a batch that another run does not find, it says nothing of the model's size.
                 "flops_per_step": str(flops.per_step if typical.is_repeatable else None),
-                "data_spec": fingerprint.digest(batches.spec_of(call).encode()),
+                "data_spec": cache_key.digest(batches.spec_of(call).encode()),
             },
             **times,
             **strategies.counts(strategy),

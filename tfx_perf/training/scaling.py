@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from tfx_perf import fingerprint, formatting
+from tfx_perf import cache_key, formatting
 from tfx_perf.training.measuring.accounts import CommunicationAccount, RunBefore
 from tfx_perf.training.record import TrainingRecord
 
@@ -56,7 +56,7 @@ def held_against(
 
 
 def _is_same_training(record: TrainingRecord, other: TrainingRecord) -> bool:
-    different = set(fingerprint.differences(record.environment, other.environment))
+    different = set(cache_key.differences(record.environment, other.environment))
     if record.host_count == 1 < record.worker_count:  # which may have a share of its CPUs each
         own, others = (int(each.environment.get("cpu_count", 0)) for each in (record, other))
         if own * record.worker_count <= others:

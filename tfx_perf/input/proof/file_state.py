@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tfx_perf import fingerprint, storage
+from tfx_perf import cache_key, storage
 
 
 class FileState(NamedTuple):
@@ -40,7 +40,7 @@ def of_files(paths: Iterable[str]) -> tuple[FileState, ...]:
 
 def digest(states: Iterable[FileState]) -> str:
     """Returns a short name of what the files were, for a plan."""
-    return fingerprint.digest(repr([tuple(state) for state in states]).encode())
+    return cache_key.digest(repr([tuple(state) for state in states]).encode())
 
 
 def _of_file(path: str) -> FileState:

@@ -1,6 +1,6 @@
 """What all workers of a training took: hosts are added up, and what two of them share once."""
 
-from tfx_perf import fingerprint
+from tfx_perf import cache_key
 from tfx_perf.hardware.energy import COUNTERS, Energy
 from tfx_perf.training.team import Team
 
@@ -35,4 +35,4 @@ def of_team(own: Energy, team: Team) -> Energy:
 
 
 def _number(meter: str) -> int:
-    return int(fingerprint.digest(meter.encode())[:_DIGITS], 16)
+    return int(cache_key.digest(meter.encode())[:_DIGITS], 16)

@@ -7,7 +7,7 @@ import time
 
 import tensorflow as tf
 
-from tfx_perf import errors, fingerprint, workers
+from tfx_perf import errors, workers
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
@@ -27,7 +27,7 @@ from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.recovery.save_clock import SaveClock
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
-from tfx_perf.training.recovery.told import Told
+from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.team import Team
 
 # They update all rows of an embedding, also those of which another worker has noted the first
@@ -98,13 +98,14 @@ class AsynchronousFit:
                 f"Received: {', '.join(self._cluster)}. Workers take their data from its address."
             )
         self._data = FitData.of(call.arguments)
-        self._told = Told({}, {})
+        self._fingerprint = TrainingFingerprint({}, {})
         self._store: CheckpointStore | None = None
         # Of a DatasetCreator nobody knows whether it is the same.
         if folder is not None and isinstance(call.arguments["x"], tf.data.Dataset):
-            self._told = training_fingerprint.told_of(call, loop, settings)
-            parts = (f"{name}={value}\n".encode() for name, value in self._told.fields.items())
-            self._store = CheckpointStore(folder / fingerprint.digest(*parts))
+            self._fingerprint = training_fingerprint.of(
+                call, keras_api=loop.keras_api, train_length=loop.train_length, settings=settings
+            )
+            self._store = CheckpointStore(folder / self._fingerprint.folder_name)
         self._found = self._store.latest() if self._store else None
         self._save_seconds = 0.0
 
@@ -198,8 +199,8 @@ class AsynchronousFit:
             step=step,
             epoch=epoch,
             step_in_epoch=step_in_epoch,
-            fingerprint=self._told.fields,
-            values=self._told.values,
+            fingerprint=self._fingerprint.fields,
+            values=self._fingerprint.values,
             plan=plan,
         )
 
@@ -212,7 +213,7 @@ class AsynchronousFit:
             initial_epoch=arguments["initial_epoch"],
             epoch_length=self._data.length,
             plan=plan,
-            told=self._told,
+            fingerprint=self._fingerprint,
             store=self._store,
             team=Team(),
             clock=self._clock,

@@ -15,7 +15,7 @@ class Checkpoint(records.Record):
         step: training steps that are done, over all epochs.
         epoch: the running epoch, counted from 0.
         step_in_epoch: steps of that epoch that are done.
-        fingerprint: what the training was; see `training_fingerprint.of`.
+        fingerprint: what the training was; see `training_fingerprint`.
         values: plain values in what the fingerprint digests.
         plan: how its steps were run.
         data: where it stood in its data.

@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import cache_key, errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.memory import batches
@@ -23,7 +23,7 @@ from tfx_perf.training.keras_api.base_api import put_trainable
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations.optimization import OutOfMemory
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.recovery import attempts, told, training_fingerprint
+from tfx_perf.training.recovery import attempts, training_fingerprint
 from tfx_perf.training.recovery.blow_up import BlowUp, NumericsCheck
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -112,11 +112,12 @@ class Recovery:
         self._loop = loop
         self._settings = settings.training
         self._clock = clock
-        self._told = training_fingerprint.told_of(call, loop, settings)
-        name = fingerprint.digest(*(f"{k}={v}\n".encode() for k, v in self._told.fields.items()))
+        self._fingerprint = training_fingerprint.of(
+            call, keras_api=loop.keras_api, train_length=loop.train_length, settings=settings
+        )
         self._team = Team(call.model.distribute_strategy)
         self._writers = Writers.of(call.model)
-        own_folder = None if folder is None else folder / name
+        own_folder = None if folder is None else folder / self._fingerprint.folder_name
         self._store = None if own_folder is None else CheckpointStore(own_folder, team=self._team)
         self._notes: list[str] = []
         self._point: ResumePoint | None = self._find()
@@ -385,7 +386,7 @@ class Recovery:
             initial_epoch=arguments["initial_epoch"],
             epoch_length=loop.train_length,
             plan=plan,
-            told=self._told,
+            fingerprint=self._fingerprint,
             store=self._store,
             team=self._team,
             clock=self._clock,
@@ -420,13 +421,13 @@ class Recovery:
         for path in others[-1:]:
             found = CheckpointStore(path).latest()
             if found is not None:
-                changes = fingerprint.differences(found[1].fingerprint, self._told.fields)
-                values = told.differing_values(
-                    found[1].values, self._told.values
+                changes = cache_key.differences(found[1].fingerprint, self._fingerprint.fields)
+                values = training_fingerprint.differing_values(
+                    found[1].values, self._fingerprint.values
                 )
                 self._note(
                     f"The checkpoint {found[0]} is of another training and is not used: "
-                    f"{fingerprint.describe(changes)}. {values}".rstrip(" .")
+                    f"{cache_key.describe(changes)}. {values}".rstrip(" .")
                 )
         return None
 

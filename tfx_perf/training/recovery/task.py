@@ -8,7 +8,7 @@ from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.recovery.checkpoint_store import CheckpointStore
 from tfx_perf.training.recovery.save_clock import SaveClock
-from tfx_perf.training.recovery.told import Told
+from tfx_perf.training.recovery.training_fingerprint import TrainingFingerprint
 from tfx_perf.training.team import Team
 
 
@@ -23,7 +23,7 @@ class Task:
         initial_epoch: number of the first.
         epoch_length: steps of an epoch, None if unknown.
         plan: how the steps are run.
-        told: of the training; it goes into the checkpoints.
+        fingerprint: of the training; it goes into the checkpoints.
         store: where these go; None if nothing is to outlive the process.
         team: who trains.
         clock: when there was one last.
@@ -38,7 +38,7 @@ class Task:
     initial_epoch: int
     epoch_length: int | None
     plan: TrainingPlan
-    told: Told
+    fingerprint: TrainingFingerprint
     store: CheckpointStore | None
     team: Team
     clock: SaveClock

@@ -1,19 +1,21 @@
 """What a checkpoint must agree in with the training that goes on from it."""
 
 import collections
+import dataclasses
 import json
 import operator
 import re
+from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf import fingerprint, likeness
+from tfx_perf import cache_key
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
+from tfx_perf.structural_hash import Describer
 from tfx_perf.tf_internals import ancestry
-from tfx_perf.training.keras_api.base_api import all_layers, learning_rate
-from tfx_perf.training.loop import Loop
-from tfx_perf.training.recovery.told import Told
+from tfx_perf.training.keras_api.base_api import KerasApi, all_layers, learning_rate
 
+_MOST_SHOWN = 5  # values
 _SHORT = 100  # characters that are compared, and shown to users, as they are
 # What stands in configurations and is another one in another process, or is compared elsewhere:
 # serial numbers, shapes, and where classes are from.
@@ -29,50 +31,89 @@ SETTINGS = (
 _AUTO_NUMBER = re.compile(r"_\d+$")
 
 
-def of(call: FitCall, loop: Loop, settings: PerfConfig) -> dict[str, str]:
-    """Returns what a checkpoint must agree in to be used for `call`, run by `loop`."""
-    return told_of(call, loop, settings).fields
+@dataclasses.dataclass(frozen=True)
+class TrainingFingerprint:
+    """What tells one training from another.
+
+    Attributes:
+        fields: what a checkpoint must agree in.
+        values: the plain values among what these digest; see `Describer`.
+    """
+
+    fields: dict[str, str]
+    values: dict[str, str]
+
+    @property
+    def folder_name(self) -> str:
+        """Where the checkpoints of the training go, among those of others."""
+        return cache_key.digest(*(f"{k}={v}\n".encode() for k, v in self.fields.items()))
 
 
-def told_of(call: FitCall, loop: Loop, settings: PerfConfig) -> Told:
-    """Returns the same, and the values in it."""
-    found = likeness.Likeness(ignored=settings.training.resume_ignores)
-    fields = _fields(call, loop, settings, found)
+def of(
+    call: FitCall, *, keras_api: KerasApi, train_length: int | None, settings: PerfConfig
+) -> TrainingFingerprint:
+    """Returns the fingerprint of a training.
+
+    Args:
+        call: the `fit` that trains.
+        keras_api: of its model.
+        train_length: steps of an epoch, None if unknown.
+        settings: those of `SETTINGS` count; `training.resume_ignores` is left out.
+    """
+    described = Describer(ignored=settings.training.resume_ignores)
+    model, arguments = call.model, call.arguments
+    listed = model.variables if model.built else ()
+    # tf_keras also lists the vocabularies of tables.
+    shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
+    fields = {
+        "keras": keras_api.package,
+        "variables": f"{len(shapes)} of {cache_key.digest(str(shapes).encode())}",
+        "optimizer": type(model.optimizer).__name__,
+        **_code(model, arguments, keras_api, described),
+        "batch": str(arguments["x"].element_spec),
+        "steps_per_epoch": str(train_length),
+        "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
+        **{name: str(operator.attrgetter(name)(settings)) for name in SETTINGS},
+    }
     values = {
         place: value
-        for place, value in found.values.items()
+        for place, value in described.values.items()
         # The settings of layers are told of with the layers; for the model's name see `_code`.
         if not set(place.split(".")) & set(_OMITTED)
         and ".layers.[" not in place
         and place != "model.name"
     }
-    return Told(fields, values)
+    return TrainingFingerprint(fields, values)
 
 
-def _fields(
-    call: FitCall, loop: Loop, settings: PerfConfig, found: likeness.Likeness
-) -> dict[str, str]:
-    model, arguments = call.model, call.arguments
-    listed = model.variables if model.built else ()
-    # tf_keras also lists the vocabularies of tables.
-    shapes = [(str(v.dtype), tuple(v.shape)) for v in listed if hasattr(v, "assign")]
-    return {
-        "keras": loop.keras_api.package,
-        "variables": f"{len(shapes)} of {fingerprint.digest(str(shapes).encode())}",
-        "optimizer": type(model.optimizer).__name__,
-        **_code(model, arguments, loop, found),
-        "batch": str(arguments["x"].element_spec),
-        "steps_per_epoch": str(loop.train_length),
-        "epochs": f"{arguments['initial_epoch']} to {arguments['epochs']}",
-        **{name: str(operator.attrgetter(name)(settings)) for name in SETTINGS},
-    }
+def differing_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Returns which values may be why two trainings are not the same, and what to do.
+
+    Args:
+        before: those of a checkpoint.
+        now: those of this process.
+
+    Returns:
+        Sentences; empty if the same values stand wherever both have one.
+    """
+    places = [place for place in now if before.get(place, now[place]) != now[place]]
+    if not places:
+        return ""
+    shown = [f"{place}: {before[place]} before, {now[place]} now" for place in places[:_MOST_SHOWN]]
+    more = f"; and {len(places) - len(shown)} more" if len(places) > len(shown) else ""
+    names = dict.fromkeys(_name(place) for place in places[:_MOST_SHOWN])
+    return (
+        f"Other values: {'; '.join(shown)}{more}. If they change nothing of what is trained, "
+        f"training.resume_ignores: [{', '.join(names)}] leaves them out, of "
+        "trainings that begin with it."
+    )
 
 
 def _code(
-    model: Any, arguments: dict[str, Any], loop: Loop, found: likeness.Likeness
+    model: Any, arguments: dict[str, Any], keras_api: KerasApi, found: Describer
 ) -> dict[str, str]:
     """Returns what the user's code says of the training, and what that code does."""
-    compiled = loop.keras_api.compiled_with(model)
+    compiled = keras_api.compiled_with(model)
     optimizer = found.at("optimizer", model.optimizer)
     config = optimizer.pop("config", None) if isinstance(optimizer, dict) else None
     if config is None:  # of a schedule in it, say, users did not write one
@@ -98,7 +139,7 @@ def _code(
     return {
         **{f"code of {name}": digest for name, digest in found.code.items()},
         **{
-            name: text if len(text) < _SHORT else fingerprint.digest(text.encode())
+            name: text if len(text) < _SHORT else cache_key.digest(text.encode())
             for name, text in texts.items()
         },
     }
@@ -136,7 +177,7 @@ def _numbered(parts: Any) -> dict[str, str]:
 
 
 def _plain(part: Any, names: dict[str, str]) -> Any:
-    """Returns a part of the likeness without what differs from process to process."""
+    """Returns a part of the description without what differs from process to process."""
     if isinstance(part, str):
         return names.get(part, part)
     if isinstance(part, list):
@@ -150,3 +191,8 @@ def _plain(part: Any, names: dict[str, str]) -> Any:
         for key, item in part.items()
         if key not in _OMITTED and not (key == "function" and not isinstance(item, str))
     }
+
+
+def _name(place: str) -> str:
+    """Returns the last name in a place; of an item in a list, that of the list."""
+    return next(part for part in reversed(place.split(".")) if not part.startswith("["))

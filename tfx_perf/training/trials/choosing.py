@@ -5,7 +5,7 @@ import time
 import types
 from collections.abc import Callable, Mapping, Sequence
 
-from tfx_perf import errors, fingerprint
+from tfx_perf import cache_key, errors
 from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import autograph
@@ -24,7 +24,7 @@ from tfx_perf.training.trials.choice import (
     failed,
     plain,
 )
-from tfx_perf.training.trials.fit_key import fit_key
+from tfx_perf.training.trials.plan_key import fit_key
 from tfx_perf.training.trials.trials import Trials
 from tfx_perf.training.trials.variant import Variant, variants
 
@@ -215,10 +215,10 @@ def with_recompute(
 
 
 def _mismatch(tried: dict[str, str], found: dict[str, str]) -> str | None:
-    changes = fingerprint.differences(tried, found)
+    changes = cache_key.differences(tried, found)
     if changes.keys() == {_PARAMETERS} and _ratio(tried, found) <= _LARGEST_RATIO:
         return None
-    return f"the plan is for another fit: {fingerprint.describe(changes)}" if changes else None
+    return f"the plan is for another fit: {cache_key.describe(changes)}" if changes else None
 
 
 def _ratio(one: dict[str, str], other: dict[str, str]) -> float:

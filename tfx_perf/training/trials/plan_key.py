@@ -1,7 +1,12 @@
-"""What a training plan depends on: with the same key, trials would find the same."""
+"""What a training plan depends on: with the same keys, trials would find the same."""
 
-from tfx_perf import config
-from tfx_perf.hardware import identity
+import tensorflow as tf
+
+from tfx_perf import cache_key, config
+from tfx_perf.hardware import devices
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
+from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 
 # From which seed to try, and what to save, is not what to find.
@@ -48,7 +53,7 @@ def plan_key(
         "hyperparameters": hyperparameters,
         "data": data,
         "input": input_candidate,
-        **identity.identity("keras", "tf-keras"),
+        **devices.key_parts("keras", "tf-keras"),
         **{name: each for name, each in users_choices if each is not None},
         **({} if strategy is None else {"strategy": strategy}),
         **({} if workers == "1" else {"workers": workers}),
@@ -56,4 +61,24 @@ def plan_key(
         "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),
+    }
+
+
+def fit_key(call: FitCall, loop: Loop) -> dict[str, str]:
+    """Returns what makes one `fit` another; the data are not read.
+
+    Args:
+        call: a `fit` that `eligibility.obstacle` does not object to, of a model that knows its
+            parameters.
+        loop: the loop that would run it.
+    """
+    model, data = call.model, call.arguments["x"]
+    strategy = model.distribute_strategy
+    return {
+        "keras": loop.keras_api.package,
+        "element_spec": cache_key.digest(str(data.element_spec).encode()),
+        "batch_size": str(batches.declared_batch_size(call)),
+        "parameter_count": str(sum(int(tf.size(weight)) for weight in model.trainable_weights)),
+        "optimizer": type(model.optimizer).__name__,
+        "strategy": f"{type(strategy).__name__}, {strategy.num_replicas_in_sync} replicas",
     }

@@ -12,7 +12,9 @@ from tfx.dsl.components.common import importer
 from tfx.orchestration import metadata
 from tfx.types import standard_artifacts
 
-from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, code_digest
+from tfx_perf import cache_key
+from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer
+from tfx_perf.components.training_job import trainer_args
 from tfx_perf.mlmd import metadata_store
 
 COMPONENTS = [InputTuner, MemoryProfiler, OptimizedTrainer]
@@ -71,7 +73,7 @@ def test_a_namespace_without_modules_has_a_digest_too(tmp_path, monkeypatch):
     (tmp_path / "only_a_folder").mkdir()
     monkeypatch.syspath_prepend(str(tmp_path))
     importlib.invalidate_caches()
-    assert code_digest.source_digest("only_a_folder.run_fn")
+    assert cache_key.of_source("only_a_folder.run_fn")
 
 
 def _archived(archive, files):
@@ -106,27 +108,27 @@ def test_an_edit_of_code_in_an_archive_changes_the_digest(tmp_path, monkeypatch,
 
 
 def _training_digest(function):
-    return code_digest.training_digest({"run_fn": function})
+    return trainer_args.code_digest({"run_fn": function})
 
 
 def test_a_package_has_the_same_digest_in_an_archive(module, tmp_path, monkeypatch):
-    in_folder = code_digest.source_digest("digested.model.run_fn")
+    in_folder = cache_key.of_source("digested.model.run_fn")
     files = {f"digested/{file.name}": file.read_text() for file in module.parent.glob("*.py")}
     _archived(tmp_path / "code.zip", files)
     monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
     module.write_text("KEYS = 2\n")
-    assert code_digest.source_digest("digested.model.run_fn") == in_folder
+    assert cache_key.of_source("digested.model.run_fn") == in_folder
 
 
 def test_code_that_moves_to_the_next_module_changes_the_digest(module):
     (module.parent / "features.py").write_text("A = 1\nB = 2\n")
     (module.parent / "model.py").write_text("C = 3\n")
-    before = code_digest.source_digest("digested.model.run_fn")
+    before = cache_key.of_source("digested.model.run_fn")
     (module.parent / "features.py").write_text("A = 1\n")
     (module.parent / "model.py").write_text("B = 2\nC = 3\n")
-    moved = code_digest.source_digest("digested.model.run_fn")
+    moved = cache_key.of_source("digested.model.run_fn")
     (module.parent / "model.py").rename(module.parent / "models.py")
-    assert len({before, moved, code_digest.source_digest("digested.model.run_fn")}) == 3
+    assert len({before, moved, cache_key.of_source("digested.model.run_fn")}) == 3
 
 
 def test_tfx_takes_an_unchanged_training_from_cache_and_trains_an_edited_one(module, tmp_path):

@@ -7,11 +7,11 @@ import textwrap
 
 import pytest
 
-from tfx_perf.likeness import Likeness, digest
+from tfx_perf.structural_hash import Describer, digest
 
 
 def code_of(code):
-    return digest(Likeness().of(code))
+    return digest(Describer().of(code))
 
 
 def run(source):
@@ -97,13 +97,13 @@ def test_objects_go_by_class_configuration_and_what_their_code_names():
                 vars(self)["unused"] = unused
         """
     Loss = run(source)["Loss"]
-    a, b, c = (digest(Likeness().of(Loss(*given))) for given in ((1, 2), (1, 3), (2, 2)))
+    a, b, c = (digest(Describer().of(Loss(*given))) for given in ((1, 2), (1, 3), (2, 2)))
     assert a == b
     assert a != c
 
 
 def test_users_classes_are_listed():
-    found = Likeness()
+    found = Describer()
     found.of(run("class Base: pass\nclass Mine(Base): pass\nf = Mine()")["f"])
     assert sorted(found.code) == ["Base", "Mine"]
 
@@ -119,10 +119,10 @@ def test_code_is_the_same_in_another_process():
         """
     here = of_f(source)
     program = (
-        "import sys, textwrap; from tfx_perf.likeness import Likeness, digest;"
+        "import sys, textwrap; from tfx_perf.structural_hash import Describer, digest;"
         "names = {'__name__': 'm'};"
         "exec(compile(textwrap.dedent(sys.argv[1]), 'elsewhere.py', 'exec'), names);"
-        "print(digest(Likeness().of(names['f'])))"
+        "print(digest(Describer().of(names['f'])))"
     )
     for seed in "1", "2":
         there = subprocess.run(
