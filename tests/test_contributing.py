@@ -13,7 +13,7 @@ from tests import contributed
 _ROOT = pathlib.Path(__file__).parent.parent
 
 
-def test_the_candidate_goes_around_another_and_keeps_its_examples(monkeypatch, tmp_path):
+def test_the_candidate_keeps_the_defaults_examples(monkeypatch, tmp_path):
     import tensorflow as tf
 
     from tfx_perf.input import candidates, source
@@ -31,12 +31,11 @@ def test_the_candidate_goes_around_another_and_keeps_its_examples(monkeypatch, t
     names: dict = {}
     exec(contributed.CANDIDATE, names)  # noqa: S102
     kind = names["WarmStart"]
-    monkeypatch.setitem(candidates.WRAPPERS, kind.kind, kind)
-    candidate = candidates.make("default+warm_start")
+    monkeypatch.setitem(candidates.CANDIDATES, kind.name, kind)
+    candidate = candidates.make("warm_start")
     dataset = candidate.build(found, limits=Limits(memory_bytes=2**20))
     assert dataset.options().experimental_warm_start
     assert list(dataset.as_numpy_iterator()) == [bytes([number]) for number in range(7)]
-    assert candidate.description.startswith(candidate.inner.description)
 
 
 _USE = """
@@ -91,6 +90,6 @@ def test_the_optimization_keeps_the_collector_off_for_as_long_as_a_call_takes(us
 
 def test_the_table_names_files_that_are_there():
     rows = re.findall(r"^\| an? .*? \| (.*?) \| \d+ \| \d+ \|$", contributed.PAGE, re.MULTILINE)
-    assert len(rows) == 9
+    assert len(rows) == 8
     for path in re.findall(r"`((?:tfx_perf|docs)/[^`]+)`", " ".join(rows)):
         assert (_ROOT / path).exists(), path

@@ -5,7 +5,7 @@ from typing import Any
 
 from tfx import types as tfx_types
 from tfx.components.util import udf_utils
-from tfx.dsl.components.base import base_beam_component, executor_spec
+from tfx.dsl.components.base import base_component, executor_spec
 from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_artifacts, standard_component_specs
@@ -38,7 +38,7 @@ class InputTunerSpec(component_spec.ComponentSpec):
     OUTPUTS = {"input_plan": component_spec.ChannelParameter(type=types.InputPlan)}
 
 
-class InputTuner(base_beam_component.BaseBeamComponent):
+class InputTuner(base_component.BaseComponent):
     """Finds the fastest way to read the examples, and proves it against TFXIO's default.
 
     Each candidate must yield the same element spec and the same examples as TFXIO's dataset
@@ -73,7 +73,7 @@ class InputTuner(base_beam_component.BaseBeamComponent):
     """
 
     SPEC_CLASS = InputTunerSpec
-    EXECUTOR_SPEC = executor_spec.BeamExecutorSpec(executor.Executor)
+    EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
     DRIVER_CLASS = failed_before.Driver
 
     def __init__(

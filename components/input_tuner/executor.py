@@ -4,7 +4,7 @@ import pathlib
 import tempfile
 from typing import Any
 
-from tfx.dsl.components.base import base_beam_executor
+from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
@@ -27,7 +27,7 @@ _TIMEOUT_BUDGETS, _TIMEOUT_SECONDS = 3, 300
 _Artifacts = dict[str, list[artifact.Artifact]]
 
 
-class Executor(base_beam_executor.BaseBeamExecutor):
+class Executor(base_executor.BaseExecutor):
     """Runs `planning.plan_split` in a child process and publishes its plan."""
 
     def Do(  # noqa: N802 (TFX's name)
@@ -65,8 +65,6 @@ class Executor(base_beam_executor.BaseBeamExecutor):
                         "inputs": json_utils.dumps(input_dict),
                         "exec_properties": dict(exec_properties),
                         "folder": folder,
-                        "plan_folder": target.uri,
-                        "beam_pipeline_args": self._beam_pipeline_args or [],
                     },
                     timeout_seconds=_TIMEOUT_BUDGETS * settings.time_budget_seconds
                     + _TIMEOUT_SECONDS,

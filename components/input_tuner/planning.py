@@ -9,17 +9,15 @@ import time
 from typing import Any
 
 import tensorflow_data_validation as tfdv
-from google.protobuf import json_format
 from tfx.components.statistics_gen import executor as statistics_gen
 from tfx.components.trainer import fn_args_utils
-from tfx.proto import trainer_pb2
 from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, unmeasured
 from tfx_perf.components import failed_before
 from tfx_perf.components.examples import sources
-from tfx_perf.components.input_tuner import plan_additions, previous, training
+from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input import record, train_step, tuner
@@ -28,9 +26,6 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 
 BATCH_SIZE = 256  # if neither the settings nor the training code say another
-
-# Of the time budget, after the search; in less than so many seconds nothing is compared.
-_STATISTICS_SHARE, _LEAST_STATISTICS_SECONDS = 0.1, 1.0
 
 _CODE = ("run_fn", "module_file", "module_path")
 
@@ -43,8 +38,6 @@ def plan_split(
     inputs: str,
     exec_properties: dict[str, Any],
     folder: str,
-    plan_folder: str,
-    beam_pipeline_args: list[str],
 ) -> None:
     """Writes the plan for a split.
 
@@ -53,8 +46,6 @@ def plan_split(
         exec_properties: see `executor.Executor.Do`.
         folder: where `plan.json` and whatever the user's code writes go; `unmeasured.json` in its
             place if only the user's code can read the examples.
-        plan_folder: the artifact's, where what is large goes: statistics, and a copy of the data.
-        beam_pipeline_args: for writing that copy.
 
     Raises:
         UserError: no schema, no such split, label or module, or no examples in the split.
@@ -68,7 +59,7 @@ def plan_split(
         found = unmeasured.Unmeasured(reason=obstacle)
         found.write(pathlib.Path(folder, unmeasured.FILE_NAME))
         return
-    plan = planning.plan(folder, plan_folder=plan_folder, beam_pipeline_args=beam_pipeline_args)
+    plan = planning.plan(folder)
     plan.write(pathlib.Path(folder, record.FILE_NAME))
 
 
@@ -87,9 +78,7 @@ class _Planning:
         self._failures = properties.get(failed_before.PROPERTY, 0)
         self._precision = precision.fixed(settings.training.precision)
 
-    def plan(
-        self, folder: str, *, plan_folder: str, beam_pipeline_args: list[str]
-    ) -> record.TuningRecord:
+    def plan(self, folder: str) -> record.TuningRecord:
         began = time.monotonic()
         default = self._source(label_key=self._properties.get("label_key"))
         key = previous.key_of(
@@ -131,33 +120,12 @@ class _Planning:
                         "training_note": note,
                     }
                 )
-        plan = plan.model_copy(
+        return plan.model_copy(
             update={
                 "training_note": note,
                 "training_digest": trainer_args.code_digest(self._properties),
             }
         )
-        budget_seconds = self._settings.time_budget_seconds
-        # The candidate is prepared anew, and the statistics are computed beside what is read.
-        left_seconds = budget_seconds - (time.monotonic() - began)
-        left_seconds -= plan.outcome(plan.chosen).preparation_seconds or 0.0
-        if left_seconds / 2 > _LEAST_STATISTICS_SECONDS:
-            plan = plan_additions.with_statistics(
-                plan,
-                source,
-                examples=self._inputs["examples"],
-                folder=plan_folder,
-                seconds=min(_STATISTICS_SHARE * budget_seconds, left_seconds / 2),
-            )
-        if self._settings.materialize:
-            plan = plan_additions.with_copy(
-                plan,
-                source,
-                epochs=self._epochs(plan),
-                folder=plan_folder,
-                beam_pipeline_args=beam_pipeline_args,
-            )
-        return plan
 
     def _as_trained_on(
         self, source: source_lib.RecordSource, captured: training.CapturedTraining | None
@@ -170,13 +138,6 @@ class _Planning:
         if self._settings.batch_size:
             source = source.replace_options(batch_size=self._settings.batch_size)
         return source
-
-    def _epochs(self, plan: record.TuningRecord) -> float | None:
-        """Returns how many epochs will be trained, None if the code alone knows."""
-        steps = json_format.Parse(self._properties["train_args"], trainer_pb2.TrainArgs()).num_steps
-        if not steps or not plan.example_count:
-            return None
-        return steps * plan.batch_size / plan.example_count
 
     def _source(self, *, label_key: str | None, schema: Any = None) -> source_lib.RecordSource:
         return sources.record_source(

@@ -9,16 +9,15 @@ from tfx.types import artifact
 from tfx_perf import cache_key
 from tfx_perf.components import artifacts
 from tfx_perf.hardware import devices
-from tfx_perf.input import candidate, recheck, record
+from tfx_perf.input import candidate, candidates, recheck, record
 from tfx_perf.input import source as source_lib
-from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.settings.input import InputSettings
 
 _LOGGER = logging.getLogger(__name__)
 _DATA = "data"
-# What holds for the copy or the service that it was found with.
-_OF_ITS_TIME = {"copy", "service"}
+# What holds for the service that it was found with.
+_OF_ITS_TIME = {"service"}
 
 
 def key_of(
@@ -115,7 +114,7 @@ def find(
         plans, record.TuningRecord, file_name=record.FILE_NAME
     ):
         try:
-            data_differ = _data_differ(plan, key, source)
+            data_differ = _data_differ(plan, key)
             found = (
                 recheck.for_other_data(plan, source, settings=settings, example_count=example_count)
                 if data_differ
@@ -192,9 +191,7 @@ def _newest(plans: Sequence[artifact.Artifact]) -> tuple[str, record.TuningRecor
     )
 
 
-def _data_differ(
-    plan: record.TuningRecord, key: Mapping[str, str], source: source_lib.RecordSource
-) -> bool:
+def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
     """Returns whether the plan is one for other data.
 
     Raises:
@@ -202,10 +199,6 @@ def _data_differ(
     """
     if not plan.key or plan.is_searched_again:
         raise candidate.NotApplicable("its search did not come to an end")
+    candidates.make(plan.chosen)  # refuses one that only an earlier version had
     changes = cache_key.differences(plan.key, key)
-    if changes.keys() - {_DATA}:
-        raise candidate.NotApplicable(cache_key.describe(changes))
-    copy_obstacle = plan.parameters.copy_folder and copy.obstacle(source, plan.parameters)
-    if copy_obstacle:
-        raise candidate.NotApplicable(f"its copy of the data does not serve: {copy_obstacle}")
     return bool(changes)

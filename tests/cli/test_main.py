@@ -49,7 +49,7 @@ def test_every_subcommand_has_help_and_json(call_command, names):
     assert "--json" in done.stdout
 
 
-@pytest.mark.parametrize("names", [(), ("data-service",), ("kubeflow",), ("template",)], ids=str)
+@pytest.mark.parametrize("names", [(), ("kubeflow",), ("template",)], ids=str)
 def test_a_group_says_of_each_subcommand_what_it_does_in_a_whole_sentence(call_command, names):
     group = main.cli.get_command(None, *names) if names else main.cli
     commands = [group.get_command(None, each) for each in group.list_commands(None)]

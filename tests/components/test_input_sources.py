@@ -16,12 +16,13 @@ from tfx_bsl.coders import tf_graph_record_decoder
 from tfx_perf import errors
 from tfx_perf.components.examples import sources
 from tfx_perf.input import candidate, candidates, limits, record
+from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.each_choice
 
 TESTDATA = pathlib.Path(tfx.__file__).parent / "components" / "testdata"
-NAMES = ("columns", "block_reader", "serialized_cache")
+NAMES = ("columns", "block_reader")
 AMPLE = limits.Limits(memory_bytes=2**30)
 
 # Renamed, with a default, from several columns, nested; `plain` and `extra` are inferred.
@@ -199,7 +200,7 @@ def test_a_plan_serves_every_kind(case, caplog):
     item, schema, feature = case
     source = source_of(item, schema, feature, num_epochs=1)
     plan = record.TuningRecord.model_construct(
-        chosen="block_reader", parameters=candidates.Parameters(), memory_budget_configured=False
+        chosen="block_reader", parameters=Parameters(), memory_budget_configured=False
     )
     factory = sources.plan_factory([item], plan)
     dataset = factory(list(source.file_patterns), source.options, schema)

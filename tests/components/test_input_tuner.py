@@ -27,7 +27,6 @@ from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import component, executor, planning, previous
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
-from tfx_perf.input.candidates import copy
 from tfx_perf.input.parameters import Parameters
 from tfx_perf.input.proof import file_state
 from tfx_perf.input.record import CandidateOutcome, MeasuredData, TuningRecord
@@ -75,8 +74,6 @@ def plan_split(tmp_path, monkeypatch):
             inputs=json_utils.dumps({key: [value] for key, value in inputs.items()}),
             exec_properties=tuning_cases.properties(**properties),
             folder=str(tmp_path),
-            plan_folder=str(tmp_path / "artifact"),
-            beam_pipeline_args=[],
         )
         return TuningRecord.read(tmp_path / "plan.json")
 
@@ -133,7 +130,7 @@ def test_publishes_a_plan_that_the_trainer_can_apply(inputs, transform_graph, tm
         batch_size=8, label_key="label_xf", num_epochs=1
     )
     examples = inputs["examples"]
-    for name in ("default", "columns", "block_reader", "serialized_cache"):
+    for name in ("default", "columns", "block_reader"):
         factory = sources.plan_factory([examples], record.model_copy(update={"chosen": name}))
         batches = list(factory([f"{examples.uri}/Split-train/*"], options, proto))
         numbers = np.concatenate([features["number_xf"] for features, _ in batches]).ravel()
@@ -301,6 +298,11 @@ class TestReuse:
         assert self.find([plan], source) is None
         assert f"The plan in {plan.uri} is not used again: settings was 0, is 2." in caplog.text
 
+    def test_a_candidate_of_an_earlier_version_is_not_used(self, made, source, caplog):
+        caplog.set_level(logging.INFO)
+        assert self.find([made("a", chosen="serialized_cache")], source) is None
+        assert "not used again: this version has no candidate serialized_cache." in caplog.text
+
     def test_missing_and_foreign_plans_are_skipped(self, made, source, caplog):
         fitting, foreign, missing = made("a"), made("foreign"), made("missing")
         path = pathlib.Path(foreign.uri) / "plan.json"
@@ -331,22 +333,6 @@ class TestReuse:
         other = previous.keyed(undecided, {**self.KEY, "settings": "more time"}, plans=plans)
         assert other.is_searched_again
 
-    def test_a_plan_with_a_copy_needs_it(self, made, source, tmp_path):
-        (tmp_path / "copy").mkdir()
-        for path in copy.shard_paths(str(tmp_path / "copy"), 2):
-            pathlib.Path(path).touch()
-        state = file_state.digest(source.file_states)
-        serves = copy.of_files(source.files, files_state=state, folder=str(tmp_path / "copy"))
-        others = [
-            {"copied_files": ("other.gz",)},
-            {"copied_state": "of before"},
-            {"copy_state": "of before"},
-            {"copy_folder": str(tmp_path / "gone")},
-        ]
-        for number, other in enumerate(({}, *others)):
-            plan = made(str(number), parameters=Parameters(**{**serves, **other}))
-            assert (self.find([plan], source) is not None) == (not other)
-
     def of_yesterday(self, made, source, name="columns", **fields):
         """Makes a plan that chose `name` for other data of the same amount."""
         outcomes = [CandidateOutcome(name="default", description="", status="measured")]
@@ -360,7 +346,7 @@ class TestReuse:
         return made(name, **fields)
 
     @pytest.mark.one_case
-    @pytest.mark.parametrize("name", ["default", "columns", "columns+own_threads"])
+    @pytest.mark.parametrize("name", ["default", "columns", "columns+autotune"])
     def test_it_serves_other_data_of_about_the_amount(self, name, made, source):
         plan = self.of_yesterday(
             made, source, name, file_bytes=int(0.9 * source.total_bytes)
@@ -384,7 +370,7 @@ class TestReuse:
         assert "Nothing was measured: the data" not in html
 
     @pytest.mark.one_case
-    @pytest.mark.parametrize("name", ["columns", "columns+own_threads"])
+    @pytest.mark.parametrize("name", ["columns", "columns+autotune"])
     def test_it_is_kept_though_all_else_differs(self, name, made, source):
         plan = self.of_yesterday(
             made, source, name, key={"settings": "of another version"},
@@ -401,7 +387,7 @@ class TestReuse:
         html = input_report.report_on(found).render()
         assert "changed since, but the time of a search ended before it could tell" in html
 
-    @pytest.mark.parametrize("name", ["default", "columns+service", "copy", None])
+    @pytest.mark.parametrize("name", ["default", "service", "columns+own_threads", None])
     def test_what_may_not_hold_any_more_is_not_kept(self, name, made, source):
         plans = [] if name is None else [self.of_yesterday(made, source, name)]
         assert previous.kept(plans, source=source, settings=self.SETTINGS) is None

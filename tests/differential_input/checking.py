@@ -51,7 +51,7 @@ class Checker:
         self.count += 1
         expected = self._expected(case)
         split = self._split(case)
-        factory = serving.factory_of(case, serving.candidate_of(case, split))
+        factory = serving.factory_of(case, serving.candidate_of(case))
         fell_back = None
         try:
             for call, one in zip(case.calls, expected, strict=True):

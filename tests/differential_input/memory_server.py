@@ -21,10 +21,10 @@ def _read(request: dict[str, Any]) -> dict[str, Any]:
     small = Case(candidate=case.base)
     with memory_meter.MemoryMeter() as starting:
         for name in dict.fromkeys(("default", case.base)):
-            candidate = serving.candidate_of(Case(candidate=name), _split(small, request["small"]))
+            candidate = serving.candidate_of(Case(candidate=name))
             _exhaust(_built(small, Call(shuffle=True), request["small"], candidate))
     del candidate
-    candidate = serving.candidate_of(case, _split(case, request["split"]))
+    candidate = serving.candidate_of(case)
     with memory_meter.MemoryMeter() as meter, serving.Fallbacks() as reasons:
         dataset = _built(case, case.calls[0], request["split"], candidate)
         rows = _exhaust(dataset)

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import pathlib
 from typing import Any
 
 from tfx.components.util import examples_utils
@@ -11,9 +10,6 @@ from tfx.types import standard_artifacts
 
 from tfx_perf.components.examples import parsers, sources
 from tfx_perf.input import apply, candidates
-from tfx_perf.input import parameters as parameters_lib
-from tfx_perf.input.candidates import copy
-from tfx_perf.input.proof import file_state
 
 from .cases import Call, Case
 from .examples import Split, schema_of
@@ -28,10 +24,9 @@ def default_factory() -> Any:
     return sources.default_factory([_artifact()])
 
 
-def candidate_of(case: Case, split: Split) -> Any:
-    """Returns the case's candidate, with what a plan made for the first call knows."""
-    settings = _copied(case, split) if "copy" in case.wrappers else {}
-    return candidates.make(case.candidate, parameters_lib.Parameters(**settings))
+def candidate_of(case: Case) -> Any:
+    """Returns the case's candidate."""
+    return candidates.make(case.candidate)
 
 
 def factory_of(case: Case, candidate: Any) -> Any:
@@ -81,20 +76,3 @@ def _artifact() -> standard_artifacts.Examples:
     made = standard_artifacts.Examples()
     examples_utils.set_payload_format(made, example_gen_pb2.PayloadFormat.FORMAT_TF_EXAMPLE)
     return made
-
-
-def _copied(case: Case, split: Split) -> dict[str, Any]:
-    """Writes the copy that a plan for the first call would have."""
-    above = split.folder.parent
-    paths = split.paths(case.calls[0].patterns)
-    patterns = [str(pathlib.Path(path).relative_to(above)) for path in paths]
-    files = tuple(sorted(str(file) for pattern in patterns for file in above.glob(pattern)))
-    folder = above / "copy"
-    folder.mkdir()
-    shards = copy.shard_paths(str(folder), 2)
-    try:
-        copy.write_shards((chunk for file in files for chunk in copy.read_chunks(file)), shards)
-    except Exception:  # damaged: InputTuner would have written none
-        return {}
-    state = file_state.digest(file_state.of_files(files))
-    return copy.of_files(files, files_state=state, folder=str(folder))

@@ -12,15 +12,13 @@ from . import reading
 from .cases import AMPLE_BYTES, KINDS, Call, Case, Feature, File, consistent
 
 BASES = tuple(name for name in candidates.CANDIDATES if name != "default")
-_WRAPPERS = ("copy", "own_threads", "deep_prefetch", "autotune")
 _WIDE_SHARE, _WIDE_COLUMNS = 100, 1000
 _DAMAGES = ("truncated", "garbage", "flipped", "no_bytes")
 
 
 def names(base: str) -> Any:
     """Draws a candidate with its wrappers."""
-    drawn = mostly((), [(kind,) for kind in _WRAPPERS] + [_WRAPPERS[:2], _WRAPPERS[1:3]], share=2)
-    return drawn.map(lambda wrappers: "+".join([base, *wrappers]))
+    return mostly(base, [f"{base}+{kind}" for kind in candidates.WRAPPERS], share=2)
 
 
 def _features(*, may_lack: bool) -> Any:

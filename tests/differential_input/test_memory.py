@@ -25,14 +25,14 @@ def checker():
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("example", [
-    '{"candidate": "parallel_reader", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
-    ' "files": [{"records": 1000}], "memory_budget_bytes": 10000000}',
-    # 50 bytes in a file become a row of 5 KB.
-    '{"candidate": "serialized_cache", "features": [{"dtype": "bytes", "shape": [200],'
+    '{"candidate": "block_reader", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
+    ' "files": [{"records": 1000}], "memory_budget_bytes": 200000000}',
+    # 50 bytes in a file become a row of 5 KB, of which strings take a header each.
+    '{"candidate": "columns", "features": [{"dtype": "bytes", "shape": [200],'
     ' "has_default": true, "missing": 0.99}], "files": [{"records": 4000}],'
-    ' "memory_budget_bytes": 5000000}',
+    ' "memory_budget_bytes": 60000000}',
     # A list of a few strings takes what they take, and no batch has more rows than there are.
-    '{"candidate": "parallel_reader", "features": [{"dtype": "bytes", "kind": "variable",'
+    '{"candidate": "block_reader", "features": [{"dtype": "bytes", "kind": "variable",'
     ' "values": 2, "value_bytes": 500000}], "files": [{"records": 20}],'
     ' "calls": [{"batch_size": 1000}], "memory_budget_bytes": 60000000}',
 ])  # fmt: skip
@@ -45,11 +45,11 @@ def test_rows_stay_within_the_budget(example, checker):
 @pytest.mark.slow
 def test_a_table_that_would_not_fit_while_it_is_made_is_given_up_early(checker):
     case = Case.from_json(
-        '{"candidate": "serialized_cache", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
+        '{"candidate": "columns", "features": [{"dtype": "bytes", "value_bytes": 20000}],'
         ' "files": [{"records": 2000}], "memory_budget_bytes": 40000000}'
     )
     assert checker.check(case) is None
-    assert checker.remarks["serialized_cache falls back"]
+    assert checker.remarks["columns falls back"]
 
 
 @pytest.mark.slow

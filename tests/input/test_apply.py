@@ -41,6 +41,12 @@ def test_default_plan_is_the_factory_itself(make_source):
     assert tuned(source, plan("default")) is source.default_factory
 
 
+def test_the_default_reads_where_the_plan_is_of_an_earlier_version(make_source, caplog):
+    source = make_source()
+    assert tuned(source, plan("columns+own_threads")) is source.default_factory
+    assert "this version has no candidate columns+own_threads" in caplog.text
+
+
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", [name for name in CANDIDATES if name != "default"])
 def test_serves_several_splits_and_options(name, make_source, tmp_path, caplog):
@@ -106,7 +112,7 @@ def test_a_file_in_the_place_of_another_is_read_whatever_its_time(make_source, t
     assert order() == [[*reversed(range(40))]]
 
 
-class Wrong(candidates.ParallelReader):
+class Wrong(candidates.BlockReader):
     """Swaps features in all files but those it was examined on."""
 
     def build(self, source, *, limits):

@@ -105,9 +105,9 @@ def test_every_outcome_says_why():
 def test_who_is_not_chosen_though_it_looks_faster_is_told_why():
     found = [outcome("a", 3.5, 4, 4.5, cpu=2), outcome("b", 3, 3.8, 4.6, cpu=1)]
     found.append(outcome("c", 1.5, 2, 2.5))
-    told = choice.judged({each.name: each for each in found}, chosen="b+own_threads", margin=0.02)
+    told = choice.judged({each.name: each for each in found}, chosen="b+autotune", margin=0.02)
     assert [each.reason for each in told] == [
         "no faster than b beyond the noise, and takes more CPU time",
-        "faster than the default, but b+own_threads was chosen",
-        "faster than the default, but b+own_threads was chosen",
+        "faster than the default, but b+autotune was chosen",
+        "faster than the default, but b+autotune was chosen",
     ]

@@ -1,11 +1,12 @@
 """Every candidate keeps to the semantics of TFXIO's default.
 
-That is `candidates.default`. `block_reader` and `parallel_reader` are `streaming`; what holds a
-split in RAM is a `table_candidate`: `serialized_cache`, and columns in a `table`.
+That is `candidates.default`. `block_reader` is `streaming`; columns in a `table` are a
+`table_candidate`.
 """
 
 import json
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -232,13 +233,11 @@ def test_ragged_features_are_the_defaults(name, options, make_source, built):
         assert found["words"].to_list() == expected["words"].to_list()
 
 
-@pytest.mark.one_case
-@pytest.mark.parametrize("name", ["block_reader", "parallel_reader", "serialized_cache"])
-def test_needs_a_parser(name, make_source):
+def test_needs_a_parser(make_source):
     source = make_source()
     unparsed = type(source)(source.file_patterns, source.default_factory, source.options)
     with pytest.raises(candidate.NotApplicable, match="how to parse"):
-        build(name, unparsed)
+        build("block_reader", unparsed)
 
 
 @pytest.mark.one_case
@@ -248,9 +247,8 @@ def test_memory_limit(name, make_source):
         build(name, make_source(), limits=Limits(memory_bytes=100))
 
 
-@pytest.mark.parametrize("name", ["columns", "serialized_cache"])
-def test_loads_once_for_all_batch_sizes(name, make_source):
-    kind = candidates.make(name)
+def test_loads_once_for_all_batch_sizes(make_source):
+    kind = candidates.make("columns")
     list(kind.build(make_source(num_epochs=1), limits=AMPLE))
     held_bytes = kind.held_bytes
     assert held_bytes > 230 * 8
@@ -268,3 +266,9 @@ def test_under_a_distribution_strategy(name, make_source):
     features, label = next(iter(dataset))
     assert features["pair"].shape == (16, 2)
     assert label.shape == (16, 1)
+
+
+@pytest.mark.parametrize("name", ["parallel_reader", "columns+own_threads", "block_reader+copy"])
+def test_a_candidate_of_an_earlier_version_is_refused(name):
+    with pytest.raises(candidate.NotApplicable, match=f"no candidate {re.escape(name)}"):
+        candidates.make(name)

@@ -1,12 +1,10 @@
-"""The tf.data service, with a real dispatcher and real workers in processes of their own.
-
-They are started as people do it, by `data_service`.
-"""
+"""The tf.data service, with TensorFlow's own servers, started as docs/input.md says."""
 
 import contextlib
 import json
 import pathlib
-import signal
+import re
+import socket
 import subprocess
 import sys
 import time
@@ -24,38 +22,55 @@ from tfx_perf.input.proof import fingerprint
 pytestmark = pytest.mark.each_choice
 
 AMPLE = Limits(memory_bytes=2**30)
-COMMAND = [str(pathlib.Path(sys.executable).with_name("tfx-perf")), "data-service"]
-WORKER = ("worker", "--dispatcher")
+PAGE = (pathlib.Path(__file__).parents[2] / "docs" / "input.md").read_text()
+DISPATCHER, WORKER = re.findall(r"```python\n(import tensorflow.*?)```", PAGE, re.DOTALL)
 
 
 @contextlib.contextmanager
-def running(*arguments):
-    """Runs a server; returns the address that it prints."""
-    process = subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True)
+def running(code, port):
+    """Runs a server of the page, until and after it listens at its port."""
+    process = subprocess.Popen([sys.executable, "-c", code])
     try:
-        yield process.stdout.readline().split()[-1]
+        for _ in range(600):
+            with contextlib.suppress(OSError), socket.create_connection(("localhost", port), 1):
+                break
+            assert process.poll() is None
+            time.sleep(0.1)
+        yield process
     finally:
-        process.terminate()
-        assert process.wait(timeout=60) == 0
+        process.kill()
+        process.wait(timeout=60)
+
+
+def dispatcher(port, folder):
+    code = DISPATCHER.replace("5050", str(port)).replace("/tmp/dispatcher", str(folder))
+    return running(code, port)
+
+
+def worker(dispatcher_port):
+    port = free_port()
+    code = WORKER.replace("HOST:5050", f"localhost:{dispatcher_port}").replace("5051", str(port))
+    return running(code.replace("WORKER:", "localhost:"), port)
 
 
 @pytest.fixture(scope="module")
-def service_of_one():
+def service_of_one(tmp_path_factory):
     """A dispatcher with one worker; returns its address."""
-    with running("dispatcher", "--port", "0") as address, running(*WORKER, address):
-        yield address
+    port = free_port()
+    with dispatcher(port, tmp_path_factory.mktemp("state")), worker(port):
+        yield f"grpc://localhost:{port}"
 
 
 @pytest.fixture(scope="module")
 def service(service_of_one):
     """The same with a second worker."""
-    with running(*WORKER, service_of_one):
+    with worker(service_of_one.rpartition(":")[2]):
         yield service_of_one
 
 
-def build(source, address, name="parallel_reader+service"):
+def build(source, address):
     parameters = Parameters(service_address=address)
-    return candidates.make(name, parameters).build(source, limits=AMPLE)
+    return candidates.make("service", parameters).build(source, limits=AMPLE)
 
 
 def numbers(dataset):
@@ -111,11 +126,6 @@ def test_refuses_a_global_seed(service, make_source):
         build(make_source(), service)
 
 
-def test_refuses_other_candidates(service, make_source):
-    with pytest.raises(candidate.NotApplicable, match="cannot run columns"):
-        build(make_source(), service, "columns+service")
-
-
 def test_refuses_several_training_workers(service, make_source, monkeypatch):
     cluster = {"cluster": {"chief": ["a:1"], "worker": ["b:1"]}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(cluster))
@@ -126,52 +136,15 @@ def test_refuses_several_training_workers(service, make_source, monkeypatch):
 @pytest.mark.slow
 def test_a_dispatcher_that_died_goes_on(make_source, tmp_path):
     port = free_port()
-    dispatcher = ("dispatcher", "--port", str(port), "--work-dir", str(tmp_path / "state"))
     source = make_source(num_epochs=2)
-    first = subprocess.Popen([*COMMAND, *dispatcher], stdout=subprocess.PIPE, text=True)
-    address = first.stdout.readline().split()[-1]
-    with running(*WORKER, address):
-        batches = iter(build(source, address))
+    with dispatcher(port, tmp_path) as first, worker(port):
+        batches = iter(build(source, f"grpc://localhost:{port}"))
         found = [next(batches)]
         first.kill()
         first.wait()
-        with running(*dispatcher):
+        with dispatcher(port, tmp_path):
             found.extend(batches)
     assert sorted(numbers(found)) == sorted(2 * list(range(230)))
-
-
-@pytest.mark.slow
-def test_a_worker_waits_for_its_dispatcher():
-    port = free_port()
-    address = f"grpc://localhost:{port}"
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    worker = subprocess.Popen([*COMMAND, *WORKER, address], **pipes, text=True)
-    assert worker.stderr.readline().strip() == f"Waiting for a dispatcher at {address}"
-    with running("dispatcher", "--port", str(port)):
-        assert worker.stdout.readline().startswith("Worker at grpc://localhost:")
-        worker.send_signal(signal.SIGINT)
-        # TensorFlow may have its say before.
-        assert worker.communicate(timeout=60)[1].splitlines()[-1] == "tfx-perf: interrupted"
-        assert worker.returncode == 130
-
-
-@pytest.mark.parametrize("arguments", [("dispatcher",), ("worker", "--dispatcher", "ADDRESS")])
-def test_a_port_that_is_in_use(arguments, service_of_one):
-    port = service_of_one.rpartition(":")[2]
-    given = [argument.replace("ADDRESS", service_of_one) for argument in arguments]
-    done = subprocess.run(
-        [*COMMAND, *given, "--port", port], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert f"port that is free. Received: --port {port}" in done.stderr
-
-
-def test_a_worker_refuses_another_address():
-    done = subprocess.run(
-        [*COMMAND, *WORKER, "localhost:5050"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "Expected grpc://HOST:PORT" in done.stderr
 
 
 def test_without_a_dispatcher(make_source):

@@ -14,8 +14,7 @@ from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.one_case
 
-TABLES = "columns", "serialized_cache"
-STREAMS = "block_reader", "parallel_reader"
+NAMES = "columns", "block_reader"
 
 
 def call(factory, source):
@@ -30,8 +29,7 @@ def budget(name, source, *, datasets):
     """Returns what so many datasets need and half of another, the last of them being loaded."""
     candidate = candidates.make(name)
     _in_use = candidate.build(source, limits=Limits(memory_bytes=2**30))
-    strings = int(name == "serialized_cache")  # are held twice then
-    return int((datasets + strings + 0.5) * candidate.claimed_bytes)
+    return int((datasets + 0.5) * candidate.claimed_bytes)
 
 
 def served(candidate, source, *, budget_bytes):
@@ -56,7 +54,7 @@ def folds(make_source, tmp_path):
     return found
 
 
-@pytest.mark.parametrize("name", TABLES + STREAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_is_in_use_counts(name, folds):
     candidate, budget_bytes = candidates.make(name), budget(name, folds[0], datasets=2)
     in_use = [served(candidate, source, budget_bytes=budget_bytes) for source in folds]
@@ -64,7 +62,7 @@ def test_what_is_in_use_counts(name, folds):
     assert all(map(is_the_defaults, in_use[:2], folds))
 
 
-@pytest.mark.parametrize("name", TABLES + STREAMS)
+@pytest.mark.parametrize("name", NAMES)
 def test_what_nobody_uses_makes_room(name, folds):
     candidate, budget_bytes = candidates.make(name), budget(name, folds[0], datasets=1)
     for source in folds:
@@ -73,13 +71,12 @@ def test_what_nobody_uses_makes_room(name, folds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TABLES)
-def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(name, make_source, tmp_path):
-    candidate, budget_bytes, in_use = candidates.make(name), None, []
+def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(make_source, tmp_path):
+    candidate, budget_bytes, in_use = candidates.make("columns"), None, []
     for day in range(5):
         write_records(tmp_path, count=3000 + day, files=1)
         source = make_source(folder=tmp_path, num_epochs=1)
-        budget_bytes = budget_bytes or budget(name, source, datasets=2)
+        budget_bytes = budget_bytes or budget("columns", source, datasets=2)
         dataset = served(candidate, source, budget_bytes=budget_bytes)
         if day == 4:  # trainings on those of the two days before still last
             assert dataset is None
@@ -91,11 +88,10 @@ def test_a_file_that_is_written_anew_takes_the_place_of_what_it_was(name, make_s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_factory_keeps_the_account(name, folds, caplog):
+def test_the_factory_keeps_the_account(folds, caplog):
     factory = apply.serving(
-        candidates.make(name), folds[0].default_factory,
-        memory_budget_bytes=budget(name, folds[0], datasets=2),
+        candidates.make("block_reader"), folds[0].default_factory,
+        memory_budget_bytes=budget("block_reader", folds[0], datasets=2),
         parser_for=lambda schema, options: folds[0].parse,
     )  # fmt: skip
     in_use = [call(factory, source) for source in folds]

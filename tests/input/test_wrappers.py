@@ -1,27 +1,16 @@
-"""Wrappers keep the promises of the candidates inside of them.
-
-Each is a `wrapper`: `autotune`, `own_threads`, `deep_prefetch`, `device_prefetch`.
-"""
-
-import itertools
+"""`autotune` keeps the promises of the candidate inside of it, as every `wrapper` does."""
 
 import pytest
 from record_data import MANY_KINDS_SCHEMA, SPARSE_SCHEMA
 
-from tfx_perf.input import candidate, candidates
+from tfx_perf.input import candidates
 from tfx_perf.input.limits import Limits
 from tfx_perf.input.proof import fingerprint
 
 pytestmark = pytest.mark.one_case
 
 AMPLE = Limits(memory_bytes=2**30)
-OURS = [name for name in candidates.CANDIDATES if name != "default"]
-# A device needs an accelerator.
-ALONE = [kind for kind in candidates.REFINEMENTS if kind is not candidates.DevicePrefetch]
-EVERYWHERE = [
-    *(f"{base}+{each.kind}" for base, each in itertools.product([*OURS, "default"], ALONE)),
-    "columns+own_threads+deep_prefetch",
-]
+EVERYWHERE = [f"{base}+autotune" for base in candidates.CANDIDATES]
 every_wrapping = pytest.mark.parametrize("name", EVERYWHERE)
 
 
@@ -75,23 +64,10 @@ def test_seeds(name, make_source, served):
 
 
 def test_held_bytes_are_those_inside(make_source):
-    wrapped = candidates.make("columns+own_threads+deep_prefetch")
+    wrapped = candidates.make("columns+autotune")
     wrapped.build(make_source(), limits=AMPLE)
-    assert wrapped.held_bytes == wrapped.inner.inner.held_bytes > 0
+    assert wrapped.held_bytes == wrapped.inner.held_bytes > 0
 
 
-def test_deep_prefetch_counts_its_batches(make_source):
-    source = make_source(batch_size=200)
-    with pytest.raises(candidate.NotApplicable, match="budget"):
-        build("default+deep_prefetch", source, limits=Limits(memory_bytes=1000))
-
-
-def test_own_threads(make_source):
-    threading = build("columns+own_threads", make_source()).options().threading
-    assert threading.private_threadpool_size >= 1
-    assert threading.max_intra_op_parallelism == 1
-
-
-def test_device_prefetch_without_an_accelerator(make_source):
-    with pytest.raises(candidate.NotApplicable, match="no accelerator"):
-        build("columns+device_prefetch", make_source())
+def test_autotune_is_on(make_source):
+    assert build("columns+autotune", make_source()).options().autotune.enabled

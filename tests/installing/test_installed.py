@@ -4,7 +4,6 @@ import json
 import os
 import pathlib
 import re
-import signal
 import subprocess
 import sys
 
@@ -214,18 +213,6 @@ def test_the_demo_runs(user):
     )
     (run,) = json.loads(told)["runs"]
     assert run["batch_size"] == 40  # noqa: PLR2004
-
-
-def test_a_data_service_serves(user):
-    children = [user.start("tfx-perf", "data-service", "dispatcher", "--port", "0")]
-    try:
-        address = children[0].stdout.readline().split()[-1]
-        children.append(user.start("tfx-perf", "data-service", "worker", "--dispatcher", address))
-        assert children[1].stdout.readline().startswith("Worker at grpc://")
-    finally:
-        for child in reversed(children):
-            child.send_signal(signal.SIGTERM)
-            child.communicate()
 
 
 def test_manifests_and_dockerfile_are_where_the_docs_say(user):

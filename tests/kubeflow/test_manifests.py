@@ -2,15 +2,17 @@
 
 import contextlib
 import pathlib
+import re
+import socket
 import subprocess
 import sys
+import time
 
 import pytest
 import yaml
 
 from tests.ports import free_port
 from tfx_perf.components.optimized_trainer.cluster import job_kind
-from tfx_perf.input.building import dispatcher
 
 pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not installed")
 from kubernetes_types import problems  # noqa: E402 (which needs it)
@@ -44,9 +46,9 @@ def test_names_agree():
     (port,) = SERVICE["spec"]["ports"]
     assert port["targetPort"] == dispatcher_container["ports"][0]["name"]
     (worker,) = PODS["tf-data-worker"]["spec"]["containers"]
-    assert f"grpc://{SERVICE['metadata']['name']}:{port['port']}" in worker["args"]
+    assert f'"{SERVICE["metadata"]["name"]}:{port["port"]}"' in worker["args"][-1]
     for container in (dispatcher_container, worker):
-        given = container["args"][container["args"].index("--port") + 1]
+        (given,) = re.findall(r"port=(\d+)", container["args"][-1])
         assert [each["containerPort"] for each in container["ports"]] == [int(given)]
     for document in DOCUMENTS:
         if document["kind"] == "Deployment":
@@ -144,13 +146,17 @@ def test_the_commands_serve(tmp_path):
     with contextlib.ExitStack() as stack:
         for pod in PODS.values():
             (container,) = pod["spec"]["containers"]
-            program, *arguments = container["args"]
+            _, *arguments = container["args"]
+            port = here[str(container["ports"][0]["containerPort"])]
             for name, value in here.items():
                 arguments = [argument.replace(name, value) for argument in arguments]
-            script = pathlib.Path(sys.executable).with_name(program)
-            process = subprocess.Popen([script, *arguments], stdout=subprocess.PIPE, text=True)
+            process = subprocess.Popen([sys.executable, *arguments])
             stack.callback(process.wait, timeout=60)
-            stack.callback(process.terminate)
-            address = process.stdout.readline().split()[-1]
-            assert address == f"grpc://localhost:{here[str(container['ports'][0]['containerPort'])]}"
-            dispatcher.reach(address, seconds=5)
+            stack.callback(process.kill)
+            for _ in range(600):
+                with contextlib.suppress(OSError), socket.create_connection(("localhost", port)):
+                    break
+                assert process.poll() is None
+                time.sleep(0.1)
+            else:
+                pytest.fail(f"nobody listens at {port}")

@@ -12,7 +12,7 @@ from tfx_perf.pipelines import local_runner, parameters
 from tfx_perf.pipelines.training_pipeline import TrainingCode, create_pipeline
 
 _TRAINING_NODES = ("InputTuner", "MemoryProfiler", "OptimizedTrainer")
-_BEAM_NODES = ("StatisticsGen", "Transform", "InputTuner", "Evaluator")
+_BEAM_NODES = ("StatisticsGen", "Transform", "Evaluator")
 _BEAM_ARGS = ["--runner=DirectRunner", "--direct_num_workers=2"]
 
 

@@ -16,7 +16,7 @@ from tfx_perf.cli import group
 from tfx_perf.hardware import versions
 
 SUBCOMMANDS = (
-    "addon", "airflow", "bless", "calibrate", "compare", "data-service", "demo", "doctor",
+    "addon", "airflow", "bless", "calibrate", "compare", "demo", "doctor",
     "history", "kubeflow", "launch", "run", "template", "tfx", "unbless",
 )  # fmt: skip
 

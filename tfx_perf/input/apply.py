@@ -38,8 +38,13 @@ def tuned_factory(
     """
     if record.chosen == record_lib.DEFAULT:
         return default_factory
+    try:
+        candidate = candidates.make(record.chosen, record.parameters)
+    except candidate_lib.NotApplicable as refusal:
+        _LOGGER.warning("The input plan is not used: %s.", refusal)
+        return default_factory
     return serving(
-        candidates.make(record.chosen, record.parameters),
+        candidate,
         default_factory,
         memory_budget_bytes=(
             record.memory_budget_bytes if record.memory_budget_configured else None

@@ -1,5 +1,7 @@
 """What a plan must know beside the candidate's name."""
 
+from typing import ClassVar
+
 from tfx_perf import records
 
 
@@ -8,15 +10,10 @@ class Parameters(records.Record):
 
     Attributes:
         service_address: dispatcher of a tf.data service, e.g. `grpc://host:5050`.
-        copy_folder: folder with an uncompressed copy of the split.
-        copied_files: the files that were copied; the copy serves no others.
-        copied_state: `file_state.digest` of what they were then. Empty in plans of versions
-            that did not know it; a copy of theirs serves no more.
-        copy_state: the same of the copy itself.
     """
 
+    GONE: ClassVar[frozenset[str]] = frozenset(
+        {"copy_folder", "copied_files", "copied_state", "copy_state"}
+    )
+
     service_address: str | None = None
-    copy_folder: str | None = None
-    copied_files: tuple[str, ...] = ()
-    copied_state: str = ""
-    copy_state: str = ""

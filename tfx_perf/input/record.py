@@ -10,8 +10,6 @@ from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input.candidate import DEFAULT
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.input.proof import shuffle_quality as quality_lib
-from tfx_perf.input.proof import statistics_comparison
-from tfx_perf.input.search import copy_trial as copy_trial_lib
 from tfx_perf.input.search import final as final_lib
 from tfx_perf.input.timing import measure
 
@@ -102,9 +100,6 @@ class TuningRecord(records.Record):
         advice: warnings, each backed by a measurement.
         final: the best candidate against the default, on fresh samples; None if there was
             nothing to compare.
-        copy_trial: what an uncompressed copy would cost and bring; None where nothing streams
-            from disk.
-        statistics: TFDV's, of the default's output and the tuned one's; None if not compared.
         key: what the choice depends on, name to fingerprint; a plan whose key is the same may
             be used again.
         reused_from: the plan that was used again instead of measuring; None if measured.
@@ -117,6 +112,7 @@ class TuningRecord(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.input/3"
+    GONE: ClassVar[frozenset[str]] = frozenset({"copy_trial", "statistics"})
 
     chosen: str
     reason: str
@@ -140,8 +136,6 @@ class TuningRecord(records.Record):
     diagnosis: diagnosis_lib.Diagnosis | None = None
     advice: tuple[Advice, ...] = ()
     final: final_lib.FinalComparison | None = None
-    copy_trial: copy_trial_lib.CopyTrial | None = None
-    statistics: statistics_comparison.StatisticsComparison | None = None
     key: dict[str, str] = pydantic.Field(default_factory=dict)
     reused_from: str | None = None
     measured_on: MeasuredData | None = None

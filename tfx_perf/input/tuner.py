@@ -1,16 +1,12 @@
 """Chooses an input pipeline by measurement."""
 
-import logging
 import math
 from collections.abc import Sequence
-
-import tensorflow as tf
 
 from tfx_perf import console
 from tfx_perf.advice import Advice
 from tfx_perf.input import candidate as candidate_lib
 from tfx_perf.input import candidates as candidates_lib
-from tfx_perf.input import limits as limits_lib
 from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import train_step as train_step_lib
@@ -18,21 +14,14 @@ from tfx_perf.input.diagnosis import advice, diagnose
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
 from tfx_perf.input.proof import file_state
 from tfx_perf.input.search import choice as choice_lib
-from tfx_perf.input.search import copy_trial
 from tfx_perf.input.search import gain as gain_lib
 from tfx_perf.input.search import search as search_lib
 from tfx_perf.input.search import time_budget as time_budget_lib
-from tfx_perf.input.timing import measure
 from tfx_perf.settings.input import InputSettings
 
-# When the phase after the search ends, as a share of the time budget. The rest is for statistics.
-_COPIED = 0.94
-_LEAST_COPY_SECONDS = 5.0  # in less nothing can be proven
 # Of what there is to gain: what a search may cost, and each figure that is for people alone.
 _SEARCH_SHARE, _FIGURE_SHARE = 0.5, 0.05
 _AMPLE = 1.5  # times what the shortest search takes, which every search may
-
-_LOGGER = logging.getLogger(__name__)
 
 
 def tune(
@@ -138,13 +127,6 @@ def tune(
         diagnosis=diagnosis,
         advice=_advice(source, search, diagnosis, example_count=count),
         final=found.final,
-        copy_trial=_try_copy(
-            search,
-            found.name,
-            endless,
-            seconds=budget.left(_COPIED),
-            round_seconds=diagnosis.round_time_seconds,
-        ),
         tuning_time_seconds=budget.elapsed_seconds,
         planned_runs=planned_runs,
     )
@@ -168,34 +150,8 @@ def _more_time(budget: time_budget_lib.TimeBudget, settings: InputSettings) -> s
 def _all_candidates(search: search_lib.Search) -> list[candidate_lib.Candidate]:
     names = [name for name in candidates_lib.CANDIDATES if name != record_lib.DEFAULT]
     if search.parameters.service_address:
-        names.append("parallel_reader+service")
+        names.append(candidates_lib.Service.name)
     return [candidates_lib.make(name, search.parameters) for name in names]
-
-
-def _try_copy(
-    search: search_lib.Search,
-    name: str,
-    source: source_lib.RecordSource,
-    *,
-    seconds: float,
-    round_seconds: float,
-) -> copy_trial.CopyTrial | None:
-    """Tries an uncompressed copy for a chosen candidate that reads from disk all the time."""
-    kind = candidates_lib.CANDIDATES.get(name.partition("+")[0])
-    if kind is None or kind().holds_split or name == record_lib.DEFAULT:
-        return None
-    if seconds < max(_LEAST_COPY_SECONDS, measure.MIN_ROUNDS * round_seconds):
-        return None
-    try:
-        return copy_trial.try_copy(
-            source,
-            make_inner=lambda: candidates_lib.make(name, search.parameters),
-            limits=limits_lib.Limits(memory_bytes=search.memory_budget_bytes),
-            seconds=seconds,
-        )
-    except (candidate_lib.NotApplicable, OSError, tf.errors.OpError) as error:
-        _LOGGER.warning("An uncompressed copy could not be tried: %s", error)
-        return None
 
 
 def _advice(

@@ -36,7 +36,6 @@ def report_on(record: record_lib.TuningRecord, *, runs_are_planned: bool = False
         _add_diagnosis(report, record.diagnosis)
     _add_final(report, record)
     _add_candidates(report, record)
-    _add_proof(report, record)
     _add_data(report, record)
     return report
 
@@ -208,27 +207,6 @@ def _add_candidates(report: page.Report, record: record_lib.TuningRecord) -> Non
         columns=["candidate", "description"],
         rows=[(outcome.name, outcome.description) for outcome in record.outcomes],
     )
-
-
-def _add_proof(report: page.Report, record: record_lib.TuningRecord) -> None:
-    found, title = record.statistics, "TFDV statistics of the default's and the tuned output"
-    if found is not None:
-        compared = f"{found.feature_count} features of {found.example_count:,} examples"
-    if found is not None and found.agree:
-        report.add_text(title, note=f"{compared}: no difference.")
-    elif found is not None:
-        report.add_table(
-            title,
-            columns=["feature", "statistic", "default", "tuned"],
-            rows=[
-                (item.feature, item.statistic, item.default, item.tuned)
-                for item in found.differences
-            ],
-            note=f"{compared}: these differ.",
-        )
-    trial = record.copy_trial
-    if trial is not None:
-        report.add_text("An uncompressed copy on disk", note=trial.verdict)
 
 
 def _add_data(report: page.Report, record: record_lib.TuningRecord) -> None:

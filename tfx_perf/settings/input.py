@@ -14,8 +14,6 @@ class InputSettings(Section):
         memory_budget_bytes: what a candidate may hold in RAM; None: half of what is free.
         margin: how much faster than the default a candidate must be, beyond its interval.
         allow_weaker_shuffle: also choose what shuffles worse than the default.
-        materialize: write an uncompressed copy of the split beside the plan if it pays back
-            within the planned epochs.
         service_address: dispatcher of a tf.data service to try, e.g. `grpc://host:5050`.
     """
 
@@ -24,5 +22,4 @@ class InputSettings(Section):
     memory_budget_bytes: PositiveInt | None = None
     margin: NotNegative = 0.02
     allow_weaker_shuffle: bool = False
-    materialize: bool = False
     service_address: GrpcAddress | None = None

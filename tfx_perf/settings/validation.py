@@ -54,7 +54,9 @@ _OTHER_SPELLINGS = {
     "fp16": "float16",
     "fp32": "float32",
 }
-REMOVED: dict[str, str] = {}
+REMOVED: dict[str, str] = {
+    "input.materialize": "`block_reader` reads compressed files beside the step.",
+}
 """Settings of earlier versions, by name, and what to do instead."""
 
 _OF_NUMBERS = ("int_type", "float_type", "time_delta_parsing")

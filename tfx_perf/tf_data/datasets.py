@@ -58,31 +58,6 @@ def copied(dataset: tf.data.Dataset) -> tf.data.Dataset:
     return mapped(dataset, copy)
 
 
-def shuffled_once(
-    records: tf.data.Dataset, buffer_size: int, *, seed: tf.Tensor
-) -> tf.data.Dataset:
-    """Returns `records.shuffle(buffer_size, seed)`, whose iterators can be saved anywhere.
-
-    `Dataset.shuffle` makes a generator of seeds, for each new iterator to have another one;
-    inside of a function, such as that of a `flat_map`, no checkpoint can save that.
-
-    Args:
-        records: strings.
-        buffer_size: as of `Dataset.shuffle`.
-        seed: two numbers, int64, shape [2].
-    """
-    variant = tf.raw_ops.ShuffleDataset(
-        input_dataset=tf.data.experimental.to_variant(records),
-        buffer_size=buffer_size,
-        seed=seed[0],
-        seed2=seed[1],
-        output_types=[tf.string],
-        output_shapes=[[]],
-        reshuffle_each_iteration=False,
-    )
-    return tf.data.experimental.from_variant(variant, records.element_spec)
-
-
 def row_count(batch: Any) -> tf.Tensor:
     """Returns the number of rows of a batch, by its first tensor that is no scalar; int64 scalar.
 

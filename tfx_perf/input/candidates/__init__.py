@@ -1,60 +1,34 @@
-"""The candidates by name, and the wrappers that go around them."""
+"""The candidates by name, and the wrapper that goes around them."""
 
-from tfx_perf.input.candidate import Candidate
+from tfx_perf.input.candidate import Candidate, NotApplicable
 from tfx_perf.input.candidates.autotune import Autotune
 from tfx_perf.input.candidates.block_reader import BlockReader
 from tfx_perf.input.candidates.columns import Columns
-from tfx_perf.input.candidates.copy import Copy
-from tfx_perf.input.candidates.deep_prefetch import DeepPrefetch
 from tfx_perf.input.candidates.default import Default
-from tfx_perf.input.candidates.device_prefetch import DevicePrefetch
-from tfx_perf.input.candidates.own_threads import OwnThreads
-from tfx_perf.input.candidates.parallel_reader import ParallelReader
-from tfx_perf.input.candidates.serialized_cache import SerializedCache
 from tfx_perf.input.candidates.service import Service
 from tfx_perf.input.candidates.wrapper import Wrapper
 from tfx_perf.input.parameters import Parameters
 
 CANDIDATES: dict[str, type[Candidate]] = {
-    kind.name: kind for kind in (Default, Columns, BlockReader, SerializedCache, ParallelReader)
+    kind.name: kind for kind in (Default, Columns, BlockReader)
 }
-# What the search tries around the best candidate.
-REFINEMENTS: tuple[type[Wrapper], ...] = (OwnThreads, DeepPrefetch, DevicePrefetch)
-_WRAPPERS: tuple[type[Wrapper], ...] = (*REFINEMENTS, Autotune, Copy, Service)
-WRAPPERS = {wrapper.kind: wrapper for wrapper in _WRAPPERS}
+WRAPPERS: dict[str, type[Wrapper]] = {Autotune.kind: Autotune}
 
 
 def make(name: str, parameters: Parameters = Parameters()) -> Candidate:  # noqa: B008 (frozen)
     """Returns a new candidate.
 
     Args:
-        name: of a candidate, with the wrappers around it: `block_reader+own_threads`.
-        parameters: what wrappers need to know.
+        name: of a candidate, with the wrappers around it: `columns+autotune`.
+        parameters: of the plan.
 
     Raises:
-        KeyError: there is none of that name.
+        NotApplicable: there is none of that name, as in a plan of an earlier version.
     """
     base, *wrappers = name.split("+")
-    candidate = CANDIDATES[base]()
+    if base not in {*CANDIDATES, Service.name} or not WRAPPERS.keys() >= set(wrappers):
+        raise NotApplicable(f"this version has no candidate {name}")
+    candidate = Service(parameters) if base == Service.name else CANDIDATES[base]()
     for kind in wrappers:
-        candidate = WRAPPERS[kind](candidate, parameters)
+        candidate = WRAPPERS[kind](candidate)
     return candidate
-
-
-__all__ = [
-    "CANDIDATES",
-    "REFINEMENTS",
-    "WRAPPERS",
-    "Autotune",
-    "BlockReader",
-    "Columns",
-    "Copy",
-    "DeepPrefetch",
-    "Default",
-    "DevicePrefetch",
-    "OwnThreads",
-    "ParallelReader",
-    "SerializedCache",
-    "Service",
-    "make",
-]

@@ -2,35 +2,39 @@
 
 import json
 import os
+import socket
 
 import tensorflow as tf
 
+from tfx_perf.hardware import host
 from tfx_perf.input import candidate
 from tfx_perf.input import limits as limits_lib
+from tfx_perf.input import parameters as parameters_lib
 from tfx_perf.input import source as source_lib
-from tfx_perf.input.building import batching, dispatcher
-from tfx_perf.input.candidates import parallel_reader, wrapper
+from tfx_perf.input.building import batching
+from tfx_perf.settings import values
 from tfx_perf.tf_internals import random_state
 
 _CONNECT_SECONDS = 2.0
 _BLOCKS_AHEAD = 2
+_FILES_AT_ONCE = 16
 _SERVICE = tf.data.experimental.service
 
 
-class Service(wrapper.Wrapper):
+class Service(candidate.Candidate):
     """Hands out files to the service's workers; each file goes to one of them in an epoch.
 
-    The workers must see the files under the same names. They send parsed blocks, uncompressed,
-    and the trainer only cuts them into batches. Audibert et al., "tf.data service: A Case for
-    Disaggregating ML Input Data Processing", 2023, section 3.
+    The workers must see the files under the same names. They shuffle as the default does, and send
+    parsed blocks, uncompressed, which the trainer only cuts into batches. Audibert et al., "tf.data
+    service: A Case for Disaggregating ML Input Data Processing", 2023, section 3.
     """
 
-    kind = "service"
+    name = "service"
+    description = "The workers of a tf.data service read, shuffle and parse."
 
-    @property
-    def description(self) -> str:
-        """How the inner candidate works, and where."""
-        return f"{self.inner.description} It runs on the workers of a tf.data service."
+    def __init__(self, parameters: parameters_lib.Parameters) -> None:
+        """Takes the parameters of the plan, with the dispatcher's address."""
+        self._address = parameters.service_address
 
     def build(
         self, source: source_lib.RecordSource, *, limits: limits_lib.Limits
@@ -41,15 +45,20 @@ class Service(wrapper.Wrapper):
         rows = batching.rows_per_block(source.record_bytes)
         limits.check(_BLOCKS_AHEAD * rows * source.record_bytes)
         names = tf.data.Dataset.from_tensor_slices(list(source.files)).shuffle(len(source.files))
+        records = names.interleave(
+            lambda name: tf.data.TFRecordDataset(
+                name, source.compression, buffer_size=source_lib.READER_BUFFER_BYTES
+            ),
+            cycle_length=min(len(source.files), _FILES_AT_ONCE),
+            num_parallel_calls=min(len(source.files), host.cpu_count()),
+        )
         blocks = (
-            parallel_reader.shuffled_epoch(names, source=source)
+            records.shuffle(options.shuffle_buffer_size)
             .batch(rows)
             .map(source.parse)
             .apply(
                 _SERVICE.distribute(
-                    _SERVICE.ShardingPolicy.DYNAMIC,
-                    service=self.parameters.service_address,
-                    compression=None,
+                    _SERVICE.ShardingPolicy.DYNAMIC, service=self._address, compression=None
                 )
             )
         )
@@ -58,11 +67,8 @@ class Service(wrapper.Wrapper):
         return batching.finished(batches.rebatch(**final), source)
 
     def _check(self, source: source_lib.RecordSource, limits: limits_lib.Limits) -> None:
-        address = self.parameters.service_address
-        if address is None:
+        if self._address is None:
             raise candidate.NotApplicable("no dispatcher of a tf.data service is given")
-        if not isinstance(self.inner, parallel_reader.ParallelReader):
-            raise candidate.NotApplicable(f"a tf.data service cannot run {self.inner.name}")
         source.need_parse()
         if not source.options.shuffle or source.options.shuffle_seed is not None:
             raise candidate.NotApplicable("a tf.data service keeps no order")
@@ -73,11 +79,13 @@ class Service(wrapper.Wrapper):
             )
         if _training_workers() > 1:
             raise candidate.NotApplicable("each of several training workers would get all examples")
-        try:
+        try:  # TensorFlow itself would wait for the dispatcher for hours
             seconds = max(0.1, min(_CONNECT_SECONDS, limits.remaining_seconds))
-            dispatcher.reach(address, seconds=seconds)
+            socket.create_connection(values.grpc_address(self._address), seconds).close()
         except (OSError, ValueError) as error:
-            raise candidate.NotApplicable(f"no dispatcher answers at {address}: {error}") from error
+            raise candidate.NotApplicable(
+                f"no dispatcher answers at {self._address}: {error}"
+            ) from error
 
 
 def _training_workers() -> int:

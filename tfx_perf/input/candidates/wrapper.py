@@ -3,11 +3,10 @@
 from typing import ClassVar
 
 from tfx_perf.input import candidate
-from tfx_perf.input import parameters as parameters_lib
 
 
 class Wrapper(candidate.Candidate):
-    """Built around another candidate, e.g. `block_reader+own_threads`.
+    """Built around another candidate, e.g. `block_reader+autotune`.
 
     Attributes:
         kind: what is added to the inner candidate's name.
@@ -16,17 +15,14 @@ class Wrapper(candidate.Candidate):
 
     kind: ClassVar[str]
 
-    def __init__(
-        self, inner: candidate.Candidate, parameters: parameters_lib.Parameters
-    ) -> None:
-        """Wraps `inner`; `parameters` are those of the plan."""
+    def __init__(self, inner: candidate.Candidate) -> None:
+        """Wraps `inner`."""
         self.inner = inner
-        self.parameters = parameters
         self.name = f"{inner.name}+{self.kind}"
 
     def fresh(self) -> "Wrapper":
         """Returns the same wrapper around a fresh inner candidate."""
-        return type(self)(self.inner.fresh(), self.parameters)
+        return type(self)(self.inner.fresh())
 
     @property
     def holds_split(self) -> bool:

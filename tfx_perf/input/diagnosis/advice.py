@@ -70,7 +70,7 @@ def _of_files(source: source_lib.RecordSource, worst: Stage) -> Iterator[Advice]
             code="one_gzip_file",
             message=f"{takes}, and the split is one gzip file of "
             f"{formatting.format_bytes(source.total_bytes)}, which only one thread can "
-            "decompress: write more files, keep it in RAM, or materialise an uncompressed copy.",
+            "decompress: write more files, or keep it in RAM.",
         )
     elif count < cpus:
         yield Advice(

@@ -5,11 +5,11 @@ from typing import ClassVar, Literal
 from tfx_perf import records, statistics
 
 _REMEDIES = {
-    "read": "keep the split in RAM (columns, serialized_cache), or put it on a faster disk",
-    "decompress": "decompress once (columns, serialized_cache, an uncompressed copy), or take "
-    "records from several files at a time and in blocks (block_reader)",
-    "records": "keep the split in RAM (columns, serialized_cache), or take records from several "
-    "files at a time and in blocks (block_reader)",
+    "read": "keep the split in RAM (columns), or put it on a faster disk",
+    "decompress": "decompress once (columns), or take records from several files at a time and in "
+    "blocks (block_reader)",
+    "records": "keep the split in RAM (columns), or take records from several files at a time and "
+    "in blocks (block_reader)",
     "shuffle": "shuffle row numbers (columns) or whole blocks (block_reader) instead of records",
     "batch": "batch rows in RAM (columns) or blocks of records (block_reader)",
     "parse": "parse once (columns) or big blocks in parallel (block_reader), and leave out the "

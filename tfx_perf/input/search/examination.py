@@ -85,21 +85,17 @@ class Examination:
         candidate: candidate_lib.Candidate,
         *,
         deadline_seconds: float = math.inf,
-        shuffle: quality_lib.ShuffleQuality | None = None,
     ) -> Prepared:
         """Prepares and checks a candidate; never raises.
 
         Args:
             candidate: what to examine.
             deadline_seconds: value of `time.monotonic()` after which it is given up.
-            shuffle: how well it is known to shuffle, because it wraps a candidate that was
-                examined and keeps its order; it is not measured again where that takes
-                reading other files. None: not known.
         """
         self._limits = dataclasses.replace(self._limits, deadline_seconds=deadline_seconds)
         try:
             self._limits.check(0)
-            prepared = self._prepare_and_compare(candidate, shuffle)
+            prepared = self._prepare_and_compare(candidate)
         except candidate_lib.OverMemoryBudget as refusal:
             return dropped(candidate, str(refusal), needed_bytes=refusal.needed_bytes)
         except candidate_lib.NotApplicable as refusal:
@@ -113,9 +109,7 @@ class Examination:
             return dropped(candidate, shortfall, shuffle=shuffle)
         return prepared
 
-    def _prepare_and_compare(
-        self, candidate: candidate_lib.Candidate, shuffle: quality_lib.ShuffleQuality | None
-    ) -> Prepared:
+    def _prepare_and_compare(self, candidate: candidate_lib.Candidate) -> Prepared:
         if self.reference.complete:
             return self._prepare(
                 candidate,
@@ -123,7 +117,7 @@ class Examination:
                 check=lambda limits: self._shuffle_quality(candidate, limits),
             )
         # With a fresh one, so that the candidate itself keeps no table of the first files.
-        shuffle = shuffle or self._shuffle_quality(candidate.fresh(), self._limits)
+        shuffle = self._shuffle_quality(candidate.fresh(), self._limits)
 
         def check(limits: limits_lib.Limits) -> quality_lib.ShuffleQuality | None:
             self._equivalence.check_start(

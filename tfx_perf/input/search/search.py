@@ -16,7 +16,6 @@ from tfx_perf.input import record as record_lib
 from tfx_perf.input import source as source_lib
 from tfx_perf.input import train_step as train_step_lib
 from tfx_perf.input.diagnosis import diagnosis as diagnosis_lib
-from tfx_perf.input.proof import shuffle_quality as quality_lib
 from tfx_perf.input.search import choice, in_training
 from tfx_perf.input.search import examination as examination_lib
 from tfx_perf.input.search import final as final_lib
@@ -32,11 +31,9 @@ _REFERENCE, _PREPARED, _MEASURED, _REFINED = 0.05, 0.5, 0.6, 0.68
 _ENOUGH_RATIO = 0.97  # of a free input's speed, from which on there is nothing left to gain
 _PATIENCE = 0.7  # share of the time left for preparations that one candidate may take
 _LATEST = 0.65  # share of the budget up to which one may be prepared if there is no other
-_AMPLE = 3.0  # times the speed of the train step, from which on an input need not be refined
 _USER_SHARE = 0.05  # of the input's time, from which on what the user's code adds counts
 _PROOF_CONTENDERS = 4  # in the last comparison, which may have slower ones than those before
 _FEWEST_ROUNDS = 2  # of the last comparison that may be proof
-_MAX_WRAPPERS = 2  # around one candidate; each costs a round of measurements
 
 
 class Search:
@@ -113,7 +110,7 @@ class Search:
         diagnosis: diagnosis_lib.Diagnosis,
         gain: gain_lib.Gain,
     ) -> choice.Choice:
-        """Searches among the candidates and what can be wrapped around the best of them.
+        """Searches among the candidates.
 
         The first is tried in training at once. If it is faster there, and leaves less to gain
         than it takes to look at another one, it is chosen. If there is no time for another one,
@@ -192,10 +189,6 @@ class Search:
         if best is None:
             return choice.Choice(record_lib.DEFAULT, choice.none_is_faster(self._settings.margin))
         name = best.name
-        step = diagnosis.train_examples_per_second
-        rate = best.examples_per_second
-        if not (step and rate) or rate.value < _AMPLE * step.value:
-            name = self._refine(name)
         if diagnosis.user_share > _USER_SHARE:
             name = self._settle_autotune(name)
         if not self._has_time(0):
@@ -222,16 +215,10 @@ class Search:
         return time.monotonic() + _PATIENCE * self._budget.left(_PREPARED)
 
     def _examine(
-        self,
-        candidate: candidate_lib.Candidate,
-        *,
-        deadline_seconds: float,
-        shuffle: quality_lib.ShuffleQuality | None = None,
+        self, candidate: candidate_lib.Candidate, *, deadline_seconds: float
     ) -> bool:
         console.set_status(f"examining {candidate.name}")
-        found = self._examination.examine(
-            candidate, deadline_seconds=deadline_seconds, shuffle=shuffle
-        )
+        found = self._examination.examine(candidate, deadline_seconds=deadline_seconds)
         self.outcomes[candidate.name] = found.outcome
         if found.dataset is not None:
             self._prepared[candidate.name] = candidate, found.dataset
@@ -266,40 +253,6 @@ class Search:
             self.outcomes[name] = choice.with_figures(self.outcomes[name], samples)
         return samples
 
-    def _refine(self, name: str) -> str:
-        """Returns the candidate inside whichever wrappers make it surely faster."""
-        for _ in range(_MAX_WRAPPERS):
-            # The tables of the others go: each may be as large as the budget.
-            self._prepared = {name: self._prepared[name]}
-            variants = self._variants(name)
-            needed_seconds = self._turn_seconds * (2 + len(variants))
-            if not variants or time.monotonic() + needed_seconds > self._refining_deadline():
-                break
-            samples = self._measure([name, *variants], share=_REFINED)
-            if len(samples[name]) < measure.MIN_ROUNDS:
-                break
-            better = choice.improvement(
-                samples, over=name, variants=variants, margin=self._settings.margin
-            )
-            if better is None:
-                break
-            name = better
-        return name
-
-    def _variants(self, name: str) -> list[str]:
-        inner, _ = self._prepared[name]
-        found = []
-        for kind in candidates_lib.REFINEMENTS:
-            if kind.kind in name.split("+"):
-                continue
-            variant = kind(inner, self.parameters)
-            shuffle = self.outcomes[name].shuffle
-            if self._examine(
-                variant, deadline_seconds=self._refining_deadline(), shuffle=shuffle
-            ):
-                found.append(variant.name)
-        return found
-
     def _refining_deadline(self) -> float:
         """Returns when to refine no more, on `time.monotonic`'s clock: the proof needs its time."""
         proof_seconds = measure.MIN_ROUNDS * _PROOF_CONTENDERS * self._sample_seconds
@@ -310,7 +263,7 @@ class Search:
         if time.monotonic() + 2 * self._turn_seconds > self._refining_deadline():
             return name
         candidate, dataset = self._prepared[name]
-        variant = candidates_lib.Autotune(candidate, self.parameters)
+        variant = candidates_lib.Autotune(candidate)
         gains = self._in_training.gains_by_autotune(
             candidate,
             variant,
