@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from tfx_perf.components.processes import child
+from tfx_perf import isolate
 
 _PACKAGE = "tfx_perf.components"
 # What children are asked to run, by the package of the component that asks.
@@ -34,4 +34,4 @@ def begin(names: Iterable[str]) -> None:
         for module in found
     ]
     if modules:
-        child.import_early(modules)
+        isolate.import_early(modules)

@@ -7,10 +7,9 @@ from tfx import v1 as tfx
 from tfx.orchestration.portable import tfx_runner
 from tfx.proto.orchestration import pipeline_pb2
 
-from tfx_perf import console, errors
+from tfx_perf import console, errors, isolate
 from tfx_perf.components import early_imports
 from tfx_perf.components.optimized_trainer import nodes_check
-from tfx_perf.components.processes import child
 from tfx_perf.pipelines import parameters as runtime_parameters
 from tfx_perf.pipelines import progress
 
@@ -63,4 +62,4 @@ def run(
         with progress.interruptions_recorded():
             _Bound().run(pipeline)
     finally:
-        child.release_server()
+        isolate.release_server()

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from tests import permutations
-from tfx_perf import console
-from tfx_perf.components.processes import child
+from tfx_perf import console, isolate
 
 _OF_ONE_TEST = {"PYTEST_CURRENT_TEST", "KUBECONFIG"}
 
@@ -31,13 +30,13 @@ def one_server_for_all_tests():
 
     With another environment there would be another server, which imports TFX for ten seconds.
     """
-    own = child._environment
+    own = isolate._environment
 
     def environment():
         return {name: value for name, value in own().items() if name not in _OF_ONE_TEST}
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(child, "_environment", environment)
+        patch.setattr(isolate, "_environment", environment)
         yield
 
 

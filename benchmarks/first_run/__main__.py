@@ -9,7 +9,7 @@ import click
 from benchmarks import machine, options
 from benchmarks.first_run import results, run_job
 from benchmarks.first_run.trainings import TRAININGS
-from tfx_perf.components.processes import child
+from tfx_perf import isolate
 from tfx_perf.hardware import versions
 
 _PACKAGES = ("tensorflow", "keras", "tf-keras", "tfx")
@@ -80,7 +80,7 @@ def _run(
     name: str, line: str, data: pathlib.Path, *, folder: pathlib.Path, label: str, is_stock: bool
 ) -> dict[str, float]:
     folder.mkdir(parents=True, exist_ok=True)
-    seconds: dict[str, float] = child.run_in_child(
+    seconds: dict[str, float] = isolate.run(
         f"{run_job.__name__}:{run_job.run.__name__}",
         {
             "training": name,

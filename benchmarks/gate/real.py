@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfx_perf.components.processes import child
+from tfx_perf import isolate
 from tfx_perf.gate.ledger import Ledger
 from tfx_perf.gate.run import Run
 from tfx_perf.gate.verdict import evaluate
@@ -44,7 +44,7 @@ def train(
         for index, (kind, fault) in enumerate(KINDS.items()):
             path = folder / f"{number:02d}-{index}.json"
             if not path.exists():
-                found = child.run_in_child(
+                found = isolate.run(
                     "benchmarks.gate.train_job:run",
                     {"name": path.stem, "steps": steps, **fault},
                     timeout_seconds=_TIMEOUT_SECONDS,

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from benchmarks import machine
 from benchmarks.input import console, results, targets
 from benchmarks.input.workloads import WORKLOADS
-from tfx_perf import errors
-from tfx_perf.components.processes import child
+from tfx_perf import errors, isolate
 from tfx_perf.hardware import versions
 
 _JOB = "benchmarks.input.cell_job:run"  # not imported here: it loads TensorFlow
@@ -107,7 +106,7 @@ def joined(
 def _measured(cell: results.Cell, settings: Settings) -> results.CellResult:
     logs = settings.data_folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    values = child.run_in_child(
+    values = isolate.run(
         _JOB,
         {
             "cell": cell.model_dump(),

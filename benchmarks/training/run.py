@@ -14,8 +14,7 @@ from typing import Any
 
 from benchmarks.training import in_turns, results
 from benchmarks.training.workloads import TAXI_BATCH_SIZES, WORKLOADS
-from tfx_perf import errors
-from tfx_perf.components.processes import child
+from tfx_perf import errors, isolate
 from tfx_perf.hardware import onednn
 from tfx_perf.training.plan import PLAIN_FIT
 
@@ -93,7 +92,7 @@ def _in_child(
     logs = settings.data_folder / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     name = "-".join([str(cell).replace(" ", "-"), job, str(arguments.get("kind", ""))])
-    return child.run_in_child(
+    return isolate.run(
         f"benchmarks.training.{job}:run",
         {"workload": cell.workload, "data_folder": str(settings.data_folder), **arguments},
         timeout_seconds=_TIMEOUT_SECONDS,

@@ -8,11 +8,10 @@ from tfx.dsl.components.base import base_executor
 from tfx.types import artifact, artifact_utils
 from tfx.utils import io_utils, json_utils
 
-from tfx_perf import errors, storage, unmeasured
+from tfx_perf import errors, isolate, storage, unmeasured
 from tfx_perf.components import artifacts
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import planning
-from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import train_steps
 from tfx_perf.config import PerfConfig
 from tfx_perf.hardware import host
@@ -59,7 +58,7 @@ class Executor(base_executor.BaseExecutor):
         with tempfile.TemporaryDirectory(prefix="input-tuner-") as folder:
             log_path = pathlib.Path(folder, _LOG_FILE)
             try:
-                child.run_in_child(
+                isolate.run(
                     f"{planning.__name__}:plan_split",
                     {
                         "inputs": json_utils.dumps(input_dict),
@@ -69,7 +68,7 @@ class Executor(base_executor.BaseExecutor):
                     timeout_seconds=_TIMEOUT_BUDGETS * settings.time_budget_seconds
                     + _TIMEOUT_SECONDS,
                     log_path=log_path,
-                    from_server=True,
+                    is_forked=True,
                 )
                 obstacle, has_failed = unmeasured.reason_in(folder), False
                 reason = f"The input stays as the training code makes it: {obstacle}."

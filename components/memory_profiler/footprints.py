@@ -5,9 +5,8 @@ import dataclasses
 import time
 from collections.abc import Iterator, Sequence
 
-from tfx_perf import console, errors
+from tfx_perf import console, errors, isolate
 from tfx_perf.components.memory_profiler import jobs, processes
-from tfx_perf.components.processes import child
 from tfx_perf.hardware import host
 from tfx_perf.memory import claim, footprint
 from tfx_perf.memory.record import Footprint, ProfileRecord
@@ -37,7 +36,7 @@ class Footprints:
         """
         self._processes, self._timeout_seconds = own, timeout_seconds
         self._deadline = time.monotonic() + timeout_seconds
-        self._first: child.Child | None = None
+        self._first: isolate.Child | None = None
         self._first_began = 0.0
 
     @contextlib.contextmanager

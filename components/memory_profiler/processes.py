@@ -6,9 +6,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tfx_perf import errors
+from tfx_perf import errors, isolate
 from tfx_perf.components.memory_profiler import jobs
-from tfx_perf.components.processes import child
 from tfx_perf.memory.record import Status
 
 _NO_VARIABLES: Mapping[str, str] = types.MappingProxyType({})
@@ -45,12 +44,12 @@ class Processes:
         Args:
             job: one of `jobs`.
             log_name: of the file for its output.
-            timeout_seconds: see `child.run_in_child`.
+            timeout_seconds: see `isolate.run`.
             environment: likewise.
             **arguments: of this job alone.
 
         Raises:
-            UserError: see `child.run_in_child`; likewise the others.
+            UserError: see `isolate.run`; likewise the others.
         """
         with self.started(job, log_name=log_name, environment=environment, **arguments) as process:
             return process.result(timeout_seconds=timeout_seconds)
@@ -62,7 +61,7 @@ class Processes:
         log_name: str,
         environment: Mapping[str, str] = _NO_VARIABLES,
         **arguments: Any,
-    ) -> contextlib.AbstractContextManager[child.Child]:
+    ) -> contextlib.AbstractContextManager[isolate.Child]:
         """Starts a job, which runs while the context lasts.
 
         Args:
@@ -71,12 +70,12 @@ class Processes:
             environment: likewise.
             **arguments: likewise.
         """
-        return child.started(
+        return isolate.started(
             f"{jobs.__name__}:{job.__name__}",
             {**self._given, **arguments},
             log_path=self.folder / log_name,
             environment=environment,
-            from_server=True,
+            is_forked=True,
         )
 
 

@@ -11,9 +11,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tfx_perf import errors, formatting
+from tfx_perf import errors, formatting, isolate
 from tfx_perf.components.optimized_trainer import previous
-from tfx_perf.components.processes import child
 from tfx_perf.components.training_job import in_turns, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import core_shares, host, onednn
@@ -209,12 +208,12 @@ def device_count(*, exec_properties: dict[str, Any]) -> int:
 def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
     """Returns all devices, with a reason that says which; one, if nothing else can be tried."""
     try:
-        count = child.run_in_child(
+        count = isolate.run(
             f"{__name__}:{device_count.__name__}",
             {"exec_properties": job.exec_properties},
             timeout_seconds=_START_SECONDS,
             log_path=log_folder / "devices.log",
-            from_server=True,
+            is_forked=True,
         )
     except errors.ChildError as error:
         return _unmeasured(f"this machine's devices could not be counted: it {error.cause}")

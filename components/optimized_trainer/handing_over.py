@@ -28,10 +28,10 @@ from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.optimized_trainer.workers.known_plan import KnownPlan
 from tfx_perf.components.optimized_trainer.workers.local_run import LocalRun
 from tfx_perf.components.training_job import job as jobs
+from tfx_perf.isolate.termination import Termination
 from tfx_perf.report import origin as origins
 from tfx_perf.settings.distribution import ClusterJob
 from tfx_perf.training.plan import PLAIN_FIT
-from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.trials.choice import StrategyChoice
 
 _POLL_SECONDS = 0.2

@@ -15,14 +15,14 @@ from typing import Any
 from tfx.types import artifact
 from tfx.utils import json_utils
 
-from tfx_perf import console, errors
+from tfx_perf import console, errors, isolate
 from tfx_perf.components.optimized_trainer import comparisons, training, trials_apart
 from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
-from tfx_perf.components.processes import child
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.record import TrainingRecord
+from tfx_perf.training.recovery import generators
 from tfx_perf.training.trials import kept_choice
 from tfx_perf.training.trials.choice import (
     PlanChoice,
@@ -100,6 +100,7 @@ def train(
                         "order": order and order.model_dump(mode="json"),
                         "checkpoint_folder": checkpoint_folder,
                         "converts_libraries": converts_libraries,
+                        "random_states": generators.states(),
                     },
                     environment=plan.environment,
                 )
@@ -272,12 +273,12 @@ def _in_child(
     timeout_seconds: float | None = None,
     log_path: str | None = None,
 ) -> Any:
-    return child.run_in_child(
+    return isolate.run(
         target,
         arguments,
         timeout_seconds=timeout_seconds,
         log_path=log_path,
         environment=environment,
         # The server has imported TensorFlow without the plan's variables.
-        from_server=not environment,
+        is_forked=not environment,
     )

@@ -25,6 +25,7 @@ from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision, record, scaling, session
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
+from tfx_perf.training.recovery import generators
 from tfx_perf.training.step import evaluation
 from tfx_perf.training.strategy_scope import StrategyScope
 from tfx_perf.training.trials import kept_choice, trials_here
@@ -48,6 +49,7 @@ def carry_out(
     order: dict[str, Any] | None,
     checkpoint_folder: str | None,
     converts_libraries: bool,
+    random_states: dict[str, Any],
 ) -> dict[str, Any] | Lack:
     """Trains; is run in a child, by `supervision`.
 
@@ -58,11 +60,13 @@ def carry_out(
         order: the `TrialOrder` for these, and for every other `fit`; None: there are none.
         checkpoint_folder: see `run`.
         converts_libraries: whether AutoGraph converts all that it does by itself.
+        random_states: of the process that this one stands for.
 
     Returns:
         The `TrainingResult`, or what another process must have to train. What was trained until
         then is in the checkpoints, from which it goes on.
     """
+    generators.put_back(random_states)
     training = jobs.TrainingJob.model_validate(job)
     properties = training.exec_properties
     trials = None

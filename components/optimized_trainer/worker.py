@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.cluster import tf_config
-from tfx_perf.components.processes import forking
+from tfx_perf.isolate import forks
 
 _EXIT_USER_ERROR = 2
 
@@ -43,4 +43,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    forking.end(main(), within_seconds=forking.LEFT_THREADS_SECONDS)
+    forks.end(main(), within_seconds=forks.LEFT_THREADS_SECONDS)

@@ -9,15 +9,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tfx_perf import heartbeat
-from tfx_perf.components.processes.process import Process
+from tfx_perf import heartbeat, isolate
 from tfx_perf.components.processes.worker_tasks import Task
 
 _PATIENCE_SECONDS = 30.0  # after SIGTERM, as Kubernetes has it
 
 Say = Callable[[str], object]
 
-Start = Callable[[Task], contextlib.AbstractContextManager[Process]]
+Start = Callable[[Task], contextlib.AbstractContextManager[isolate.Child]]
 """Starts the process of a task; with the context ends what is left of it."""
 
 

@@ -1,7 +1,6 @@
 """What a worker of `tfx-perf launch` runs: the user's script, as `python SCRIPT` does.
 
-Arguments: where it leaves a `WorkerFailure`, its log, the script, the script's own. Its standard
-error is the log; what the script prints there goes to standard output.
+Its standard error is the log; what the script prints there goes to standard output.
 """
 
 import contextlib
@@ -10,31 +9,35 @@ import pathlib
 import runpy
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from tfx_perf import console, errors, workers
-from tfx_perf.components.processes import forking
 from tfx_perf.components.processes.worker_failure import WorkerFailure
+from tfx_perf.isolate import forks
 
 _FAILED = 1
 
 
-def command(
-    script: str, arguments: Sequence[str], *, failure_folder: str, log_path: pathlib.Path
-) -> list[str]:
-    """Returns the command of a worker.
+def run(script: str, *, arguments: Sequence[str], failure_folder: str, log_path: str) -> NoReturn:
+    """Runs a script as the main module, and ends this process, a child.
 
     Args:
         script: the path of the user's.
         arguments: of the script.
-        failure_folder: where it leaves why it has failed.
+        failure_folder: where it leaves a `WorkerFailure`.
         log_path: of its standard error.
     """
-    module = __spec__.name
-    return [sys.executable, "-m", module, failure_folder, str(log_path), script, *arguments]
+    sys.argv = [script, *arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(script))
+    code = _run(
+        os.path.abspath(script), failure_folder=pathlib.Path(failure_folder), log_path=log_path
+    )
+    # Where it has failed, the others wait for this worker.
+    forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS if code else None)
 
 
 def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
-    """Runs a script as the main module; returns the exit code."""
+    """Returns the exit code."""
     log = console.leave_standard_error_to_libraries(log_path)
     worker = workers.this().index
     try:
@@ -54,12 +57,3 @@ def _run(script: str, *, failure_folder: pathlib.Path, log_path: str) -> int:
             return console.EXIT_INTERRUPTED
         return console.EXIT_USER_ERROR if isinstance(error, errors.UserError) else _FAILED
     return 0
-
-
-if __name__ == "__main__":
-    folder, own_log, *sys.argv = sys.argv[1:]
-    script = os.path.abspath(sys.argv[0])
-    sys.path[0] = os.path.dirname(script)
-    code = _run(script, failure_folder=pathlib.Path(folder), log_path=own_log)
-    # Where it has failed, the others wait for this worker.
-    forking.end(code, within_seconds=forking.LEFT_THREADS_SECONDS if code else None)

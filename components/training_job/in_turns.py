@@ -21,8 +21,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from tfx_perf import console, errors, interception, workers
-from tfx_perf.components.processes import child, worker_tasks
+from tfx_perf import console, errors, interception, isolate, workers
+from tfx_perf.components.processes import worker_tasks
 from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import core_shares
@@ -97,7 +97,7 @@ def train(
     ]
     # Alike for all, so that what is compared differs in nothing else. The variables of a plan are
     # those that TensorFlow reads when it is imported.
-    from_server = not any(job.plan.environment for job in trainings.values())
+    is_forked = not any(job.plan.environment for job in trainings.values())
     with (
         tempfile.TemporaryDirectory() as folder,
         futures.ThreadPoolExecutor(max_workers=len(processes)) as pool,
@@ -112,7 +112,7 @@ def train(
         running = []
         for name, process in processes:
             job = trainings[name]
-            started = child.started(
+            started = isolate.started(
                 f"{__name__}:{train_in_turns.__name__}",
                 {
                     "job": job.model_dump(mode="json"),
@@ -124,7 +124,7 @@ def train(
                 },
                 log_path=log_folder / process.log_name,
                 environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
-                from_server=from_server,
+                is_forked=is_forked,
                 cpus=process.cpus,
             )
             each = children.enter_context(started)

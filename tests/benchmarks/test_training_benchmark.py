@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from benchmarks.training import in_turns, results, run, targets, workloads
-from tfx_perf import errors
-from tfx_perf.components.processes import child
+from tfx_perf import errors, isolate
 
 
 def run_of(step_seconds, *, start=0.0):
@@ -77,7 +76,7 @@ def train(clock, step_seconds, steps, log):
 
 
 def training(tmp_path, step_seconds, steps, clock):
-    return child.run_in_child(
+    return isolate.run(
         "paced_steps:train",
         {
             "clock": str(clock),

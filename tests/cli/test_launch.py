@@ -1,6 +1,6 @@
 """`tfx-perf launch`: real processes (`launching`), each of which is one worker; `user_script`.
 
-Each is a `process`, runs the script by `script_side`, and an attempt of all is `together`.
+Each runs the script by `script_side`, and an attempt of all is `together`.
 
 Workers that start again find what the ones before have left (`kept_choice`).
 What is wrong in an option (`whole_number`) is told in one line.
@@ -18,9 +18,9 @@ import time
 import psutil
 import pytest
 
-from tfx_perf import console
+from tfx_perf import console, isolate
 from tfx_perf.cli import launch
-from tfx_perf.components.processes import commands, launching, watching, worker_tasks
+from tfx_perf.components.processes import launching, watching, worker_tasks
 
 pytestmark = pytest.mark.each_choice
 
@@ -148,7 +148,7 @@ def test_no_worker_is_left(tmp_path, number):
     for _ in range(4):  # two lines of each
         process.stdout.readline()
     children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) == 2
+    assert len(children) == 3  # and what has started them
     process.send_signal(number)
     process.communicate(timeout=60)
     assert process.returncode == -number
@@ -162,7 +162,7 @@ def test_no_server_is_left(tmp_path):
     for _ in range(2):  # of the coordinator
         assert process.stdout.readline().startswith("coordinator: ")
     children = psutil.Process(process.pid).children(recursive=True)
-    assert len(children) == 4
+    assert len(children) == 5  # and what has started them
     process.kill()
     process.communicate(timeout=60)
     psutil.wait_procs(children, timeout=20)
@@ -479,36 +479,49 @@ def test_others_go_on_without_a_lost_worker_only_where_there_are_others(lost, fa
     assert len(said) == len(words) and all(map(str.endswith, said, words))
 
 
-_SERVING = """
-import os, pathlib, sys, time
+_CASES = """
+import os, pathlib, signal, time
 from tfx_perf import heartbeat
-with heartbeat.given(), pathlib.Path(sys.argv[1], "began").open("a") as begun:
-    print(os.getpid(), file=begun, flush=True)
+
+def serve(folder):
+    with heartbeat.given(), pathlib.Path(folder, "began").open("a") as begun:
+        print(os.getpid(), file=begun, flush=True)
+        time.sleep(60)
+
+def coordinate(folder):
+    while not pathlib.Path(folder, "again").exists():
+        time.sleep(0.05)
+
+def sleep(folder):
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+
+def ignore(folder):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("up", flush=True)
     time.sleep(60)
 """
-_COORDINATING = """
-import pathlib, sys, time
-while pathlib.Path(sys.argv[1], "again").exists() is False:
-    time.sleep(0.05)
-"""
 
 
-def start_in(folder, code, *, show=lambda line: None):
-    """Returns what starts Python with some code, of each kind of task."""
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """Returns what returns what starts a function for each kind of task."""
+    (tmp_path / "launched_cases.py").write_text(_CASES)
+    monkeypatch.syspath_prepend(tmp_path)
 
-    def start(task):
-        return commands.started(
-            [sys.executable, "-c", code[task.only_serves], str(folder)],
+    def of(*names, show=None):
+        return lambda task: isolate.started(
+            f"launched_cases:{names[task.only_serves]}",
+            {"folder": str(tmp_path)},
             environment=task.environment,
-            cpus=task.cpus,
-            log_path=folder / "log",
+            log_path=tmp_path / "log",
             show=show,
         )
 
-    return start
+    return of
 
 
-def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path):
+def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path, start):
     tasks = [
         worker_tasks.Task("coordinator", "coordinator", {}),
         worker_tasks.Task("worker 0", "worker 0", {}, only_serves=True, may_be_lost=True),
@@ -524,8 +537,8 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path)
             (tmp_path / "again").touch()
         return False
 
-    start = start_in(tmp_path, [_COORDINATING, _SERVING])
-    with launching.started(tasks, start=start, say=said.append) as launched:
+    both = start("coordinate", "serve")
+    with launching.started(tasks, start=both, say=said.append) as launched:
         assert first_failure(launched, restarts=1, is_over=look, say=said.append) is None
     assert said == [
         "Worker 0 gave no heartbeat for 2 s, since it was stopped or hangs, so that it was "
@@ -533,13 +546,10 @@ def test_a_stopped_worker_of_a_coordinator_is_killed_and_started_again(tmp_path)
     ]
 
 
-def test_a_stopped_process_ends_when_it_is_told_to(tmp_path):
+def test_a_stopped_process_ends_when_it_is_told_to(start):
     said, shown = [], []
-    start = start_in(
-        tmp_path, ["import os, time; print(os.getpid()); time.sleep(60)"], show=shown.append
-    )
-    tasks = worker_tasks.tasks(worker_count=1)
-    with launching.started(tasks, start=start, say=said.append) as launched:
+    tasks, one = worker_tasks.tasks(worker_count=1), start("sleep", show=shown.append)
+    with launching.started(tasks, start=one, say=said.append) as launched:
         while not shown:
             time.sleep(0.05)
         os.kill(int(shown[0]), signal.SIGSTOP)
@@ -547,13 +557,11 @@ def test_a_stopped_process_ends_when_it_is_told_to(tmp_path):
     assert said == []  # it would have been killed after half a minute
 
 
-def test_a_worker_that_has_to_be_killed_is_told(tmp_path, monkeypatch):
+def test_a_worker_that_has_to_be_killed_is_told(start, monkeypatch):
     monkeypatch.setattr(launching, "_PATIENCE_SECONDS", 0.5)
     said, shown = [], []
-    code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)"
-    start = start_in(tmp_path, [f"{code}; print('up'); time.sleep(60)"], show=shown.append)
-    tasks = worker_tasks.tasks(worker_count=1)
-    with launching.started(tasks, start=start, say=said.append) as launched:
+    tasks, one = worker_tasks.tasks(worker_count=1), start("ignore", show=shown.append)
+    with launching.started(tasks, start=one, say=said.append) as launched:
         while not shown:
             time.sleep(0.05)
     assert said == ["Worker 0 did not end within 0 s, and was killed."]

@@ -7,8 +7,8 @@ import pathlib
 import pytest
 from tfx.utils import name_utils
 
+from tfx_perf import isolate
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, early_imports
-from tfx_perf.components.processes import child
 
 MODULES = [(package, name) for package, found in early_imports._MODULES.items() for name in found]
 
@@ -16,7 +16,7 @@ MODULES = [(package, name) for package, found in early_imports._MODULES.items() 
 @pytest.mark.parametrize("kind", [InputTuner, MemoryProfiler, OptimizedTrainer])
 def test_it_knows_our_nodes_by_the_names_that_tfx_gives_them(kind, monkeypatch):
     asked = []
-    monkeypatch.setattr(child, "import_early", asked.append)
+    monkeypatch.setattr(isolate, "import_early", asked.append)
     early_imports.begin([name_utils.get_full_name(kind)])
     early_imports.begin([name_utils.get_full_name(kind.EXECUTOR_SPEC.executor_class)])
     package = kind.__module__.rpartition(".")[0]
@@ -34,6 +34,6 @@ def test_what_it_imports_is_what_the_nodes_have_run_in_children(package, name):
 
 def test_nothing_is_imported_for_pipelines_without_our_nodes(monkeypatch):
     asked = []
-    monkeypatch.setattr(child, "import_early", asked.append)
+    monkeypatch.setattr(isolate, "import_early", asked.append)
     early_imports.begin(["tfx.components.trainer.component.Trainer", ""])
     assert not asked

@@ -17,8 +17,11 @@ pytest.importorskip("kubernetes.client", reason="the extra tfx-perf[kfp] is not 
 import training_cluster  # noqa: E402 (which needs it)
 from training_cluster import job_settings  # noqa: E402
 
-from tfx_perf import errors, heartbeat  # noqa: E402
-from tfx_perf.components.processes import child  # noqa: E402
+from tfx_perf import (  # noqa: E402
+    errors,
+    heartbeat,
+    isolate,  # noqa: E402
+)
 from tfx_perf.hardware import host  # noqa: E402
 from tfx_perf.training.plan import TrainingPlan
 
@@ -53,8 +56,15 @@ def cluster(tmp_path, monkeypatch):
 @pytest.mark.parametrize("strategy", ["get_strategy()", _OWN], ids=["none", "own"])
 def test_a_module_trains_beside_parameter_servers(strategy, trainer, monkeypatch):
     monkeypatch.setattr(host, "may_have_accelerators", lambda: False)
-    monkeypatch.setattr(child, "_interpreter", None)  # all are forks
+    asked, start = [], isolate._SERVER.start
+
+    def noted(request, **given):
+        asked.append(request["is_forked"])
+        return start(request, **given)
+
+    monkeypatch.setattr(isolate._SERVER, "start", noted)
     trainer.run(module=module(strategy), distribution=SERVED)
+    assert len(asked) >= 4 and all(asked)
     record = trainer.record
     assert record.environment["strategy"] == "ParameterServerStrategy"
     assert record.environment["parameter_server_count"] == "1"

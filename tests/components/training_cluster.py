@@ -25,10 +25,11 @@ import yaml
 from kubernetes_types import problems
 
 from tests.ports import free_port
+from tfx_perf import isolate
 from tfx_perf.components.optimized_trainer import worker
 from tfx_perf.components.optimized_trainer.cluster import job_api, job_run
 from tfx_perf.components.optimized_trainer.workers import worker_process
-from tfx_perf.components.processes import child, forking
+from tfx_perf.isolate import forks
 
 _ROOT = pathlib.Path(__file__).parents[2]
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -377,7 +378,7 @@ class TrainingCluster:
         program, option, module, *arguments = command
         if (option, module) == ("-m", worker.__name__):
             return self.containers.enter_context(
-                child.started(
+                isolate.started(
                     f"{__name__}:{contained.__name__}",
                     {
                         "arguments": arguments,
@@ -385,7 +386,7 @@ class TrainingCluster:
                         "folder": str(self.folder),
                     },
                     log_path=path,
-                    from_server=True,
+                    is_forked=True,
                 )
             )
         with path.open("wb") as log:
@@ -405,7 +406,7 @@ def contained(arguments, environment, folder):
     os.environ.update(environment)
     os.chdir(folder)
     code = worker.main(arguments)
-    forking.end_as_an_interpreter()
+    forks.end_as_an_interpreter()
     sys.exit(code)
 
 
@@ -418,7 +419,7 @@ def at_hand(folder, monkeypatch):
     monkeypatch.setattr(job_api, "_LONGEST_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(job_run, "_END_POLL_SECONDS", 0.05)
     # Here, because a server of children ends with the thread that has started it.
-    child.import_early([worker_process.__name__])
+    isolate.import_early([worker_process.__name__])
     cluster = TrainingCluster(folder / "cluster")
     with cluster.running() as path:
         monkeypatch.setenv("KUBECONFIG", str(path))

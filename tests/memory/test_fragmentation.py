@@ -3,13 +3,12 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf import errors
-from tfx_perf.components.processes import child
+from tfx_perf import errors, isolate
 from tfx_perf.memory import fragmentation, peak
 
 
 def index_after(tmp_path, *, freed):
-    return child.run_in_child(
+    return isolate.run(
         "fragmentation_cases:index_after",
         {"freed": freed},
         timeout_seconds=120,

@@ -8,8 +8,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tfx_perf import errors, interception
-from tfx_perf.components.processes import child
+from tfx_perf import errors, interception, isolate
 from tfx_perf.memory import batches, breakdown, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory_report
@@ -25,7 +24,7 @@ MAP_BYTES = 4 * 32 * 32 * 16  # one activation map of one example
 
 def in_child(target, tmp_path, *, onednn=True, **arguments):
     # TensorFlow decides about oneDNN by the processor, and it decides about the workspace.
-    return child.run_in_child(
+    return isolate.run(
         f"memory_cases:{target}",
         arguments,
         timeout_seconds=300,

@@ -7,8 +7,7 @@ import pytest
 from ml_metadata.metadata_store import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfx_perf import errors, metrics
-from tfx_perf.components.processes import child
+from tfx_perf import errors, isolate, metrics
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import TuningRecord
 from tfx_perf.mlmd import recorded_runs
@@ -35,7 +34,7 @@ _ROWS = 4000  # of 15,002
 
 
 def _run(folder: pathlib.Path, *, label: str, settings: dict) -> RecordedRun:
-    child.run_in_child(
+    isolate.run(
         "tfx_perf.pipelines.taxi:run_in_process",
         {
             "folder": str(folder),
@@ -48,7 +47,7 @@ def _run(folder: pathlib.Path, *, label: str, settings: dict) -> RecordedRun:
         },
         timeout_seconds=600,
         log_path=folder / f"{label}.log",
-        from_server=True,  # which imports TFX once for all runs
+        is_forked=True,  # which imports TFX once for all runs
     )
     return recorded_runs.read_runs(folder / "metadata.sqlite", limit=1)[0]
 

@@ -17,8 +17,10 @@ import traceback
 import keras  # noqa: F401 (for the forks, as the next ones)
 import tf_keras  # noqa: F401
 
-from tfx_perf import script  # noqa: F401
-from tfx_perf.components.processes import child
+from tfx_perf import (
+    isolate,
+    script,  # noqa: F401
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,7 +33,7 @@ class Fork:
         log: that with its standard error.
     """
 
-    process: child.Child
+    process: isolate.Child
     output: pathlib.Path
     log: pathlib.Path
 
@@ -58,12 +60,12 @@ def started(path, *arguments, environment=None):
         output, log = (pathlib.Path(name, each) for each in ("stdout", "stderr"))
         output.touch()
         given = {"path": str(path), "arguments": list(arguments), "output": str(output)}
-        with child.started(
+        with isolate.started(
             f"{__name__}:{become.__name__}",
             given,
             log_path=log,
             environment=environment,
-            from_server=True,
+            is_forked=True,
         ) as process:
             yield Fork(process, output, log)
 

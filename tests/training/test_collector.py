@@ -4,6 +4,7 @@ import gc
 
 import pytest
 
+from tfx_perf.isolate import forks
 from tfx_perf.training.measuring import collector
 
 
@@ -47,7 +48,7 @@ def test_the_inner_one_of_two_leaves_frozen_what_the_outer_one_has_frozen():
 
 
 def test_what_was_frozen_for_forks_is_frozen_with_the_rest_once():
-    collector.freeze_for_forks()
+    forks.freeze()
     at_fork, later = gc.get_freeze_count(), [[] for _ in range(10_000)]
     with collector.spared():
         assert gc.get_freeze_count() > at_fork + len(later) / 2

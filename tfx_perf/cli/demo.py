@@ -118,12 +118,12 @@ def _run(
     folder: pathlib.Path, *, batch_size: int, steps: int, settings: PerfConfig
 ) -> dict[str, Any]:
     """Runs one pipeline in a process of its own and sums it up."""
-    from tfx_perf.components.processes import child
+    from tfx_perf import isolate
 
     log_path, progress_path = folder / "pipeline.log", folder / "progress.txt"
     progress_path.unlink(missing_ok=True)  # of a run before
     with _following(progress_path):
-        node_seconds = child.run_in_child(
+        node_seconds = isolate.run(
             "tfx_perf.pipelines.taxi:run_in_process",
             {
                 "folder": str(folder),

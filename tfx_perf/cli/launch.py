@@ -2,61 +2,75 @@
 
 import contextlib
 import functools
+import os
 import pathlib
-import sys
 import tempfile
 import time
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import click
 
-from tfx_perf import console, errors, periodic, workers
+from tfx_perf import console, errors, isolate, periodic, workers
 from tfx_perf.cli import terminal, user_script
 from tfx_perf.cli.whole_number import WholeNumber
 from tfx_perf.components.processes import (
-    commands,
     restarting,
     script_side,
     together,
     worker_failure,
     worker_tasks,
 )
-from tfx_perf.components.processes.process import Process
 from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import core_shares, crowding
+from tfx_perf.isolate.termination import Termination
 from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
-from tfx_perf.training.recovery.termination import Termination
 
-_SERVER = "tfx_perf.training.parameter_servers.server"
+_SERVER = "tfx_perf.training.parameter_servers.server:serve"
+_SCRIPT = f"{script_side.__name__}:{script_side.run.__name__}"
+# What says nothing of the training, once for each worker.
+_QUIET = {
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "PYTHONWARNINGS": "ignore::FutureWarning:google.api_core._python_version_support",
+}
 _SIGNALLED = 128  # what shells add to a signal's number
 _LOOK_SECONDS = 1.0  # whether the terminal is silent
 
 
 @click.command("launch", cls=user_script.Command)
+@click.option("--workers", "count", type=WholeNumber(min=1), required=True, help="How many train.")
 @click.option(
-    "--workers", "count", type=WholeNumber(min=1), required=True, help="How many train."
-)
-@click.option(
-    "--ps", "server_count", type=WholeNumber(min=0), default=0, show_default=True,
+    "--ps",
+    "server_count",
+    type=WholeNumber(min=0),
+    default=0,
+    show_default=True,
     help="How many parameter servers hold the weights; tf_keras only.",
 )
 @click.option(
-    "--cpu-binding", type=click.Choice(typing.get_args(CpuBinding)), default="none",
-    show_default=True, help="Whether each worker has CPUs to itself, and no others.",
+    "--cpu-binding",
+    type=click.Choice(typing.get_args(CpuBinding)),
+    default="none",
+    show_default=True,
+    help="Whether each worker has CPUs to itself, and no others.",
 )
 @click.option(
-    "--restarts", type=WholeNumber(min=0), default=0, show_default=True,
+    "--restarts",
+    type=WholeNumber(min=0),
+    default=0,
+    show_default=True,
     help="How often all are started again after one has failed.",
 )
 @click.option(
-    "--heartbeat-timeout", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS",
-    default=DistributionSettings().heartbeat_timeout_seconds, show_default=True,
+    "--heartbeat-timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    default=DistributionSettings().heartbeat_timeout_seconds,
+    show_default=True,
     help="After which parameter servers and their workers that are stopped or hang are killed.",
 )
-@click.option(
-    "--log", "log_folder", metavar="FOLDER", help="By default SCRIPT's name with .logs."
-)
+@click.option("--log", "log_folder", metavar="FOLDER", help="By default SCRIPT's name with .logs.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Exit codes and logs as JSON; the rest to stderr."
 )
@@ -119,9 +133,11 @@ def command(
                 together.train,
                 start=functools.partial(
                     _started,
-                    script=functools.partial(
-                        script_side.command, script, arguments, failure_folder=folder
-                    ),
+                    script={
+                        "script": script,
+                        "arguments": arguments,
+                        "failure_folder": folder,
+                    },
                     log_folder=logs,
                     err=as_json,
                     status_lines=status_lines,
@@ -218,21 +234,23 @@ def _never_silent() -> Iterator[console.StatusLines]:
 def _started(
     task: Task,
     *,
-    script: Callable[..., list[str]],
+    script: Mapping[str, Any],
     log_folder: pathlib.Path,
     err: bool,
     status_lines: console.StatusLines,
-) -> contextlib.AbstractContextManager[Process]:
+) -> contextlib.AbstractContextManager[isolate.Child]:
     def show(line: str) -> None:
         status_lines.put_off()
         with contextlib.suppress(BrokenPipeError):  # a worker must not wait for who reads it
             click.echo(f"{task.label}: {line.rstrip()}", err=err)  # the last may lack its end
 
     log_path = log_folder / workers.log_file(task.name)
-    server = [sys.executable, "-m", _SERVER]
-    return commands.started(
-        server if task.only_serves else script(log_path=log_path),
-        environment=task.environment,
+    given: Mapping[str, Any] = {} if task.only_serves else {**script, "log_path": str(log_path)}
+    own = {"PYTHONPATH": "", **_QUIET, **os.environ, "PYTHONUNBUFFERED": "1"}
+    return isolate.started(
+        _SERVER if task.only_serves else _SCRIPT,
+        given,
+        environment={**own, **task.environment},
         cpus=task.cpus,
         log_path=log_path,
         show=show,

@@ -1,17 +1,14 @@
-"""Which CPUs each of several processes on this machine has to itself, and what binds it to them.
+"""Which CPUs each of several processes on this machine has to itself.
 
 Linux' folders and their meaning: https://docs.kernel.org/admin-guide/cputopology.html and
 https://docs.kernel.org/admin-guide/mm/numaperf.html. A CPU is what the kernel schedules on, a
 hardware thread; a core has one or several.
 """
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-from collections.abc import Iterator, Sequence
-
-import threadpoolctl
+from collections.abc import Sequence
 
 from tfx_perf import errors
 from tfx_perf.hardware import host
@@ -99,37 +96,6 @@ def here() -> Topology:
 def worth_trying() -> int:
     """Returns how many bound workers may be faster here than one process; see `Topology`."""
     return here().worker_count(cpu_count=host.cpu_count())
-
-
-@contextlib.contextmanager
-def bound_to(cpus: Cpus | None) -> Iterator[None]:
-    """Binds what this thread starts while the context lasts, threads and processes.
-
-    Linux gives new ones the CPUs of the thread that makes them. So libraries that count these
-    when they are loaded, as OpenBLAS and TensorFlow do, find those that they have.
-
-    Args:
-        cpus: which; None: those that this thread has.
-    """
-    if cpus is None:
-        yield
-        return
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cpus)
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
-
-
-def bind_fork(cpus: Cpus) -> None:
-    """Binds this process, a fork whose libraries have counted the CPUs of its parent.
-
-    TensorFlow counts those that it has when it begins to run; OpenBLAS, of NumPy, and OpenMP did
-    so when they were loaded, and are told.
-    """
-    os.sched_setaffinity(0, cpus)
-    threadpoolctl.threadpool_limits(len(cpus))
 
 
 def in_words(cpus: Cpus) -> str:

@@ -33,6 +33,8 @@ _GATHERING: weakref.WeakKeyDictionary[Any, Callable[[tf.Tensor], tf.Tensor]] = (
 class TeamError(RuntimeError):
     """The workers cannot go on; where all are started again, they may."""
 
+    may_pass = True  # see `isolate`
+
 
 class LostWorkerError(TeamError):
     """Another worker has ended, or does not answer."""

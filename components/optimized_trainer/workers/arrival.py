@@ -8,7 +8,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from tfx_perf.components.processes import child_guard
+from tfx_perf.isolate import guard
 
 _CONNECT_SECONDS = 5.0
 
@@ -41,7 +41,7 @@ def awaited(
 def _watch(
     hosts: Sequence[str], seconds: float, report: Callable[[str], None], waiting: int
 ) -> None:
-    child_guard.end_with(waiting)
+    guard.end_with(waiting)
     time.sleep(seconds)
     missing = [index for index, host in enumerate(hosts) if not _answers(host)]
     who = " and ".join(f"worker {index} at {hosts[index]}" for index in missing)

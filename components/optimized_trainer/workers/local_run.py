@@ -5,16 +5,15 @@ import logging
 import pathlib
 from collections.abc import Callable
 
-from tfx_perf import console, workers
+from tfx_perf import console, isolate, workers
 from tfx_perf.components.optimized_trainer.workers import failed_threads, worker_process
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import child, restarting, together, worker_tasks
-from tfx_perf.components.processes.process import Process
+from tfx_perf.components.processes import restarting, together, worker_tasks
 from tfx_perf.components.processes.worker_tasks import Task
 from tfx_perf.hardware import crowding
+from tfx_perf.isolate.termination import Termination
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.parameter_servers import server
-from tfx_perf.training.recovery.termination import Termination
 
 _TITLE = "this machine"
 _WORKER = f"{worker_process.__name__}:{worker_process.carry_out.__name__}"
@@ -106,15 +105,15 @@ class LocalRun:
             log = attempt.log.read_text(encoding="utf-8", errors="replace")
             raise restarting.failed(_TITLE, attempt.cause, logs={attempt.cause.worker: log})
 
-    def _started(self, task: Task) -> contextlib.AbstractContextManager[Process]:
+    def _started(self, task: Task) -> contextlib.AbstractContextManager[isolate.Child]:
         target, arguments = _WORKER, {"folder": str(self._exchange.folder)}
         if task.only_serves:
             target, arguments = _SERVER, {}
-        return child.started(
+        return isolate.started(
             target,
             arguments,
             log_path=self._log_folder / workers.log_file(task.name),
             environment=task.environment,
-            from_server=True,
+            is_forked=True,
             cpus=task.cpus,
         )

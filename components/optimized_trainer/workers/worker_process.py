@@ -8,8 +8,8 @@ from typing import NoReturn
 from tfx_perf import errors, workers
 from tfx_perf.components.optimized_trainer.workers import arrival, worker_training
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
-from tfx_perf.components.processes import forking
 from tfx_perf.components.processes.worker_failure import WorkerFailure
+from tfx_perf.isolate import forks
 from tfx_perf.tf_internals import worker_server
 from tfx_perf.workers import Worker
 
@@ -27,7 +27,7 @@ def carry_out(folder: str) -> NoReturn:
     """
     logging.basicConfig(level=logging.INFO)
     code = run(pathlib.Path(folder), workers.this())
-    forking.end(code, within_seconds=forking.LEFT_THREADS_SECONDS)
+    forks.end(code, within_seconds=forks.LEFT_THREADS_SECONDS)
 
 
 def run(folder: pathlib.Path, worker: Worker) -> int:

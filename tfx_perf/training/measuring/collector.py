@@ -5,7 +5,7 @@ import gc
 import time
 from collections.abc import Iterator
 
-_at_fork = 0
+from tfx_perf.isolate import forks
 
 
 class Pauses:
@@ -28,13 +28,6 @@ class Pauses:
             self.seconds += time.perf_counter() - self._began
 
 
-def freeze_for_forks() -> None:
-    """Keeps the collector of forks from copying what it only looks at; a training may thaw it."""
-    global _at_fork  # noqa: PLW0603 (so is what is frozen)
-    gc.freeze()
-    _at_fork = gc.get_freeze_count()
-
-
 @contextlib.contextmanager
 def spared() -> Iterator[Pauses]:
     """Keeps the collector from what exists already, and measures what it takes.
@@ -44,9 +37,8 @@ def spared() -> Iterator[Pauses]:
 
     Python thaws all or nothing. So where users have frozen something nothing else is frozen.
     """
-    global _at_fork  # noqa: PLW0603
     pauses = Pauses()
-    freezes = gc.get_freeze_count() <= _at_fork  # what was frozen may have been freed
+    freezes = gc.get_freeze_count() <= forks.frozen_count  # what was frozen may have been freed
     if freezes:
         gc.freeze()
     gc.callbacks.append(pauses.on_collection)
@@ -57,4 +49,4 @@ def spared() -> Iterator[Pauses]:
             gc.callbacks.remove(pauses.on_collection)
         if freezes:
             gc.unfreeze()
-            _at_fork = 0
+            forks.frozen_count = 0

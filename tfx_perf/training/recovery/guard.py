@@ -8,10 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from tfx_perf.isolate import termination
+from tfx_perf.isolate.termination import Termination
 from tfx_perf.tf_internals.direct_iterators import FitIterators
 from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.keras_api.base_api import Function, put_trainable, trainable_flags
-from tfx_perf.training.recovery import logs_file, termination
+from tfx_perf.training.recovery import logs_file
 from tfx_perf.training.recovery.blow_up import BlowUp
 from tfx_perf.training.recovery.callback_state import CallbackState
 from tfx_perf.training.recovery.checkpoint import Checkpoint
@@ -20,7 +22,6 @@ from tfx_perf.training.recovery.decisions import Decisions
 from tfx_perf.training.recovery.resume_point import CapturedPoint, ResumePoint
 from tfx_perf.training.recovery.saver import Saver
 from tfx_perf.training.recovery.task import Task
-from tfx_perf.training.recovery.termination import Termination
 from tfx_perf.training.recovery.training_state import TrainingState
 from tfx_perf.training.recovery.writers import Writers
 from tfx_perf.training.step.step_runner import Logs, StepRunner

@@ -28,8 +28,10 @@ def leave_open(folder):
 
     threading.Thread(target=upload).start()
 
-def draw():
+def draw(states):
     import random, numpy
+    from tfx_perf.training.recovery import generators
+    generators.put_back(states)
     return random.random(), float(numpy.random.random())
 
 def raise_bytes():
@@ -53,16 +55,17 @@ def train(value):
 BEGIN = """
 import sys, tempfile, threading, time
 import numpy, pyarrow, tensorflow as tf
-from tfx_perf.components.processes import child, forking
+from tfx_perf import isolate
+from tfx_perf.isolate import forks
 sys.path.insert(0, {folder!r})
 {first}
-child.import_early(["fork_cases"])
-print(type(child._SERVER._process).__name__, flush=True)
+isolate.import_early(["fork_cases"])
+print(type(isolate._SERVER._process).__name__, flush=True)
 
 def called(name, *, log=sys.argv[1], **given):
     seconds = log and 60
-    return child.run_in_child(
-        "fork_cases:" + name, given, timeout_seconds=seconds, log_path=log, from_server=True
+    return isolate.run(
+        "fork_cases:" + name, given, timeout_seconds=seconds, log_path=log, is_forked=True
     )
 
 {then}
@@ -74,7 +77,8 @@ def called(name, *, log=sys.argv[1], **given):
 NURSERY = """
 import json, os, sys
 import numpy, pyarrow, tensorflow as tf
-from tfx_perf.components.processes import child, forking
+from tfx_perf import isolate
+from tfx_perf.isolate import forks
 
 while order := sys.stdin.buffer.raw.readline():
     order = json.loads(order)
@@ -143,8 +147,8 @@ assert [called("train", value=value) for value in (1, 2)] == [10100, 10300]
 assert "fork_cases" not in sys.modules
 tf.constant(1)  # of which the server knows nothing
 assert called("train", value=3) == 10500
-server = child._SERVER._process
-child.release_server()
+server = isolate._SERVER._process
+isolate.release_server()
 assert server.poll() is not None
 """
     done = subprocess.run(
@@ -210,13 +214,14 @@ def test_a_child_that_stands_for_its_parent_ends_as_an_interpreter_does(run, tmp
 
 @pytest.mark.slow_where("interpreter")
 @pytest.mark.parametrize("first", ["", "tf.constant(1)"], ids=["fork", "interpreter"])
-def test_it_draws_the_numbers_that_its_parent_would(run, first):
+def test_it_draws_the_numbers_that_its_parent_would_if_it_is_given_the_states(run, first):
     seeds = "import random; random.seed(3); numpy.random.seed(4)"
     then = """
 import random
+from tfx_perf.training.recovery import generators
 random.seed(3); numpy.random.seed(4)
-child.import_early(["fork_cases"])
-found = called("draw", log=None)
+isolate.import_early(["fork_cases"])
+found = called("draw", log=None, states=generators.states())
 assert found == [random.random(), float(numpy.random.random())], found
 """
     run(first=f"{first}\n{seeds}", then=then)
@@ -250,7 +255,7 @@ except errors.ChildError as error:
 def test_unusual_parents(run, tmp_path, first):
     then = f"""
 assert called("train", log=None, value=1) == 10100
-child.release_server()
+isolate.release_server()
 open({str(tmp_path / "done")!r}, "w").close()
 """
     run(first=f"print = lambda *words, **others: None\n{first}", then=then)
@@ -276,7 +281,7 @@ other = threading.Thread(target=lambda: found.append(called("slow", **given)))
 other.start()
 while not os.path.exists({begun!r}):
     time.sleep(0.05)
-child.release_server()
+isolate.release_server()
 open({end!r}, "w").close()
 other.join()
 assert found == [1], found
@@ -295,9 +300,9 @@ assert found == [1], found
 def test_a_process_ends_whatever_threads_are_left(left, within_seconds):
     code = (
         "import concurrent.futures, threading\n"
-        "from tfx_perf.components.processes import forking\n"
+        "from tfx_perf.isolate import forks\n"
         f"{left}\n"
-        f"forking.end(3, within_seconds={within_seconds})"
+        f"forks.end(3, within_seconds={within_seconds})"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == 3

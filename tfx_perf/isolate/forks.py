@@ -26,6 +26,9 @@ _STANDARD_STREAMS = 0, 1, 2
 LEFT_THREADS_SECONDS = 30.0
 """How long threads that the user's code has left may take, where others wait for the process."""
 
+frozen_count = 0
+"""How many objects this process's garbage collector leaves alone since it was forked."""
+
 
 def _thread_count() -> int:
     return sum(1 for _ in _TASKS.iterdir()) if _TASKS.exists() else 0
@@ -81,10 +84,10 @@ class Forked:
         assert code is not None  # it was waited for
         return code
 
-    def kill(self) -> None:
-        """Ends it, unless it has ended."""
+    def send_signal(self, number: int) -> None:
+        """Sends it a signal, unless it has ended."""
         if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
+            os.kill(self.pid, number)
 
     def _wait(self, options: int) -> int | None:
         if self._code is None:
@@ -109,6 +112,14 @@ def _leave_parent() -> None:
     forget_streams()
 
 
+def freeze() -> None:
+    """Keeps the collector of forks from copying what it only looks at; a training may thaw it."""
+    global frozen_count  # noqa: PLW0603 (so is what is frozen)
+    gc.collect()
+    gc.freeze()
+    frozen_count = gc.get_freeze_count()
+
+
 def forget_streams() -> None:
     """Has this process write to its standard streams, whatever its parent had in their place."""
     sys.stdout, sys.stderr = (
@@ -117,6 +128,13 @@ def forget_streams() -> None:
         )
         for stream in (1, 2)
     )
+
+
+def forget_logging() -> None:
+    """Has this process log as a fresh interpreter does, whatever its parent had set."""
+    for handler in logging.root.handlers[:]:
+        logging.root.removeHandler(handler)
+    logging.root.setLevel(logging.WARNING)
 
 
 def end(code: int, *, within_seconds: float | None) -> NoReturn:
@@ -149,10 +167,3 @@ def end_as_an_interpreter() -> None:
         if isinstance(each, io.TextIOWrapper | io.BufferedWriter):
             with contextlib.suppress(Exception):  # closed, or a full disk
                 each.flush()
-
-
-def forget_logging() -> None:
-    """Has this process log as a fresh interpreter does, whatever its parent had set."""
-    for handler in logging.root.handlers[:]:
-        logging.root.removeHandler(handler)
-    logging.root.setLevel(logging.WARNING)

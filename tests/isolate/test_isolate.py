@@ -1,7 +1,7 @@
 """Functions in a process of their own: results, errors, crashes, hangs.
 
-A `child_server` forks the process, `child_side` calls the function, and the `child_guard` ends all
-that it has started.
+A `server` starts the `child`: its own side (`serving`) forks the process, calls the function, and
+ends all that it has started (`guard`).
 """
 
 import contextlib
@@ -16,8 +16,7 @@ from concurrent import futures
 import psutil
 import pytest
 
-from tfx_perf import errors
-from tfx_perf.components.processes import child
+from tfx_perf import errors, isolate
 
 pytestmark = pytest.mark.each_choice
 
@@ -56,7 +55,7 @@ def leave_behind(pid_file):
     open(pid_file, "w").write(" ".join(str(each.pid) for each in started))
 
 def save_at_the_end(pid_file):
-    from tfx_perf.training.recovery.termination import Termination
+    from tfx_perf.isolate.termination import Termination
     with Termination() as termination:
         time.sleep(1)  # so that the parent waits for the child, and not any more for its start
         open(pid_file, "w").write(str(os.getpid()))
@@ -93,8 +92,7 @@ def oom_score_adj():
 def numbers():
     import random
     import numpy
-    guard = psutil.Process().parent()
-    return [random.random(), float(numpy.random.random()), os.getpid(), guard.ppid()]
+    return [random.random(), float(numpy.random.random()), os.getpid(), os.getppid()]
 
 def train(value):
     import tensorflow as tf
@@ -117,7 +115,7 @@ def keras_line():
 @pytest.fixture(scope="module", autouse=True)
 def no_server_is_left():
     yield
-    child.release_server()
+    isolate.release_server()
 
 
 @pytest.fixture
@@ -131,13 +129,13 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture(params=[False, True], ids=["interpreter", "server"])
 def run(request, project, tmp_path):
     def call(name, *, timeout_seconds=300, environment=None, **arguments):
-        return child.run_in_child(
+        return isolate.run(
             f"child_cases:{name}",
             arguments,
             timeout_seconds=timeout_seconds,
             log_path=tmp_path / "log",
             environment=environment,
-            from_server=request.param,
+            is_forked=request.param,
         )
 
     return call
@@ -159,13 +157,13 @@ def test_an_error_of_the_code_is_told_from_one_of_the_machine(run, name, may_pas
 
 
 @pytest.mark.one_case
-@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
-def test_timeout_kills_all_that_the_child_started(project, from_server, tmp_path):
+@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
+def test_timeout_kills_all_that_the_child_started(project, is_forked, tmp_path):
     pid_file = tmp_path / "pid"
-    asked = {"log_path": tmp_path / "log", "from_server": from_server}
-    with (  # as `run_in_child` does, but not before all that is to be killed has begun
+    asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
+    with (  # as `run` does, but not before all that is to be killed has begun
         pytest.raises(errors.MeasurementError, match="did not end within 100 ms") as caught,
-        child.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked) as started,
+        isolate.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked) as started,
     ):
         wait_for(pid_file)
         started.result(timeout_seconds=0.1)
@@ -174,11 +172,11 @@ def test_timeout_kills_all_that_the_child_started(project, from_server, tmp_path
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
-def test_a_child_that_was_stopped_with_its_guard_ends_with_the_context(from_server, tmp_path):
+@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
+def test_a_child_that_was_stopped_with_its_server_ends_with_the_context(is_forked, tmp_path):
     pid_file = tmp_path / "pid"
-    asked = {"log_path": tmp_path / "log", "from_server": from_server}
-    with child.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked):
+    asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
+    with isolate.started("child_cases:stay", {"pid_file": str(pid_file)}, **asked):
         wait_for(pid_file)
         pids = pid_file.read_text()
         stopped = psutil.Process(int(pids.split()[0]))
@@ -219,14 +217,14 @@ def test_a_child_that_ends_by_itself_leaves_only_what_it_has_detached(run, tmp_p
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize("from_server", [False, True])
+@pytest.mark.parametrize("is_forked", [False, True])
 @pytest.mark.parametrize("killed", ["parent", "child"])
-def test_nothing_that_the_child_has_started_survives(tmp_path, from_server, killed):
+def test_nothing_that_the_child_has_started_survives(tmp_path, is_forked, killed):
     pid_file = tmp_path / "pid"
     script = (
-        "from tfx_perf.components.processes import child; import sys;"
-        "child.run_in_child('child_cases:stay', {'pid_file': sys.argv[1]}, timeout_seconds=600,"
-        " log_path=sys.argv[2], from_server=" + repr(from_server) + ")"
+        "from tfx_perf import isolate; import sys;"
+        "isolate.run('child_cases:stay', {'pid_file': sys.argv[1]}, timeout_seconds=600,"
+        " log_path=sys.argv[2], is_forked=" + repr(is_forked) + ")"
     )
     path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
     parent = subprocess.Popen(
@@ -274,21 +272,21 @@ def test_other_errors_are_named_and_logged(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("from_server", [False, True])
+@pytest.mark.parametrize("is_forked", [False, True])
 @pytest.mark.parametrize("legacy", ["0", "1"])
-def test_child_has_the_parents_keras_line(tmp_path, legacy, from_server):
+def test_child_has_the_parents_keras_line(tmp_path, legacy, is_forked):
     """Even if tensorflow_transform is imported there first, and set the variable here later."""
     # What another component's child has left in the server.
-    imports = "import tfx_perf.components.input_tuner.planning" if from_server else ""
+    imports = "import tfx_perf.components.input_tuner.planning" if is_forked else ""
     (tmp_path / "child_cases.py").write_text(imports + CASES)
     script = f"""
 import os, tensorflow as tf
 line = tf.keras.Model.__module__
 os.environ["TF_USE_LEGACY_KERAS"] = "1"  # as tensorflow_transform does
-from tfx_perf.components.processes import child
-found = child.run_in_child(
+from tfx_perf import isolate
+found = isolate.run(
     "child_cases:keras_line", {{}}, timeout_seconds=300, log_path={str(tmp_path / "log")!r},
-    from_server={from_server})
+    is_forked={is_forked})
 assert found == line, (found, line)
 """
     environment = {**os.environ, "TF_USE_LEGACY_KERAS": legacy, "PYTHONPATH": str(tmp_path)}
@@ -308,12 +306,12 @@ def test_children_of_a_server_are_processes_of_their_own(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
 
     def call(name, *, module="served_cases", **arguments):
-        return child.run_in_child(
+        return isolate.run(
             f"{module}:{name}",
             arguments,
             timeout_seconds=300,
             log_path=tmp_path / "log",
-            from_server=True,
+            is_forked=True,
         )
 
     first, second = call("numbers"), call("numbers")
@@ -325,7 +323,7 @@ def test_children_of_a_server_are_processes_of_their_own(tmp_path, monkeypatch):
     for value in (1, 2):
         found = call("train", module="training_cases_of_it", value=value)
         assert found == [2 * (4950 + 100 * value), 1]
-    child.release_server()
+    isolate.release_server()
     assert call("numbers")[3] != first[3]
 
 
@@ -351,15 +349,15 @@ def test_another_environment_is_another_server(run, monkeypatch):
 
 
 @pytest.mark.usefixtures("run")
-@pytest.mark.parametrize("from_server", [False, True])
+@pytest.mark.parametrize("is_forked", [False, True])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_child_that_stands_for_its_parent(tmp_path, from_server, number):
+def test_a_child_that_stands_for_its_parent(tmp_path, is_forked, number):
     """Its output is its parent's, and so are SIGTERM and Ctrl-C."""
     pid_file = tmp_path / "pid"
     script = (
-        "from tfx_perf.components.processes import child; import sys;"
-        "call = lambda name, **arguments: child.run_in_child('child_cases:' + name, arguments,"
-        f" timeout_seconds=None, log_path=None, from_server={from_server});"
+        "from tfx_perf import isolate; import sys;"
+        "call = lambda name, **arguments: isolate.run('child_cases:' + name, arguments,"
+        f" timeout_seconds=None, log_path=None, is_forked={is_forked});"
         "call('add', left=1, right=2); call('save_at_the_end', pid_file=sys.argv[1])"
     )
     path = os.pathsep.join([str(tmp_path / "project"), *sys.path])
@@ -380,10 +378,10 @@ def test_a_child_that_stands_for_its_parent(tmp_path, from_server, number):
 def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
     run("add", left=1, right=2)
     first, second = tmp_path / "first", tmp_path / "second"
-    asked = {"from_server": True, "log_path": tmp_path / "log"}
+    asked = {"is_forked": True, "log_path": tmp_path / "log"}
 
     def started(pid_file):
-        return child.started("child_cases:save_at_the_end", {"pid_file": str(pid_file)}, **asked)
+        return isolate.started("child_cases:save_at_the_end", {"pid_file": str(pid_file)}, **asked)
 
     with started(first) as one, started(second):
         deadline = time.monotonic() + 60
@@ -403,10 +401,10 @@ def test_children_of_a_server_run_at_the_same_time(tmp_path, run):
 def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
     server = run("numbers")[3]
     pid_file = tmp_path / "pid"
-    with child.started(
+    with isolate.started(
         "child_cases:save_at_the_end",
         {"pid_file": str(pid_file)},
-        from_server=True,
+        is_forked=True,
         log_path=tmp_path / "other_log",
     ) as other:
         monkeypatch.setenv("FLAG", "y")
@@ -416,24 +414,23 @@ def test_a_server_with_children_is_not_replaced(tmp_path, run, monkeypatch):
     assert run("numbers")[3] == server
 
 
-def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run, monkeypatch):
-    monkeypatch.setattr(child, "_generators", lambda: None)  # for which it imports TensorFlow
+def test_only_a_child_that_stands_for_its_parent_is_as_dear_to_the_kernel(run):
     own = int(pathlib.Path("/proc/self/oom_score_adj").read_text())
     assert run("oom_score_adj") == 1000
-    found = child.run_in_child(
+    found = isolate.run(
         "child_cases:oom_score_adj", {}, timeout_seconds=300, log_path=None
     )
     assert found == own
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
-def test_a_bound_child_has_its_cpus_and_as_many_threads(from_server, tmp_path):
+@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
+def test_a_bound_child_has_its_cpus_and_as_many_threads(is_forked, tmp_path):
     """Also where NumPy, which counts them, has been imported before."""
     (tmp_path / "project/counted_cases.py").write_text("import numpy\n" + CASES)
     cpus = frozenset({max(os.sched_getaffinity(0))})
-    with child.started(
-        "counted_cases:shares", {}, log_path=tmp_path / "log", from_server=from_server, cpus=cpus
+    with isolate.started(
+        "counted_cases:shares", {}, log_path=tmp_path / "log", is_forked=is_forked, cpus=cpus
     ) as started:
         found, counts = started.result(timeout_seconds=300)
     assert found == sorted(cpus)
@@ -441,12 +438,12 @@ def test_a_bound_child_has_its_cpus_and_as_many_threads(from_server, tmp_path):
 
 
 @pytest.mark.usefixtures("project")
-@pytest.mark.parametrize("from_server", [False, True], ids=["interpreter", "server"])
-def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(from_server, tmp_path):
-    asked = {"log_path": tmp_path / "log", "from_server": from_server}
+@pytest.mark.parametrize("is_forked", [False, True], ids=["interpreter", "server"])
+def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(is_forked, tmp_path):
+    asked = {"log_path": tmp_path / "log", "is_forked": is_forked}
     cases = [("add", {"left": 1, "right": 2}, 0), ("bug", {}, 1), ("leave", {}, 3)]
     for name, arguments, code in cases:
-        with child.started(f"child_cases:{name}", arguments, **asked) as started:
+        with isolate.started(f"child_cases:{name}", arguments, **asked) as started:
             assert started.wait(300) == started.poll() == code
     text = (tmp_path / "log").read_text()
     assert 0 <= text.find("adding") < text.find("KeyError: 'the key'")
@@ -454,10 +451,10 @@ def test_exit_codes_tell_who_has_failed_and_logs_are_added_to(from_server, tmp_p
 
 @pytest.mark.usefixtures("project")
 def test_several_threads_may_wait_for_one_child(tmp_path):
-    asked = {"log_path": tmp_path / "log", "from_server": True}
+    asked = {"log_path": tmp_path / "log", "is_forked": True}
     for _ in range(10):
         with (
-            child.started("child_cases:leave", {}, **asked) as started,
+            isolate.started("child_cases:leave", {}, **asked) as started,
             futures.ThreadPoolExecutor() as pool,
         ):
             waiting = [pool.submit(started.wait, 300) for _ in range(4)]
@@ -472,15 +469,15 @@ def test_imports_that_began_early_are_there_for_the_child(tmp_path):
     script = (
         "import sys\n"
         f"sys.path.insert(0, {str(tmp_path)!r})\n"
-        "from tfx_perf.components.processes import child\n"
-        "child.import_early(['no_such_module', 'early'])\n"
-        "server = child._SERVER._process.pid\n"
-        "arguments = dict(timeout_seconds=60, log_path=sys.argv[1], from_server=True)\n"
-        "by, own = child.run_in_child('early:who', {}, **arguments)\n"
+        "from tfx_perf import isolate\n"
+        "isolate.import_early(['no_such_module', 'early'])\n"
+        "server = isolate._SERVER._process.pid\n"
+        "arguments = dict(timeout_seconds=60, log_path=sys.argv[1], is_forked=True)\n"
+        "by, own = isolate.run('early:who', {}, **arguments)\n"
         "assert by == server != own, (by, server, own)\n"
-        "child.release_server()\n"
-        "child.import_early(['early'])\n"
-        "print(child._SERVER._process.pid != server)\n"
+        "isolate.release_server()\n"
+        "isolate.import_early(['early'])\n"
+        "print(isolate._SERVER._process.pid != server)\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script, str(tmp_path / "log")],
@@ -492,7 +489,7 @@ def test_imports_that_began_early_are_there_for_the_child(tmp_path):
 def test_who_only_starts_children_loads_no_tensorflow():
     """Nor do they see what it logs when it is loaded."""
     script = (
-        "import sys; from tfx_perf.components.processes import child; "
+        "import sys; from tfx_perf import isolate; "
         "assert 'tensorflow' not in sys.modules and 'numpy' not in sys.modules"
     )
     done = subprocess.run(

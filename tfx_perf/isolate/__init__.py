@@ -1,0 +1,180 @@
+"""Runs functions in processes of their own, which may crash, hang, be killed or be measured.
+
+A child is a fork of a process that has done nothing but imports, or a fresh interpreter; a fork of
+the caller would inherit TensorFlow's threads in a broken state. It has the caller's import path and
+Keras line, in a session of its own. It and all that it has started end with its caller, however
+that ends.
+
+Example:
+    >>> isolate.run("json:dumps", {"obj": [1]}, timeout_seconds=60, log_path="log")
+    '[1]'
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import IO, Any
+
+from tfx_perf.hardware import host
+from tfx_perf.isolate import guard, server
+from tfx_perf.isolate.child import Child
+
+__all__ = ["Child", "import_early", "release_server", "run", "started"]
+
+_SERVER = server.Server()
+_OUTPUT_SECONDS = 5.0  # for the last lines: what a child has started may keep its output open
+
+
+def run(
+    target: str,
+    arguments: Mapping[str, Any],
+    *,
+    timeout_seconds: float | None,
+    log_path: str | os.PathLike[str] | None,
+    environment: Mapping[str, str] | None = None,
+    is_forked: bool = False,
+) -> Any:
+    """Calls a function in a child process and returns its result, a JSON value.
+
+    Args:
+        target: `package.module:function`; importable.
+        arguments: keyword arguments of the function, JSON values.
+        timeout_seconds: after this the child and all it started are killed; None: never.
+        log_path: file that the child's output is added to; its folder must exist. None: it goes
+            where the caller's goes. Such a child stands for its caller: it may take any
+            time; SIGTERM and Ctrl-C reach it as SIGTERM, and take effect here when it has ended.
+        environment: variables to set beside the caller's.
+        is_forked: fork the child from a server that keeps the target's imports for the next
+            one, where that is safe. For modules that do nothing when they are imported, and
+            variables that TensorFlow reads only when it begins to run.
+
+    Raises:
+        UserError: the function raised one; the message is the same.
+        ChildError: the function raised something else. One line with the cause and the path of
+            the log, here and below.
+        TimedOutError: it took longer than `timeout_seconds`.
+        ProcessEndedError: the child was killed, crashed or ended itself; a TerminatedError if that
+            was by SIGTERM.
+    """
+    with started(
+        target, arguments, log_path=log_path, environment=environment, is_forked=is_forked
+    ) as child:
+        return child.result(timeout_seconds=timeout_seconds)
+
+
+@contextlib.contextmanager
+def started(
+    target: str,
+    arguments: Mapping[str, Any],
+    *,
+    log_path: str | os.PathLike[str] | None,
+    environment: Mapping[str, str] | None = None,
+    is_forked: bool = False,
+    cpus: frozenset[int] | None = None,
+    show: Callable[[str], object] | None = None,
+) -> Iterator[Child]:
+    """Starts a child, which runs while the context lasts; it and all it started end with that.
+
+    Args:
+        target: see `run`; likewise the next four.
+        arguments: likewise.
+        log_path: likewise.
+        environment: likewise.
+        is_forked: likewise.
+        cpus: that it is bound to; None: those of this process.
+        show: is called, in a thread, with each line of its standard output, which is then not in
+            the log.
+    """
+    with contextlib.ExitStack() as until:
+        folder = pathlib.Path(
+            until.enter_context(tempfile.TemporaryDirectory(prefix="tfx-perf-child-"))
+        )
+        own, mark = _environment(), folder.name
+        request = {
+            "target": target,
+            "arguments": dict(arguments),
+            "response": str(folder / "response"),
+            "log": "" if log_path is None else str(log_path),
+            "mark": mark,
+            # Drivers of accelerators do not survive a fork, and no import is known never to open
+            # them.
+            "is_forked": is_forked and not host.may_have_accelerators(),
+            "environment": {**own, **(environment or {}), guard.MARK: guard.with_mark(mark)},
+            "path": own[server.PATH].split(os.pathsep),
+            "cwd": os.getcwd(),
+            "cpus": None if cpus is None else sorted(cpus),
+        }
+        if log_path is None:
+            streams = _standard_streams()
+        else:
+            log = until.enter_context(open(log_path, "ab"))
+            streams = log.fileno(), log.fileno()
+        with contextlib.ExitStack() as until_it_runs:
+            if show is not None:
+                writer = until_it_runs.enter_context(until.enter_context(_shown(show)))
+                streams = writer.fileno(), streams[1]
+            child = _SERVER.start(
+                request, environment=own, path=folder / "request", streams=streams
+            )
+        until.callback(child.end)  # also on Ctrl-C, which does not reach another session
+        yield child
+
+
+def import_early(modules: Sequence[str]) -> None:
+    """Has the server of `is_forked` import modules in the background, where there may be one.
+
+    Args:
+        modules: those that targets are in.
+    """
+    if not host.may_have_accelerators():
+        _SERVER.import_early(modules, environment=_environment())
+
+
+def release_server() -> None:
+    """Gives back the memory of the server that children were forked from, if there is one."""
+    _SERVER.release()
+
+
+def _standard_streams() -> tuple[int, int]:
+    """Returns output and error; the null device for one that is closed."""
+    for stream in (1, 2):
+        try:
+            os.fstat(stream)
+        except OSError:
+            with open(os.devnull, "wb") as nowhere:
+                os.dup2(nowhere.fileno(), stream)
+    return 1, 2
+
+
+@contextlib.contextmanager
+def _shown(show: Callable[[str], object]) -> Iterator[IO[bytes]]:
+    """Yields what a child writes to; has each line shown until all who do have closed it."""
+    reader, writer = os.pipe()
+
+    def read() -> None:
+        with open(reader, encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                show(line)
+
+    thread = threading.Thread(target=read, daemon=True)
+    with os.fdopen(writer, "wb", 0) as output:
+        thread.start()
+        yield output
+    thread.join(_OUTPUT_SECONDS)
+
+
+def _environment() -> dict[str, str]:
+    """Returns the caller's environment, so changed that the child imports what it would."""
+    environment = dict(os.environ)
+    environment[server.PATH] = os.pathsep.join(os.path.abspath(path) for path in sys.path)
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None:
+        # `tf.keras` is settled when it is first used, and tensorflow_transform may set the
+        # variable after that; a child that reads it could get the other Keras line.
+        legacy = tensorflow.keras.Model.__module__.startswith("tf_keras")
+        environment["TF_USE_LEGACY_KERAS"] = "1" if legacy else "0"
+    return environment

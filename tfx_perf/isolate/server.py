@@ -1,0 +1,180 @@
+"""Server: the process that all children are started from, as their caller sees it.
+
+TensorFlow and TFX take 7 seconds to import, most of what a short job in a child costs. A fork of
+the caller would inherit TensorFlow's running threads in a broken state. The server has none:
+it imports, and never runs anything. It is a fork itself where the caller has done no more by then
+(`forks`), else an interpreter. (`multiprocessing`'s server of that kind would run the user's
+main script once more in every child.) It is the one that ends what a child has left behind.
+"""
+
+import fcntl
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfx_perf import errors
+from tfx_perf.isolate import forks, serving
+from tfx_perf.isolate.child import Child
+
+PATH = "PYTHONPATH"
+"""The variable that may differ from child to child of one server."""
+
+_STANDARD_ERROR = 2
+
+
+class Server:
+    """One server at most, started when it is first needed."""
+
+    def __init__(self) -> None:
+        """Starts nothing yet."""
+        self._process: subprocess.Popen[bytes] | forks.Forked | None = None
+        self._orders: socket.socket | None = None
+        self._environment: dict[str, str] = {}
+        self._children: list[Child] = []
+        self._lock = threading.Lock()
+
+    def start(
+        self,
+        request: Mapping[str, Any],
+        *,
+        environment: Mapping[str, str],
+        path: pathlib.Path,
+        streams: tuple[int, int],
+    ) -> Child:
+        """Starts a child.
+
+        Args:
+            request: as `isolate.started` makes it; it is written to `path`.
+            environment: of the server. If that of a fork is another than the last time, so is the
+                server, or if this has children, the fork is a fresh interpreter.
+            path: where the child finds the request.
+            streams: file descriptors for the child's standard output and standard error.
+
+        Raises:
+            ChildError: the machine has no place for another process.
+        """
+        with self._lock:
+            for _ in range(2):  # the server may have ended since it was last asked
+                is_alike = self._prepare(
+                    environment, needs_alike=request["is_forked"], streams=streams
+                )
+                asked = {**request, "is_forked": request["is_forked"] and is_alike}
+                path.write_text(json.dumps(asked))
+                reader, writer = os.pipe()
+                answers = os.fdopen(reader, "rb", 0)  # `select` does not see what a buffer holds
+                with os.fdopen(writer, "wb", 0):
+                    is_sent = self._send(str(path), descriptors=(writer, *streams))
+                answer = answers.readline() if is_sent else b""
+                if answer:
+                    child = Child(int(answer), answers, request, wake=self._wake)
+                    self._children = [*self._running(), child]
+                    return child
+                answers.close()
+                if self._running():
+                    break  # it is there, and cannot
+                self._end()
+        raise errors.ChildError(request["target"], "could not be started", log=request["log"])
+
+    def import_early(self, modules: Sequence[str], *, environment: Mapping[str, str]) -> None:
+        """Starts the server and has it import modules; waits for nothing.
+
+        Args:
+            modules: what children will need.
+            environment: see `start`.
+        """
+        with self._lock:
+            if self._prepare(environment, needs_alike=True):
+                self._send(list(modules))
+
+    def release(self) -> None:
+        """Ends the server, unless it has children, as of another thread; the next child starts one.
+
+        Where it has, it ends when nothing has been asked of it for a while.
+        """
+        with self._lock:
+            if not self._running():
+                self._end()
+
+    def _prepare(
+        self,
+        environment: Mapping[str, str],
+        *,
+        needs_alike: bool,
+        streams: Sequence[int] = (),
+    ) -> bool:
+        """Has a server be there; returns whether it is one with that environment."""
+        own = {name: value for name, value in environment.items() if name != PATH}
+        if self._process is not None and self._process.poll() is None:
+            is_alike = own == self._environment
+            # Its children would end with it.
+            if is_alike or not needs_alike or self._running():
+                return is_alike
+        self._end()
+        self._begin(environment, streams=streams)
+        self._environment = own
+        return True
+
+    def _send(self, order: str | list[str], *, descriptors: Sequence[int] = ()) -> bool:
+        """Sends the server an order; returns whether it is there."""
+        assert self._orders is not None  # it was prepared
+        try:
+            socket.send_fds(self._orders, [json.dumps(order).encode()], descriptors)
+        except OSError:  # the server is gone
+            self._end()
+            return False
+        return True
+
+    def _begin(self, environment: Mapping[str, str], *, streams: Sequence[int]) -> None:
+        self._orders, theirs = map(
+            _above_standard_streams, socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        )
+        ours, parent = self._orders, os.getpid()
+
+        def serve() -> None:
+            ours.close()
+            for stream in {*streams}:  # whoever reads from them waits until all have closed them
+                if stream > _STANDARD_ERROR:
+                    os.close(stream)
+            os.environ.update(environment)
+            serving.serve(theirs, parent=parent)
+
+        with theirs:
+            if forks.may_fork():
+                self._process = forks.Forked(serve)
+                return
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", str(serving.__package__), str(parent)],
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                env=environment,
+                start_new_session=True,
+            )
+
+    def _running(self) -> list[Child]:
+        return [child for child in self._children if child.poll() is None]
+
+    def _wake(self) -> None:
+        """Has a server that was stopped go on; else nobody would hear of its children's ends."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def _end(self) -> None:
+        if self._process is not None and self._orders is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._orders.close()
+            self._process = self._orders = None
+
+
+def _above_standard_streams(end: socket.socket) -> socket.socket:
+    """Returns a socket with another file descriptor, if those of closed streams are in use."""
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end.fileno(), fcntl.F_DUPFD_CLOEXEC, 3))

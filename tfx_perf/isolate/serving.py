@@ -1,0 +1,212 @@
+"""The server's side: forks a child for every order, and the child's, which calls the function."""
+
+import contextlib
+import importlib
+import json
+import os
+import pathlib
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from typing import IO, Any
+
+from tfx_perf import errors
+from tfx_perf.isolate import forks, guard
+from tfx_perf.tf_internals import generated_code
+
+_IDLE_SECONDS = 600  # then the server ends; it holds some 450 MB
+_LOOK_SECONDS = 5.0  # whether the caller is there: it may be that the kernel tells of it in vain
+_ORDER_BYTES = 2**20  # no order is as long
+_DESCRIPTORS = 3  # that come with an order: for the answers, standard output, standard error
+# What libraries raise where another process or the network is at fault; of `tf.errors`.
+_OF_CONNECTIONS = (
+    "UnavailableError", "AbortedError", "CancelledError", "DeadlineExceededError",
+    "ResourceExhaustedError",
+)  # fmt: skip
+
+
+class _Running:
+    """A child that runs: what finds its descendants, and where its exit code is waited for."""
+
+    def __init__(self, mark: str, answers: IO[bytes]) -> None:
+        self.mark, self.answers = mark, answers
+
+
+def serve(orders: socket.socket, *, parent: int) -> None:
+    """Forks a child for every order that comes; answers its pid and its exit code.
+
+    Ends, and all children with it, when the caller ends or closes its end of the socket.
+
+    Args:
+        orders: each is JSON, the path of a request, or a list of modules that are to be imported.
+        parent: the caller's process id.
+    """
+    guard.adopt_orphans()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # meant for the caller, which passes it on
+    told = _told_of_ends()
+    guard.tell_of_parents_end(signal.SIGUSR1)
+    running: dict[int, _Running] = {}
+    try:
+        while os.getppid() == parent:
+            patience = _LOOK_SECONDS if running else _IDLE_SECONDS
+            ready = select.select([orders.fileno(), told], [], [], patience)[0]
+            if not ready and not running:
+                return
+            if told in ready:
+                os.read(told, _ORDER_BYTES)
+                _answer_ended(running)
+            if orders.fileno() in ready:
+                line, descriptors, *_ = socket.recv_fds(orders, _ORDER_BYTES, _DESCRIPTORS)
+                if not line:
+                    return
+                _obey(json.loads(line), descriptors, orders=orders, running=running)
+    finally:
+        for pid, child in running.items():
+            guard.end_all(pid, child.mark)
+
+
+def _told_of_ends() -> int:
+    """Returns a file descriptor that can be read from when a child or the caller has ended."""
+    reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+    for number in (signal.SIGCHLD, signal.SIGUSR1):
+        signal.signal(number, lambda number, frame: None)  # else the descriptor is not told
+    signal.set_wakeup_fd(writer)
+    return reader
+
+
+def _answer_ended(running: dict[int, _Running]) -> None:
+    with contextlib.suppress(ChildProcessError):
+        while (ended := os.waitpid(-1, os.WNOHANG))[0]:
+            pid, status = ended
+            if pid not in running:  # what a child has left
+                continue
+            child, code = running.pop(pid), os.waitstatus_to_exitcode(status)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            if code < 0:
+                guard.end_all(pid, child.mark)
+            with child.answers as answers, contextlib.suppress(OSError):
+                answers.write(f"{code}\n".encode())
+
+
+def _obey(
+    order: str | list[str],
+    descriptors: Sequence[int],
+    *,
+    orders: socket.socket,
+    running: dict[int, _Running],
+) -> None:
+    if isinstance(order, list):
+        _import(order)
+        return
+    request = json.loads(pathlib.Path(order).read_text())
+    if request["is_forked"]:
+        _import([request["target"].partition(":")[0]])
+    forks.freeze()
+    answers = os.fdopen(descriptors[0], "wb", 0)
+    server = os.getpid()
+    with contextlib.suppress(OSError):  # no memory, too many processes: without a pid as an answer
+        pid = os.fork()
+        if not pid:
+            orders.close()
+            for other in (answers, *(child.answers for child in running.values())):
+                other.close()
+            _become_child(request, path=order, streams=descriptors[1:], parent=server)
+        running[pid] = _Running(request["mark"], answers)
+        answers.write(f"{pid}\n".encode())
+    for stream in descriptors[1:]:
+        os.close(stream)
+
+
+def _import(modules: Sequence[str]) -> None:
+    for module in modules:
+        with contextlib.suppress(Exception):  # the child meets it again, and reports it
+            importlib.import_module(module)
+
+
+def _become_child(
+    request: Mapping[str, Any], *, path: str, streams: Sequence[int], parent: int
+) -> None:
+    """Carries the request out and ends this process."""
+    code = 1
+    try:
+        signal.set_wakeup_fd(-1)
+        for signal_number in (signal.SIGCHLD, signal.SIGUSR1, signal.SIGTERM):
+            signal.signal(signal_number, signal.SIG_DFL)
+        os.setsid()
+        guard.end_with(parent)
+        for number, stream in enumerate(streams, start=1):
+            os.dup2(stream, number)
+            os.close(stream)
+        os.chdir(request["cwd"])
+        if request["cpus"] is not None:
+            os.sched_setaffinity(0, request["cpus"])
+        if not request["is_forked"]:
+            program = [sys.executable, "-m", str(__package__), "", path]
+            os.execve(sys.executable, program, request["environment"])
+        forks.forget_streams()
+        if request["log"]:  # else it logs as its parent does
+            forks.forget_logging()
+        os.environ.clear()
+        os.environ.update(request["environment"])
+        sys.path[:] = request["path"]
+        importlib.invalidate_caches()
+        if request["cpus"] is not None:
+            # TensorFlow counts the CPUs when it begins to run; OpenBLAS, of NumPy, and OpenMP did
+            # so when they were loaded.
+            import threadpoolctl
+
+            threadpoolctl.threadpool_limits(len(request["cpus"]))
+        if "numpy" in sys.modules:  # else all children would draw the same numbers
+            sys.modules["numpy"].random.seed()
+        with generated_code.removed_afterwards():
+            code = carry_out(path)
+            if not request["log"]:
+                forks.end_as_an_interpreter()
+    except SystemExit as error:
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+    finally:
+        with contextlib.suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def carry_out(path: str) -> int:
+    """Calls the function that a child is asked to; returns the exit code for this process.
+
+    Args:
+        path: of the request, as `isolate.started` makes it.
+    """
+    request, code = json.loads(pathlib.Path(path).read_text()), 1
+    if request["log"]:  # if memory runs out, it shall not be the parent's end
+        with contextlib.suppress(OSError):
+            pathlib.Path("/proc/self/oom_score_adj").write_text("1000")
+    module, _, name = request["target"].partition(":")
+    try:
+        function = getattr(importlib.import_module(module), name)
+        outcome, code = {"result": function(**request["arguments"])}, 0
+    except errors.UserError as error:
+        outcome = {"user_error": str(error)}
+    except Exception as error:  # reported to the parent, whatever it is
+        traceback.print_exc()
+        outcome = {"error": errors.in_one_line(error), "may_pass": _may_pass(error)}
+    # Complete or not there at all, even if the process is killed while it writes.
+    draft = pathlib.Path(f"{request['response']}.draft")
+    draft.write_text(json.dumps(outcome))
+    draft.rename(request["response"])
+    return code
+
+
+def _may_pass(error: Exception) -> bool:
+    """Returns whether an error is the machine's or another process's, more than the code's."""
+    if isinstance(error, (OSError, MemoryError)) or getattr(error, "may_pass", False):
+        return True
+    tensorflow = sys.modules.get("tensorflow")
+    kinds = (getattr(tensorflow.errors, name) for name in _OF_CONNECTIONS) if tensorflow else ()
+    return isinstance(error, tuple(kinds))
