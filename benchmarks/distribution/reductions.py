@@ -18,11 +18,11 @@ _LINE = "{:>10} {:>10} {:>9} {:>9} {:>10}"
 
 
 class CellResult(records.Record):
-    """Two workers on links of some bandwidth, that send more or less of their gradients.
+    """Two workers on links of some bandwidth, that sum their gradients in some type.
 
     Attributes:
         megabits_per_second: of each link, in each direction.
-        sent: of the gradients: all of them in some type, or their largest entries.
+        sent: the type in which gradients are summed.
         step_time_seconds: one for each block; all have theirs in turns.
         loss: mean of the last steps, after as many of each.
     """
@@ -71,7 +71,7 @@ def main(
     data: pathlib.Path,
     json_path: pathlib.Path | None,
 ) -> None:
-    """Compares steps of two workers that send less of their gradients, on limited links."""
+    """Compares types in which two workers sum their gradients, on limited links."""
     json_path = json_path or data / "reductions_benchmark.json"
     json_path.parent.mkdir(parents=True, exist_ok=True)
     click.echo(_LINE.format("Mbit/s", "sent", "step, ms", "speed-up", "loss"))

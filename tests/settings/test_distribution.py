@@ -46,7 +46,7 @@ def test_what_trains_is_open_where_one_process_or_several_may(settings, is_open)
 def test_how_replicas_reduce():
     assert PerfConfig().distribution.reduction_dtype is None
     own = {"implementation": "ring", "bytes_per_pack": 1024, "timeout_seconds": 20}
-    values = {"distribution": {"reduction_dtype": "float16", "top_k_ratio": 1, "collective": own}}
+    values = {"distribution": {"reduction_dtype": "float16", "collective": own}}
     settings = PerfConfig.from_dict(values)
     assert settings.distribution.collective.timeout_seconds == 20.0
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
@@ -78,7 +78,6 @@ _ALL = [
     ("workers", "auto"),
     ("parameter_servers", 1),
     ("device_memory_bytes", 2**30),
-    ("top_k_ratio", 0.1),
     ("reduction_dtype", "bfloat16"),
     ("cpu_binding", "exclusive"),
 ]
@@ -118,7 +117,7 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
     ("values", "words"),
     [
         ({"distribution": {"reduction_dtype": "int8"}}, ["bfloat16", "reduction_dtype='int8'"]),
-        ({"distribution": {"top_k_ratio": 0}}, ["above 0", "top_k_ratio=0"]),
+        ({"distribution": {"top_k_ratio": 0.1}}, ["was removed", "reduction_dtype: bfloat16"]),
         (
             {"distribution": {"collective": {"implementation": "gloo"}}},
             ["ring", "collective.implementation='gloo'"],

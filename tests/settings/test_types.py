@@ -122,7 +122,7 @@ def test_a_value_of_another_type_is_refused_in_one_line(settings):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("distribution.top_k_ratio", True),
+        ("memory.max_device_utilization", True),
         ("distribution.sharding_invariant_random", "1"),
         ("distribution.job.tolerations.0.tolerationSeconds", "1"),
         ("gate.rules.KEY.margin", True),

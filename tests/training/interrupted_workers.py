@@ -17,7 +17,6 @@ import worker_faults
 
 import tfx_perf
 from tfx_perf.tf_internals import autograph
-from tfx_perf.training.keras_api import top_k
 from tfx_perf.training.recovery import decisions, save_clock
 
 EPOCHS, STEPS, ROWS = 3, 10, 12  # of an epoch; of a batch, which 2 and 3 workers can divide
@@ -28,7 +27,6 @@ def main(package, place, options):
     if not options.get("step_seconds"):
         save_clock._SAVE_SHARE = 0
     decisions._PERIOD_SECONDS = 0
-    top_k._FEWEST_ENTRIES = 1
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
     keras = importlib.import_module(package)
     worker = json.loads(os.environ["TF_CONFIG"])["task"]["index"]
@@ -85,7 +83,6 @@ def main(package, place, options):
         "training": {
             "checkpoint_folder": folder, "checkpoint_steps": 4, "precision": "auto",
         },
-        "distribution": {"top_k_ratio": options.get("sent")},
     }
     with (
         tfx_perf.optimized(settings, folder=place / "perf") as run,

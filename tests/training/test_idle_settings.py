@@ -67,7 +67,7 @@ def test_who_trains_alone_is_told_what_starts_the_workers(monkeypatch):
 @pytest.mark.parametrize("strategy", ["one_device", "model_parallel", "auto"])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("top_k_ratio", 0.5), ("reduction_dtype", "float16"), ("cpu_binding", "exclusive")],
+    [("reduction_dtype", "float16"), ("cpu_binding", "exclusive")],
 )
 def test_what_is_of_replicas_or_workers_is_named_beside_a_strategy_of_one(strategy, name, value):
     made = DistributionSettings.model_validate({"strategy": strategy, name: value})

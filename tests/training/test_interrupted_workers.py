@@ -51,7 +51,7 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
         (
             "keras",
             {
-                "worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True, "sent": 0.3,
+                "worker": 1, "epoch": 2, "signal": "SIGKILL", "accumulates": True,
                 "epochs": 4, "stops": [1, 2],
             },
         ),
@@ -63,7 +63,7 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
         ),
         pytest.param(
             "tf_keras",
-            {"worker": 1, "step": 14, "signal": "SIGKILL", "sent": 0.3},
+            {"worker": 1, "step": 14, "signal": "SIGKILL"},
             marks=pytest.mark.slow,
         ),
         pytest.param(
@@ -73,7 +73,7 @@ def launched(package, place, options, *, restarts=0, workers=2, within=()):
 )
 def test_all_go_on_from_where_they_were(tmp_path, package, options):
     kind = {"step": 1000} if "step" in options else {}
-    whole = {"accumulates", "sent", "epochs", "stops"} & options.keys()
+    whole = {"accumulates", "epochs", "stops"} & options.keys()
     kind |= {name: options[name] for name in whole}
     expected, _ = launched(package, tmp_path / "expected", kind)
     found, done = launched(package, tmp_path / "found", options, restarts=1)

@@ -58,7 +58,6 @@ EVERYTHING = {
     "xla_call": False,
     "onednn": True,
     "reduction_dtype": "bfloat16",
-    "top_k_ratio": 0.01,
 }
 
 
@@ -67,13 +66,12 @@ def test_plans_are_written_as_ever():
     assert plan.model_dump_json() == json.dumps(EVERYTHING, separators=(",", ":"))
     assert TrainingPlan.model_validate(EVERYTHING) == plan
     assert TrainingPlan.model_validate({}) == PLAIN_FIT  # as old as can be
+    assert TrainingPlan.model_validate({"top_k_ratio": 0.01}) == PLAIN_FIT  # which is gone
     assert str(plan) == (
         "50 steps per call, XLA, 2 micro-batches, fused update, recompute (auto), "
-        "mixed_bfloat16, oneDNN, gradients summed in bfloat16, "
-        "the largest 1 % of each gradient sent"
+        "mixed_bfloat16, oneDNN, gradients summed in bfloat16"
     )
-    plain = plan.model_copy(update={"top_k_ratio": None}).plain
-    assert str(plain) == "plain fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
+    assert str(plan.plain) == "plain fit, mixed_bfloat16, oneDNN, gradients summed in bfloat16"
     in_one = TrainingPlan(steps_per_call=1, xla_call=True, precision="mixed_float16")
     assert str(in_one) == "1 step per call in one XLA computation, mixed_float16"
 
@@ -109,7 +107,6 @@ OWN_SETTINGS = {
     "recompute": "training.recompute",
     "precision": "training.precision",
     "reduction_dtype": "distribution.reduction_dtype",
-    "top_k_ratio": "distribution.top_k_ratio",
 }
 EXCLUDABLE = OPTIMIZATIONS.keys() - OWN_SETTINGS.keys()
 

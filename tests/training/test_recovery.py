@@ -295,9 +295,8 @@ def test_another_training_is_not_gone_on_with(keras, tmp_path, caplog):
             {"distribution": {"reduction_dtype": "bfloat16"}},
             "distribution.reduction_dtype was None, is bfloat16",
         ),
-        ({"distribution": {"top_k_ratio": 0.5}}, "distribution.top_k_ratio was None, is 0.5"),
     ],
-    ids=["seed", "random", "type", "share"],
+    ids=["seed", "random", "type"],
 )
 def test_settings_that_change_the_numbers_are_another_training(
     keras, tmp_path, caplog, settings, difference

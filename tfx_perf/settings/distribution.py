@@ -23,7 +23,6 @@ from tfx_perf.settings.values import (
     Positive,
     PositiveInt,
     Several,
-    Share,
 )
 from tfx_perf.workers import ParameterServers, names_of
 
@@ -164,7 +163,6 @@ class DistributionSettings(Section):
         device_memory_bytes: what `model_parallel` may put on each device; None: all that
             TensorFlow may take of it.
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
-        top_k_ratio: the share of each gradient's entries that is sent, the largest; None: all.
         sharding_invariant_random: whether dropout and other noise follow from a row's place in the
             batch, so that any number of replicas has the same.
         collective: how gradients are summed.
@@ -186,7 +184,6 @@ class DistributionSettings(Section):
     strategy: Strategy | None = None
     device_memory_bytes: PositiveInt | None = None
     reduction_dtype: ReductionDtype | None = None
-    top_k_ratio: Share | None = None
     sharding_invariant_random: bool = False
     collective: CollectiveSettings = CollectiveSettings()
     workers: PositiveInt | Literal["auto"] | None = None

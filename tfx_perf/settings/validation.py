@@ -56,6 +56,7 @@ _OTHER_SPELLINGS = {
 }
 REMOVED: dict[str, str] = {
     "input.materialize": "`block_reader` reads compressed files beside the step.",
+    "distribution.top_k_ratio": "Set distribution.reduction_dtype: bfloat16 to send less.",
 }
 """Settings of earlier versions, by name, and what to do instead."""
 

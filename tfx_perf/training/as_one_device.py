@@ -7,7 +7,6 @@ from tfx_perf.interception import FitCall
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training import collectives
 from tfx_perf.training.keras_api import either_keras
-from tfx_perf.training.keras_api.reduction import Reduction
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.placement.placement import Placement
 from tfx_perf.training.placement.placing import over_devices
@@ -36,7 +35,7 @@ def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Place
         keras_api.drawing_by_rows(call.model) if draws_by_rows else contextlib.nullcontext(),
         keras_api.over_replicas(
             call.model,
-            reduction=Reduction(distribution.reduction_dtype, distribution.top_k_ratio),
+            reduction_dtype=distribution.reduction_dtype,
             draws_by_rows=draws_by_rows,
         ),
         row_shares.counting_rows(call.model, keras_api),

@@ -18,7 +18,7 @@ _UNDER = {
     "parameter_server": tf.distribute.ParameterServerStrategy,
     "tpu": tf.distribute.TPUStrategy,
 }
-_OF_REPLICAS = {"reduction_dtype", "top_k_ratio"}
+_OF_REPLICAS = {"reduction_dtype"}
 _OF_SERVERS = {"heartbeat_timeout_seconds"}
 _OF_WORKERS = {"cpu_binding", "restarts", "start_timeout_seconds"}
 

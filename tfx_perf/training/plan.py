@@ -26,6 +26,7 @@ class TrainingPlan(_Fields):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.plan/1"
+    GONE: ClassVar[frozenset[str]] = frozenset({"top_k_ratio"})
 
     @pydantic.model_validator(mode="after")
     def _has_no_conflict(self) -> "TrainingPlan":

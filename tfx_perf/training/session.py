@@ -33,7 +33,6 @@ from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
 from tfx_perf.training.optimizations import OPTIMIZATIONS
-from tfx_perf.training.optimizations.among_replicas import AmongReplicas
 from tfx_perf.training.optimizations.optimization import Fit
 from tfx_perf.training.parameter_servers.fit import AsynchronousFit
 from tfx_perf.training.placement.placement import Placement
@@ -482,8 +481,7 @@ class TrainingSession:
     def _as_set(self, plan: TrainingPlan, call: FitCall, loop: Loop) -> TrainingPlan:
         """Returns a plan with what is sent of gradients and may be used, whoever has found it."""
         fit = Fit(call.model, loop, self._settings)
-        found = (each for each in OPTIMIZATIONS.values() if isinstance(each, AmongReplicas))
-        update = {each.name: each.always(fit) for each in found}
+        update = {"reduction_dtype": OPTIMIZATIONS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)
 
     def _promise(self, choice: PlanChoice) -> Promise | None:

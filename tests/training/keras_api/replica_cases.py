@@ -16,7 +16,6 @@ import tensorflow as tf
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
 from tfx_perf.training import precision
-from tfx_perf.training.keras_api import top_k
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.step import fused_update
@@ -30,13 +29,11 @@ PLANS = {
     "fused": TrainingPlan(steps_per_call=4, fused_update=True),
     "xla": TrainingPlan(steps_per_call=4, xla=True),
     "sliced": TrainingPlan(steps_per_call=4, micro_batches=3),
-    "all_entries": TrainingPlan(steps_per_call=4),
     "bfloat16": TrainingPlan(steps_per_call=4),
     "float16": TrainingPlan(steps_per_call=4),
 }
 POLICIES = {"bfloat16": "mixed_bfloat16", "float16": "mixed_float16"}
 NARROW = ("sgd", "clipnorm", "sparse", "short_batch", "weighted")  # with all policies
-SETTINGS = {"all_entries": {"top_k_ratio": 1.0}}
 LAST_BATCHES = {
     "short_batch": 12,
     "short_sparse": 12,
@@ -264,7 +261,7 @@ def strategy_of(replicas):
 def planned(name, case, *, slices=1):
     """Returns a session that trains with a plan, where it is possible, in slices of a batch."""
     plan = PLANS[name].model_copy(update={"micro_batches": slices}) if slices > 1 else PLANS[name]
-    given = {**SETTINGS.get(name, {}), "sharding_invariant_random": case in NOISY}
+    given = {"sharding_invariant_random": case in NOISY}
     session = TrainingSession(PerfConfig.from_dict({"distribution": given}))
 
     def choose(call, loop):
@@ -307,7 +304,6 @@ def trained_on_one_device(keras, case, name, *, replica_count):
 
 def main(package, replicas, names):
     keras = importlib.import_module(package)
-    top_k._FEWEST_ENTRIES = 1
     strategy = strategy_of(replicas)
     found = {}
     plans = [name for name in names if name in PLANS]

@@ -1,6 +1,6 @@
 """Gradients that are summed in a narrower type: replicas of one process, and real workers.
 
-What the plan says of it is in `reduction_dtype`.
+What the plan says of it is in `reduction_dtype`; `reduction` has the sums made.
 """
 
 import pathlib

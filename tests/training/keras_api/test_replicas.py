@@ -94,10 +94,10 @@ def differences_of_workers(package, names, *, script=_SCRIPT, worker_count=2):
     ("package", "replicas", "plans"),
     [
         pytest.param("keras", "1", ("plain", "fused"), marks=pytest.mark.slow),
-        pytest.param("keras", "2", ("fused", "sliced", "all_entries"), marks=pytest.mark.slow),
+        pytest.param("keras", "2", ("fused", "sliced"), marks=pytest.mark.slow),
         pytest.param("keras", "4", ("plain", "calls", "fused", "xla"), marks=pytest.mark.slow),
         pytest.param("tf_keras", "2", ("plain", "fused", "xla"), marks=pytest.mark.slow),
-        pytest.param("tf_keras", "4", ("calls", "sliced", "all_entries"), marks=pytest.mark.slow),
+        pytest.param("tf_keras", "4", ("calls", "sliced"), marks=pytest.mark.slow),
     ],
 )
 def test_replicas_of_one_process_train_as_one_device(package, replicas, plans):
@@ -156,7 +156,7 @@ def test_a_worker_that_needs_plain_fit_is_not_left_alone(package):
 @pytest.mark.parametrize("worker_count", [2, 3])
 @pytest.mark.parametrize("package", ["keras", "tf_keras"])
 def test_workers_train_as_one_device(package, worker_count):
-    plans = ("plain", "calls", "fused", "sliced", "all_entries", "bfloat16", "float16")
+    plans = ("plain", "calls", "fused", "sliced", "bfloat16", "float16")
     for found in differences_of_workers(package, plans, worker_count=worker_count):
         check(found, plans, package=package)
 

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from tfx_perf import errors, interception
-from tfx_perf.training.keras_api import row_draws, top_k, variables
+from tfx_perf.training.keras_api import row_draws, variables
 from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunctions
 from tfx_perf.training.keras_api.overriding import is_of_package, overrides
-from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
 from tfx_perf.training.keras_api.row_draws import Rows
 from tfx_perf.training.keras_api.traced_numbers import TracedNumbers
 
@@ -302,7 +301,7 @@ class KerasApi(abc.ABC):
 
         What counts is the sum over all replicas: these are parts of gradients.
         """
-        return top_k.residuals_in(model.optimizer)
+        return []
 
     def recurrent_states(self, model: Any) -> list[tf.Variable]:
         """Returns what stateful layers remember, which Keras does not count among variables."""
@@ -437,13 +436,13 @@ class KerasApi(abc.ABC):
 
     @abc.abstractmethod
     def over_replicas(
-        self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
+        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         """Returns a context in which a model's replicas, if several, train as one device would.
 
         Args:
             model: compiled.
-            reduction: what is sent of gradients.
+            reduction_dtype: in which gradients are summed; None: their own.
             draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other
                 numbers.
 

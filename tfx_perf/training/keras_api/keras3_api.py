@@ -19,7 +19,6 @@ from tfx_perf.training.keras_api.base_api import (
     Tensors,
     optimizers,
 )
-from tfx_perf.training.keras_api.reduction import WHOLE, Reduction
 
 _SEED = "seed_generator_state"  # what Keras names the variable of every seed generator
 
@@ -47,11 +46,13 @@ class Keras3(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
+        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return replicas.one_replica()
-        return replicas.as_one_device(model, reduction=reduction, draws_by_rows=draws_by_rows)
+        return replicas.as_one_device(
+            model, reduction_dtype=reduction_dtype, draws_by_rows=draws_by_rows
+        )
 
     @override
     def _drawing_by_rows(self, model: Any) -> contextlib.AbstractContextManager[None]:
@@ -68,8 +69,7 @@ class Keras3(KerasApi):
             for optimizer in optimizers(model)
             for accumulator in getattr(optimizer, "_accumulated_gradients", ())
         ]
-        accumulated = [variables.inner(each) for each in accumulators if each is not None]
-        return [*super().replica_sums(model), *accumulated]
+        return [variables.inner(each) for each in accumulators if each is not None]
 
     @override
     def evaluating_over_replicas(self) -> contextlib.AbstractContextManager[None]:

@@ -6,22 +6,21 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfx_perf.training.keras_api.reduction import Reduction, Summing
+from tfx_perf.training.keras_api.reduction import summed
 
 Replacement = tuple[Any, str, Callable[..., Any]]  # owner and name; makes ours of Keras' own
 
 
-def replacements(reduction: Reduction, optimizer: Any) -> Iterator[Replacement]:
+def replacements(reduction_dtype: str | None) -> Iterator[Replacement]:
     """Yields what has to stand in the place of Keras' own.
 
     Of the classes, since an optimizer may have others in it, and a model several.
 
     Args:
-        reduction: what is sent of gradients.
-        optimizer: the model's.
+        reduction_dtype: in which gradients are summed; None: their own.
     """
     optimizers = importlib.import_module("keras").optimizers
-    summing = _SummingOnce(reduction, optimizer)
+    summing = _SummingOnce(reduction_dtype)
     yield optimizers.LossScaleOptimizer, "apply", summing.scaled
     yield optimizers.LossScaleOptimizer, "check_finite", summing.checked
     yield optimizers.Optimizer, "_backend_apply_gradients", summing.noted
@@ -55,21 +54,14 @@ class _SummingOnce:
     """Sums the gradients over all replicas before an optimizer clips them, and once.
 
     Those of a scaled loss are summed before they are unscaled, so that a sum that is too large for
-    its type is found. But what is kept for later steps, accumulated or not sent, must not depend on
-    the scale: there each replica looks for an overflow first, and all skip the step.
+    its type is found. But what is accumulated for later steps must not depend on the scale: there
+    each replica looks for an overflow first, and all skip the step.
 
     Averaging, as of losses, is done before: Keras divides each replica's loss by their number.
     """
 
-    def __init__(self, reduction: Reduction, optimizer: Any) -> None:
-        """Has summed nothing yet.
-
-        Args:
-            reduction: what is sent.
-            optimizer: the model's.
-        """
-        self._sum = Summing(reduction, optimizer)
-        self._keeps = reduction.top_k_ratio is not None
+    def __init__(self, dtype: str | None) -> None:
+        self._dtype = dtype
         self._inner: list[Any] = []  # optimizers that get what was summed
         self._weights: dict[int, list[Any]] = {}  # by the id of the optimizer that trains them
 
@@ -119,7 +111,7 @@ class _SummingOnce:
 
     def _looks_first(self, scaling: Any) -> bool:
         """Whether each replica looks for an overflow in its own gradients."""
-        return self._keeps or bool(scaling.inner_optimizer.gradient_accumulation_steps)
+        return bool(scaling.inner_optimizer.gradient_accumulation_steps)
 
     def _summed(self, grads: Sequence[Any], weights: Sequence[Any]) -> list[Any]:
         def sum_up(given: Any, _: Any) -> Any:
@@ -128,8 +120,8 @@ class _SummingOnce:
 
         present = [n for n, each in enumerate(grads) if each is not None]
         own = [weights[n] for n in present] if weights else [None] * len(present)
-        summed = self._sum([grads[n] for n in present], own, sum_up=sum_up) if present else []
-        found = dict(zip(present, summed, strict=True))
+        sums = summed([grads[n] for n in present], own, sum_up=sum_up, dtype=self._dtype)
+        found = dict(zip(present, sums, strict=True))
         return [found.get(n) for n in range(len(grads))]
 
 

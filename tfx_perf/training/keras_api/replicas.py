@@ -18,7 +18,6 @@ import tensorflow as tf
 from tfx_perf import interception
 from tfx_perf.training.keras_api import optimizers_over_replicas, row_draws
 from tfx_perf.training.keras_api.base_api import traced_apart
-from tfx_perf.training.keras_api.reduction import Reduction
 
 _SEEDS_APART = 7919  # a prime: users seed their layers with 1, 2, 3
 _DRAWS_OF_SHAPES = ("normal", "uniform", "truncated_normal", "randint")
@@ -50,12 +49,14 @@ def one_replica() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def as_one_device(model: Any, *, reduction: Reduction, draws_by_rows: bool) -> Iterator[None]:
+def as_one_device(
+    model: Any, *, reduction_dtype: str | None, draws_by_rows: bool
+) -> Iterator[None]:
     """Has Keras 3 train over replicas as on one device, while the context lasts, in `evaluating`.
 
     Args:
         model: built under a `tf.distribute` strategy.
-        reduction: what is sent of gradients.
+        reduction_dtype: in which gradients are summed; None: their own.
         draws_by_rows: whether `drawing_by_rows` lasts, too; else each replica draws other numbers.
     """
     keras = importlib.import_module("keras")
@@ -64,7 +65,7 @@ def as_one_device(model: Any, *, reduction: Reduction, draws_by_rows: bool) -> I
         def replace(owner: Any, name: str, make: Callable[..., Any]) -> None:
             undo.enter_context(interception.replacing(owner, name, make))
 
-        for replacement in optimizers_over_replicas.replacements(reduction, model.optimizer):
+        for replacement in optimizers_over_replicas.replacements(reduction_dtype):
             replace(*replacement)
         replace(keras.layers.BatchNormalization, "_moments", _moments_of_rows)
         replace(keras.random.SeedGenerator, "next", row_draws.noted)

@@ -20,7 +20,7 @@ from tfx_perf.training.keras_api.base_api import (
     optimizers,
 )
 from tfx_perf.training.keras_api.overriding import is_of_package
-from tfx_perf.training.keras_api.reduction import WHOLE, Reduction, Summing
+from tfx_perf.training.keras_api.reduction import summed
 
 # What `minimize`, which is called in a step of Keras' own, calls before the gradients are applied;
 # the last three are those of the optimizers in `tf_keras.optimizers.legacy`.
@@ -85,20 +85,19 @@ class TfKeras(KerasApi):
 
     @override
     def over_replicas(
-        self, model: Any, *, reduction: Reduction = WHOLE, draws_by_rows: bool = False
+        self, model: Any, *, reduction_dtype: str | None = None, draws_by_rows: bool = False
     ) -> contextlib.AbstractContextManager[None]:
         if model.distribute_strategy.num_replicas_in_sync == 1:
             return contextlib.nullcontext()
         legacy = importlib.import_module("tf_keras").optimizers.legacy.Optimizer
-        for optimizer in optimizers(model) if reduction != WHOLE else ():
+        for optimizer in optimizers(model) if reduction_dtype else ():
             if isinstance(optimizer, legacy):
                 raise errors.UserError(
                     "Expected an optimizer that has its gradients summed by tf_keras, to send less "
                     f"of them. Received: legacy.{type(optimizer).__name__}, which sums them "
                     "itself. Take the one of tf_keras.optimizers, or leave "
-                    "distribution.reduction_dtype and distribution.top_k_ratio out."
+                    "distribution.reduction_dtype out."
                 )
-        summing = Summing(reduction, model.optimizer)
 
         def summed_by_us(own: Callable[..., Any]) -> Callable[..., Any]:
             def sum_gradients(grads_and_vars: Any) -> Any:
@@ -108,7 +107,7 @@ class TfKeras(KerasApi):
                 def sum_up(given: Any, weights: Any) -> Any:
                     return [total for total, _ in own(zip(given, weights, strict=True))]
 
-                sums = summing(gradients, variables, sum_up=sum_up)
+                sums = summed(gradients, variables, sum_up=sum_up, dtype=reduction_dtype)
                 return list(zip(sums, variables, strict=True))
 
             return sum_gradients

@@ -8,7 +8,6 @@ from tfx_perf.training.optimizations.precision import Precision
 from tfx_perf.training.optimizations.recompute import Recompute
 from tfx_perf.training.optimizations.reduction_dtype import NarrowReduction
 from tfx_perf.training.optimizations.steps_per_call import StepsPerCall
-from tfx_perf.training.optimizations.top_k_ratio import TopKReduction
 from tfx_perf.training.optimizations.xla import Xla
 from tfx_perf.training.optimizations.xla_call import XlaCall
 
@@ -25,7 +24,6 @@ OPTIMIZATIONS: dict[str, Optimization] = {
         XlaCall,
         OneDnn,
         NarrowReduction,
-        TopKReduction,
     )
 }
 

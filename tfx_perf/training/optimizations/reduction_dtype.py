@@ -1,18 +1,27 @@
 """Gradients that are summed over replicas in a narrower type."""
 
+from typing import Any
+
 from tfx_perf.settings.distribution import ReductionDtype
-from tfx_perf.training.optimizations.among_replicas import AmongReplicas
+from tfx_perf.training.optimizations.optimization import Fit, Optimization
 
 
-class NarrowReduction(AmongReplicas):
+class NarrowReduction(Optimization):
     """The type in which gradients are summed over replicas; None: their own.
 
-    See `keras_api.gradient_sum`.
+    No choice of the trials: plain `fit` has it, too, so that trials compare what sums alike.
     """
 
     name = "reduction_dtype"
     annotation = ReductionDtype | None
+    off = None
+    in_plain_fit = True
 
     def words(self, value: ReductionDtype) -> str:
         """Returns the type, and what is of it."""
         return f", gradients summed in {value}"
+
+    def always(self, fit: Fit) -> Any:
+        """Returns what the settings say, if there is something to sum."""
+        is_one = fit.model.distribute_strategy.num_replicas_in_sync == 1
+        return None if is_one else fit.settings.distribution.reduction_dtype

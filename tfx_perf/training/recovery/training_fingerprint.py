@@ -25,7 +25,6 @@ _AS_COMPILED = ("loss", "loss_weights", "metrics", "weighted_metrics", "auto_sca
 SETTINGS = (
     "training.seed",
     "distribution.reduction_dtype",
-    "distribution.top_k_ratio",
     "distribution.sharding_invariant_random",
 )
 _AUTO_NUMBER = re.compile(r"_\d+$")
