@@ -9,20 +9,12 @@ from model_cases import dense, regression
 
 from tfx_perf import interception
 from tfx_perf.config import PerfConfig
-from tfx_perf.statistics import Interval
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training import advice, session
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.record import Misalignment, XlaAccount
+from tfx_perf.training.record import XlaAccount
 
 pytestmark = pytest.mark.each_choice
-
-MISALIGNED = Misalignment(
-    layer="model/dense",
-    product="(8 x 4) (4 x 100)",
-    aligned="(8 x 4) (4 x 112)",
-    gain=Interval(value=1.3, low=1.2, high=1.4),
-)
 
 
 def trained(keras, data, **arguments):
@@ -41,7 +33,6 @@ def trained_for_long(keras):
         "step_time_p99_seconds": found.step_time.value,
         "garbage_collection_seconds": 0.0,
         "host_share_ratio": 0.05,  # so small a model is bound by the host
-        "misalignments": (),
     }
     return found.model_copy(update={**steps, "fit_time_seconds": 1e6})
 
@@ -75,7 +66,6 @@ def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
         ({"trace_count": 3}, ["many_shapes"]),
         ({"xla": XlaAccount(compiled_shapes=("8x4", "7x4", "6x4"))}, ["many_shapes"]),
         ({"host_share_ratio": 0.2}, ["host_bound"]),
-        ({"misalignments": (MISALIGNED,)}, ["alignment"]),
         ({"trial_time_seconds": 3e5}, ["long_trials"]),
         ({"compile_time_seconds": 3e5}, ["long_compilation"]),
         ({"step_time_p99_seconds": 1e3}, ["uneven_steps"]),
@@ -84,6 +74,17 @@ def test_what_is_advised_for_a_busy_host_depends_on_the_steps_of_a_call(record):
 )
 def test_each_figure_has_its_advice(record, fields, expected):
     assert codes(record.model_copy(update=fields), regression()) == expected
+
+
+def test_widths_of_large_layers_are_named_with_the_next_even_ones(keras, record):
+    layers = keras.layers
+    words = layers.Input((8,), dtype="int64")
+    hidden = layers.Dense(1000, name="up")(layers.Embedding(999, 100)(words))
+    hidden = layers.Dense(50, name="small")(layers.Dense(512, name="even")(hidden))
+    model = keras.Model(words, layers.Dense(10)(hidden))
+    (item,) = advice.advise(record, regression(), weights=model.trainable_weights)
+    assert item.code == "alignment"
+    assert ": up/kernel 1,000 (1,024). " in item.message
 
 
 def test_only_trials_that_came_to_an_end_are_not_made_again(record):

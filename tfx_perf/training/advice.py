@@ -1,6 +1,7 @@
 """What the figures of a training give reason to change."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from tfx_perf import formatting
@@ -18,17 +19,25 @@ _PAUSE_SHARE = 0.02  # of fit
 _SHOWN_SHAPES = 5
 _FEW_TRACES = 2  # the first one, and one for a smaller last batch
 _TAIL = 5.0  # 99th percentile over the median
+_WIDTH = 16  # vector registers, cache lines and tensor cores take so many values, or a multiple
+_LARGE_WIDTH = 64  # of large kernels; smaller widths are counts of classes, which nobody chooses
+_LARGE_KERNEL = 2**16  # entries; smaller ones take no time
+_KERNEL_SHARE = 0.1  # of all kernels' entries
 _PYTHON_OPS = ("PyFunc", "EagerPyFunc", "GeneratorDataset")
 
 
-def advise(record: TrainingRecord, data: Any) -> tuple[Advice, ...]:
+def advise(
+    record: TrainingRecord, data: Any, *, weights: Sequence[Any] = ()
+) -> tuple[Advice, ...]:
     """Returns what the user should change; nothing if the figures give no reason.
 
     Args:
         record: of the training.
         data: the `x` of its `fit`.
+        weights: of the model, those that are trained.
     """
-    return tuple(Advice(code=code, message=text) for code, text in _found(record, data))
+    found = (*_found(record, data), *_of_widths(weights))
+    return tuple(Advice(code=code, message=text) for code, text in found)
 
 
 def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
@@ -63,13 +72,6 @@ def _found(record: TrainingRecord, data: Any) -> Iterator[tuple[str, str]]:
             f"of the train function. {_for_fewer_calls(record.plan.steps_per_call or 1)}",
         )
     yield from _of_replicas(record, shown)
-    for item in record.misalignments:
-        yield (
-            "alignment",
-            f"{item.layer} computes {item.product}. As {item.aligned} this device computes "
-            f"{item.gain.value:.2f} times the FLOPs a second (95 % interval {item.gain.low:.2f} to "
-            f"{item.gain.high:.2f}): choose such widths.",
-        )
     if record.oom_count and not record.plan.recompute:
         yield (
             "activations",
@@ -172,3 +174,25 @@ def _of_replicas(record: TrainingRecord, shown: dict[str, str]) -> Iterator[tupl
             f"{shown['load_imbalance_ratio']} of a step the replicas wait for {who}: look for a "
             "slower or busier machine, and for data that are divided unevenly.",
         )
+
+
+def _of_widths(weights: Sequence[Any]) -> Iterator[tuple[str, str]]:
+    kernels = [(_path(each), each.shape) for each in weights if len(each.shape) > 1]
+    sizes = {name: math.prod(shape) for name, shape in kernels if "embedding" not in name}
+    least = max(_LARGE_KERNEL, _KERNEL_SHARE * sum(sizes.values()))
+    uneven = [
+        f"{name} {shape[-1]:,} ({-(-shape[-1] // _LARGE_WIDTH) * _LARGE_WIDTH:,})"
+        for name, shape in kernels
+        if sizes.get(name, 0) >= least and shape[-1] >= _LARGE_WIDTH and shape[-1] % _WIDTH
+    ]
+    if uneven:
+        yield (
+            "alignment",
+            f"Widths of large layers, with the next multiples of {_LARGE_WIDTH}: "
+            f"{', '.join(uneven)}. Processors multiply matrices of such widths faster as a rule, "
+            "those with tensor cores most of all: compare the steps with both.",
+        )
+
+
+def _path(weight: Any) -> str:
+    return str(getattr(weight, "path", weight.name).partition(":")[0])

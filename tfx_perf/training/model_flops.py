@@ -12,7 +12,6 @@ from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.xla import hlo
-from tfx_perf.xla.products import Product, forward_products
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,14 +23,12 @@ class Flops:
         peak_per_second: of all devices.
         peak_source: where the peak comes from.
         note: why something is unknown.
-        products: of the forward pass, the most expensive ones first.
     """
 
     per_step: int | None
     peak_per_second: float | None
     peak_source: str | None
     note: str | None = None
-    products: tuple[Product, ...] = ()
 
     def held_against(self, executed: int | None, step_seconds: float | None) -> "Flops":
         """Returns these, without the peak if a step is faster than the peak allows.
@@ -68,18 +65,16 @@ def count_flops(model: Any, batch: Any) -> Flops:
     if strategies.servers_of(model.distribute_strategy):
         return Flops(None, None, None, "FLOPs not counted: parameter servers hold the weights")
     try:
-        module = _step_hlo(model, batch)
-        per_step = hlo.count_flops(module)
-        products = tuple(forward_products(module))
+        per_step = hlo.count_flops(_step_hlo(model, batch))
     except hlo.NotCompilable as error:
         return Flops(None, None, None, f"FLOPs not counted: {error}")
     found = devices.accelerators()
     roof = peak.peak_flops(found[0], tf.float32)
     if roof.flops_per_second is None:
-        return Flops(per_step, None, roof.source, products=products)
+        return Flops(per_step, None, roof.source)
     hosts = strategies.host_count(model.distribute_strategy)
     peak_per_second = roof.flops_per_second * len(found) * hosts
-    return Flops(per_step, peak_per_second, roof.source, products=products)
+    return Flops(per_step, peak_per_second, roof.source)
 
 
 def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:

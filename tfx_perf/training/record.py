@@ -36,22 +36,6 @@ class XlaAccount(records.Record):
     note: str = ""
 
 
-class Misalignment(records.Record):
-    """A product that would run at a higher rate if its dimensions were rounded up.
-
-    Attributes:
-        layer: where in the model.
-        product: as it is, in words.
-        aligned: as it could be.
-        gain: FLOPs per second of the aligned one over those of the one that is.
-    """
-
-    layer: str
-    product: str
-    aligned: str
-    gain: statistics.Interval
-
-
 class TrainingRecord(PlanChoice):
     """One training, measured, with the choice of its plan; the payload of PerfMetrics.
 
@@ -76,7 +60,6 @@ class TrainingRecord(PlanChoice):
             nothing was measured.
         one_replica: what one replica takes alone; None if there is but one, or no run before tells.
         placement: which layers were on which device; None if they were not placed.
-        misalignments: products that this device would compute faster if they were larger.
         advice: what the figures give reason to change.
         runs_before: with the same folder, of a script; in a pipeline ML Metadata knows them.
         loss: name of the loss that the model was compiled with, if it has one and adds none; see
@@ -91,7 +74,7 @@ class TrainingRecord(PlanChoice):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
-    GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"unbound"}
+    GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"misalignments", "unbound"}
 
     jit_compile: bool = False
     environment: dict[str, str]
@@ -134,7 +117,6 @@ class TrainingRecord(PlanChoice):
     peak_flops_per_second: float | None = None
     peak_source: str | None = None
     xla: XlaAccount | None = None
-    misalignments: tuple[Misalignment, ...] = ()
     losses: dict[str, tuple[float, ...]]
     advice: tuple[Advice, ...] = ()
     runs_before: int = 0

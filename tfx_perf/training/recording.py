@@ -15,11 +15,11 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.training import advice, model_flops, precision, xla_reading
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import alignment, meters, strategies, typical_batch
+from tfx_perf.training.measuring import meters, strategies, typical_batch
 from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.measuring.memory_watch import MemoryWatch
 from tfx_perf.training.plan import TrainingPlan
-from tfx_perf.training.record import Misalignment, TrainingRecord, XlaAccount
+from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.recovery.recovery import FitResult
 from tfx_perf.training.trials.choice import PlanChoice, TrialRecord
 
@@ -122,7 +122,6 @@ class EndedTraining:
             peak_flops_per_second=flops.peak_per_second,
             peak_source=flops.peak_source,
             xla=xla,
-            misalignments=_misalignments(flops),
             losses=_losses(result.history),
             loss=loss_name(call.model),
             notes=(
@@ -135,7 +134,9 @@ class EndedTraining:
             checkpoint_time_seconds=result.checkpoint_time_seconds,
             **known,
         )
-        return record.model_copy(update={"advice": advice.advise(record, call.arguments["x"])})
+        weights = call.model.trainable_weights
+        found = advice.advise(record, call.arguments["x"], weights=weights)
+        return record.model_copy(update={"advice": found})
 
 
 def loss_name(model: Any) -> str:
@@ -289,13 +290,6 @@ def _losses(history: Any) -> dict[str, tuple[float, ...]]:
         for name, values in history.history.items()
         if name.endswith("loss") and all(np.ndim(value) == 0 for value in values)
     }
-
-
-def _misalignments(flops: model_flops.Flops) -> tuple[Misalignment, ...]:
-    try:
-        return alignment.misalignments(flops.products, make_timer=alignment.timer)
-    except tf.errors.OpError:  # e.g. no memory for a few matrices more
-        return ()
 
 
 def _unread(xla: XlaAccount | None) -> list[str]:

@@ -1,1 +1,1 @@
-"""What XLA makes of a training step: HLO, FLOPs, fusions, products, programs compiled ahead."""
+"""What XLA makes of a training step: HLO, FLOPs, fusions, programs compiled ahead."""
