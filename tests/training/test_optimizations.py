@@ -15,7 +15,7 @@ from tests import contributed
 from tfx_perf import errors
 from tfx_perf.components.optimized_trainer import comparisons
 from tfx_perf.config import PerfConfig
-from tfx_perf.hardware import onednn
+from tfx_perf.hardware import devices, onednn
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.optimizations import OPTIMIZATIONS
 from tfx_perf.training.optimizations.optimization import OutOfMemory
@@ -125,7 +125,8 @@ def test_each_has_one_way_to_be_switched_off_and_other_names_are_refused():
 
 
 @pytest.mark.parametrize("name", sorted(EXCLUDABLE - {"onednn"}))  # which has processes of its own
-def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
+def test_what_is_excluded_is_neither_tried_nor_used(keras, name, monkeypatch):
+    monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
     model = model_cases.dense(keras)
     model.compile("adam", "mse")
     call = model_cases.captured(model, model_cases.regression())
@@ -138,6 +139,8 @@ def test_what_is_excluded_is_neither_tried_nor_used(keras, name):
         return {each.name for plan in plans for each in plan.optimizations}
 
     assert tried(PerfConfig()) - tried(excluding(name)) == {name}
+    monkeypatch.undo()
+    assert "xla" not in tried(PerfConfig())  # on a CPU
     earlier = TrainingPlan(steps_per_call=5, **{name: True})
     session = TrainingSession(excluding(name))
     session._choose = lambda call, loop: PlanChoice(plan=earlier, plan_reason="given")

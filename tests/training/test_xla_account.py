@@ -1,7 +1,4 @@
-"""XLA's account: what it compiled, for which shapes, what it fused and what it executed.
-
-The shapes are `input_shapes`.
-"""
+"""XLA's account: what it compiled, for which shapes, what it fused and what it executed."""
 
 import os
 import pathlib
@@ -14,6 +11,7 @@ import tensorflow as tf
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.hardware import devices
 from tfx_perf.training import model_flops, xla_reading
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
@@ -46,8 +44,9 @@ def trained(call, plan=COMPILED):
 
 
 def test_every_shape_is_a_program_of_its_own(keras):
-    record = trained(captured(model_cases.dense(keras), ragged(), epochs=3))
-    assert record.xla.compiled_shapes == ("24x4, 24x1", "8x4, 8x1")
+    plan = TrainingPlan(steps_per_call=1, xla_call=True)
+    record = trained(captured(model_cases.dense(keras), ragged(), epochs=3), plan)
+    assert record.xla.compiled_shapes == ("1x24x4, 1x24x1", "1x8x4, 1x8x1")
     figures = record.figures()
     assert figures["xla_compile_count"] == 2
     assert figures["xla_compile_success_ratio"] == 1.0
@@ -99,7 +98,8 @@ def test_keras_own_compiled_step_is_read_too(keras):
 
 
 @pytest.mark.slow
-def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
+def test_trials_say_what_xla_compiled_and_what_it_could_not(keras, monkeypatch):
+    monkeypatch.setattr(devices, "is_cpu_alone", lambda: False)
     settings = {
         "training": {"trial_budget_seconds": 30, "steps_per_call": [2]},
         "schedule": {"planned_runs": 10**6},
@@ -107,7 +107,7 @@ def test_trials_say_what_xla_compiled_and_what_it_could_not(keras):
     session = TrainingSession(PerfConfig.from_dict(settings))
     session.fit(captured(model_cases.dense(keras), ragged().repeat(), steps_per_epoch=40))
     (tried,) = [trial for trial in session.record.trials if trial.plan.xla]
-    assert set(tried.compiled_shapes) == {"24x4, 24x1", "8x4, 8x1"}
+    assert tried.compiled_shapes == ("?x4, ?x1",)
     assert session.record.figures()["xla_compile_success_ratio"] == 1.0
 
     class Strings(keras.layers.Layer):
@@ -152,7 +152,8 @@ def test_more_than_the_peak_is_refused(share, kept):
 _DUMPED = """
 import sys; sys.path[:0] = sys.argv[1:2]
 import keras, model_cases, test_xla_account as own
-record = own.trained(own.captured(model_cases.dense(keras), own.ragged(), epochs=3))
+plan = own.TrainingPlan(steps_per_call=1, xla_call=True)
+record = own.trained(own.captured(model_cases.dense(keras), own.ragged(), epochs=3), plan)
 print(len(record.xla.compiled_shapes))
 """
 
@@ -164,7 +165,7 @@ def test_xla_itself_counts_the_same(tmp_path):
         [sys.executable, "-c", _DUMPED, str(pathlib.Path(__file__).parent)],
         capture_output=True, text=True, check=True, env=environment,
     )  # fmt: skip
-    dumps = list(tmp_path.glob("*_forward_backward*after_optimizations.txt"))
+    dumps = list(tmp_path.glob("*_all_steps*after_optimizations.txt"))
     assert len(dumps) == int(child.stdout.split()[-1]) == 2
 
 

@@ -17,6 +17,11 @@ def accelerators() -> list[tf.config.PhysicalDevice]:
     return tf.config.get_visible_devices("GPU") or tf.config.get_visible_devices("CPU")
 
 
+def is_cpu_alone() -> bool:
+    """Whether nothing but the CPU computes."""
+    return {device.device_type for device in accelerators()} == {"CPU"}
+
+
 def device_kind(device: tf.config.PhysicalDevice) -> str:
     """Returns the device's product name, e.g. `NVIDIA A100-SXM4-40GB`, or its type."""
     details = tf.config.experimental.get_device_details(device)

@@ -26,8 +26,7 @@ def fixed(setting: str | None) -> str | None:
 
 def candidates() -> tuple[DtypePolicy, ...]:
     """Returns the policies to try beside float32: float16 only where it is more than storage."""
-    on_cpu = {device.device_type for device in devices.accelerators()} == {"CPU"}
-    return ("mixed_bfloat16",) if on_cpu else ("mixed_bfloat16", "mixed_float16")
+    return ("mixed_bfloat16",) if devices.is_cpu_alone() else ("mixed_bfloat16", "mixed_float16")
 
 
 @contextlib.contextmanager
@@ -79,8 +78,7 @@ def notes(model: Any, batch: Any, keras_api: KerasApi) -> list[str]:
             "so that softmax and loss do not lose digits"
         )
     needed = _CPU_FEATURES.get(name, set())
-    on_cpu = {device.device_type for device in devices.accelerators()} == {"CPU"}
-    if on_cpu and not needed & set(host.cpu_features()):
+    if devices.is_cpu_alone() and not needed & set(host.cpu_features()):
         found.append(
             f"this CPU does not compute in {name.removeprefix('mixed_')}, so that {name} is slower "
             f"than float32 on it (it would take one of {', '.join(sorted(needed))})"

@@ -17,7 +17,6 @@ from tfx_perf.training.keras_api.keras_function import KerasFunction, KerasFunct
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.step import steps
-from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.slicing_obstacle import slicing_obstacle
 from tfx_perf.training.step.step_runner import StepRunner
@@ -37,8 +36,8 @@ class Kept(Protocol):
         """What that took."""
 
     @property
-    def shapes(self) -> InputShapes | None:
-        """The input shapes that XLA compiles for; None without XLA."""
+    def compiled_shapes(self) -> tuple[str, ...] | None:
+        """The input shapes that XLA compiled for; None without XLA."""
 
     @property
     def done_count(self) -> int:
@@ -204,7 +203,7 @@ class TrainFunctions:
     def compiled_shapes(self, plan: TrainingPlan) -> tuple[str, ...] | None:
         """Returns the input shapes that XLA compiled a plan's step for; None without XLA."""
         found = self._found(plan)
-        return found.shapes.found() if found is not None and found.shapes is not None else None
+        return None if found is None else found.compiled_shapes
 
     def compiled_part(self, plan: TrainingPlan, batch: Any) -> tuple[Callable[[Any], Any], Any]:
         """Returns what XLA compiles of a plan's step, and the batch as that function takes it.
@@ -314,7 +313,7 @@ class TrainFunctions:
         can_repeat = is_alone and not self.slicing_obstacle
         journal = Journal(model, keras_api) if can_repeat else None
         arguments = plan.step_arguments
-        shapes = InputShapes() if arguments["xla"] else None
+        shapes: dict[str, None] | None = {} if arguments["xla"] else None
         return MultiStep(
             self._step(arguments, journal, shapes),
             model,
@@ -326,7 +325,7 @@ class TrainFunctions:
         )
 
     def _step(
-        self, arguments: dict[str, Any], journal: Journal | None, shapes: InputShapes | None
+        self, arguments: dict[str, Any], journal: Journal | None, shapes: dict[str, None] | None
     ) -> steps.Step:
         return steps.train_step(
             self.model,

@@ -19,10 +19,9 @@ from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi, Tensors
 from tfx_perf.training.step import oom_guard
 from tfx_perf.training.step import steps as steps_lib
-from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.preparation import Preparation
 from tfx_perf.training.step.repetition import repeated
-from tfx_perf.training.step.split_step import SplitStep
+from tfx_perf.training.step.split_step import SplitStep, shapes_in_words
 from tfx_perf.training.step.step_runner import StepRunner, StepRunnerWrapper
 
 Logs = dict[str, Any]
@@ -65,7 +64,6 @@ class CompiledCall:
 
     Attributes:
         stepwise: traced of the same steps, one by one.
-        shapes: what XLA compiled for.
         may_compile: whether memory has been enough so far.
     """
 
@@ -78,7 +76,7 @@ class CompiledCall:
             stepwise: traced of the same steps, one by one.
         """
         self.stepwise = stepwise
-        self.shapes = InputShapes()
+        self._shapes: dict[tuple[Any, ...], None] = {}  # of a computation's inputs, in order
         self._keras_api = keras_api
         self._strategy = model.distribute_strategy
         self._preparation = Preparation(model, keras_api)
@@ -101,6 +99,11 @@ class CompiledCall:
     def done_count(self) -> int:
         """Steps that have run in compiled calls, as the graphs have counted them."""
         return self._done.total
+
+    @property
+    def compiled_shapes(self) -> tuple[str, ...]:
+        """The input shapes that XLA compiled for, one program each."""
+        return tuple(map(shapes_in_words, self._shapes))
 
     @property
     def trace_count(self) -> int:
@@ -154,6 +157,8 @@ class CompiledCall:
         try:
             # Of one length, so that nothing is compiled for another; what is too much is not run.
             padded = batches + batches[-1:] * (length - len(batches))
+            if not (self._shapes and self._has_fixed_shapes):
+                self._shapes[tuple((length, *part.shape) for part in batches[0])] = None
             with tf.device(_HOST):
                 stacked = [tf.stack(parts) for parts in zip(*padded, strict=True)]
             logs, count, _ = self._train(stacked, tf.constant(len(batches)))
@@ -202,7 +207,6 @@ class CompiledCall:
         ]
         x, y, weight = self._keras_api.unpack(tf.nest.pack_sequence_as(self._spec, stacked))
         prepared = self._preparation.prepare(x)
-        self.shapes.note((prepared, y, weight))
         parts = prepared, y, weight
         held = [variable.read_value() for variable in self._compiled.variables(parts, steps)]
         logs, (holds, count) = self._compiled(parts, steps)
@@ -235,12 +239,16 @@ class CompiledCall:
 
         return repeated(once, steps, state=(tf.constant(True), tf.constant(0)))
 
+    @property
+    def _has_fixed_shapes(self) -> bool:
+        return all(part.shape.is_fully_defined() for part in tf.nest.flatten(self._spec))
+
     def _bytes_of(self, batch: Parts) -> float:
         rows = batch[0].shape[0]
         return max(1, breakdown.tensor_bytes(batch) + rows * self._preparation.row_bytes)
 
     def _have_one_size(self, batches: list[Parts]) -> bool:
-        if all(part.shape.is_fully_defined() for part in tf.nest.flatten(self._spec)):
+        if self._has_fixed_shapes:
             return True  # looking at each takes as long as taking it
         first = [part.shape for part in batches[0]]
         return all([part.shape for part in batch] == first for batch in batches[1:])

@@ -2,7 +2,7 @@
 
 import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import tensorflow as tf
@@ -17,7 +17,6 @@ from tfx_perf.training.step import recompute as recompute_lib
 from tfx_perf.training.step import replica_part, slices
 from tfx_perf.training.step.gradient_sum import Gradients, GradientSum
 from tfx_perf.training.step.index_ranges import IndexRanges
-from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 
 Logs = dict[str, Any]
@@ -42,7 +41,7 @@ class SplitStep:
         fused_update: bool = False,
         recompute: int | str | None = None,
         journal: Journal | None = None,
-        shapes: InputShapes | None = None,
+        shapes: dict[str, None] | None = None,
         forward: Callable[[Tensors], Tensors] | None = None,
     ) -> None:
         """Prepares a step.
@@ -57,7 +56,7 @@ class SplitStep:
             recompute: in how many segments to compute activations again, or `auto`; None
                 keeps them.
             journal: where to note what a repetition needs; None if none is wanted.
-            shapes: where to note what XLA compiles for; likewise.
+            shapes: where to note what is traced for, in words; likewise.
             forward: from x to the predictions; None calls the model.
         """
         self._forward = forward or functools.partial(keras_api.forward, model)
@@ -163,7 +162,8 @@ class SplitStep:
         """Returns the gradients, and what updates the metrics; of a whole batch, to results."""
         x, y, weight = self._keras_api.unpack(batch)
         if self._shapes is not None:
-            self._shapes.note((x, y, weight))
+            parts = tf.nest.flatten((x, y, weight), expand_composites=True)
+            self._shapes[shapes_in_words(each.shape for each in parts if each is not None)] = None
 
         def compute() -> Any:
             gradients, *others = self._compute(x, y, weight, part)
@@ -235,6 +235,12 @@ class SplitStep:
             parallel_iterations=1,  # more would need the memory of several slices
         )
         return total.result(state)
+
+
+def shapes_in_words(shapes: Iterable[Any]) -> str:
+    """Returns shapes for people, equal ones once, e.g. `32x8, 32x1`."""
+    listed = ("x".join("?" if size is None else str(size) for size in shape) for shape in shapes)
+    return ", ".join(filter(None, dict.fromkeys(listed)))
 
 
 def _counts(batch: Tensors, whole: PartOfBatch | None) -> tuple[Any, Any]:

@@ -14,7 +14,6 @@ import tensorflow as tf
 from tfx_perf.tf_internals.quick_function import QuickFunction
 from tfx_perf.training.keras_api.base_api import KerasApi
 from tfx_perf.training.measuring import strategies
-from tfx_perf.training.step.input_shapes import InputShapes
 from tfx_perf.training.step.journal import Journal
 from tfx_perf.training.step.repetition import repeated
 from tfx_perf.training.step.split_step import SplitStep
@@ -64,7 +63,7 @@ def train_step(
     recompute: int | str | None = None,
     may_slice: bool = False,
     journal: Journal | None = None,
-    shapes: InputShapes | None = None,
+    shapes: dict[str, None] | None = None,
 ) -> Step:
     """Returns the function that trains on one batch in replica context.
 
@@ -141,7 +140,7 @@ class MultiStep:
 
     Attributes:
         journal: the one that `step` writes, if it writes one.
-        shapes: the input shapes that XLA compiles for; None without XLA.
+        shapes: the input shapes that were traced for XLA, in words; None without it.
         trace_seconds: what running the steps' Python code took, all traces together.
     """
 
@@ -154,7 +153,7 @@ class MultiStep:
         counter: tf.Variable | None,
         has_own_logs: bool,
         journal: Journal | None = None,
-        shapes: InputShapes | None = None,
+        shapes: dict[str, None] | None = None,
     ) -> None:
         """Wraps a step.
 
@@ -165,7 +164,7 @@ class MultiStep:
             counter: where Keras counts the steps for its callbacks, if it does.
             has_own_logs: whether the step's logs may be other than the results of the metrics.
             journal: the one that `step` writes, if it writes one.
-            shapes: where `step` notes what XLA compiles for, if it does.
+            shapes: where `step` notes them.
         """
         self.journal = journal
         self.shapes = shapes
@@ -220,6 +219,11 @@ class MultiStep:
     def used_variables(self) -> Sequence[tf.Variable]:
         """Returns the variables that the steps read or write; none before `trace`."""
         return self._used
+
+    @property
+    def compiled_shapes(self) -> tuple[str, ...] | None:
+        """Of `shapes`."""
+        return None if self.shapes is None else tuple(self.shapes)
 
     @property
     def trace_count(self) -> int:
