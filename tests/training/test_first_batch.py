@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tfx_perf.training.fit.first_batch import FirstBatch
+from tfx_perf.training.fit_steps import FirstBatch, NotingFirstBatch
 
 
 class Reading:
@@ -24,7 +24,7 @@ def shuffled():
 @pytest.mark.parametrize("whole", [1, 2])
 def test_steps_get_what_they_would_have_got_without_it(whole):
     first, reading = FirstBatch(), Reading()
-    runner, data = first.around(reading, whole=whole), shuffled()
+    runner, data = NotingFirstBatch(reading, first, whole=whole), shuffled()
     iterator = iter(data)
     assert not first.is_over
     logs = [runner.run(iterator, 4), runner.run(iterator, 6)]
@@ -41,18 +41,18 @@ def test_steps_get_what_they_would_have_got_without_it(whole):
 
 def test_a_training_whose_only_batches_are_fewer_than_the_call_trains_on_them():
     first, reading = FirstBatch(), Reading()
-    first.around(reading, whole=8).run(iter(tf.data.Dataset.range(3)), 3)
+    NotingFirstBatch(reading, first, whole=8).run(iter(tf.data.Dataset.range(3)), 3)
     assert reading.calls == [[0, 1, 2]]
 
 
 def test_data_without_a_batch_end_as_they_would():
     first = FirstBatch()
     with pytest.raises(tf.errors.OutOfRangeError):
-        first.around(Reading()).run(iter(tf.data.Dataset.range(0)), 1)
+        NotingFirstBatch(Reading(), first).run(iter(tf.data.Dataset.range(0)), 1)
     assert (first.batch, first.is_over) == (None, True)
 
 
 def test_iterators_of_others_are_left_alone():
     first, reading = FirstBatch(), Reading()
-    first.around(reading).run(iter([5, 6]), 2)
+    NotingFirstBatch(reading, first).run(iter([5, 6]), 2)
     assert (reading.calls, first.batch) == ([[5, 6]], None)

@@ -6,8 +6,7 @@ import tensorflow as tf
 from model_cases import Snapshot, assert_same, captured
 from tensorflow.python.ops import control_flow_util
 
-from tfx_perf.training.fit import speed_watch
-from tfx_perf.training.fit.speed_watch import Promise
+from tfx_perf.training import fit_steps
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.plan import TrainingPlan
 
@@ -50,7 +49,7 @@ def loop_and_weights(keras):
 @pytest.mark.one_case
 def test_a_slow_plan_is_left(loop_and_weights):
     loop, model, expected = loop_and_weights
-    _, timer = loop.fit(XLA, promise=Promise(step_seconds=1e-6, margin=0.02))
+    _, timer = loop.fit(XLA, plain_step_seconds=1e-6)
     assert "left for plain steps" in loop.speed_watch.note
     steps = [seconds for _, seconds in timer.series()]
     assert np.median(steps[-15:]) < 0.8 * np.median(steps[5:20])
@@ -61,9 +60,9 @@ def test_a_slow_plan_is_left(loop_and_weights):
 @pytest.mark.one_case
 def test_a_plan_stays_where_plain_steps_are_no_faster(loop_and_weights, monkeypatch):
     loop, model, expected = loop_and_weights
-    monkeypatch.setattr(speed_watch, "_timed", lambda run, *arguments: (run(*arguments), 0.01))
+    monkeypatch.setattr(fit_steps, "_timed", lambda run, *arguments: (run(*arguments), 0.01))
     # As if the machine had become slower since the trials: for both.
-    loop.fit(TrainingPlan(steps_per_call=1), promise=Promise(step_seconds=1e-6, margin=0.5))
+    loop.fit(TrainingPlan(steps_per_call=1), plain_step_seconds=1e-6)
     assert loop.speed_watch.note is None
     assert_same(Snapshot(model), expected, rtol=1e-4)
 
@@ -72,6 +71,6 @@ def test_a_kept_promise_costs_no_plain_step(loop_and_weights, monkeypatch):
     loop, model, expected = loop_and_weights
     plain_steps = []
     monkeypatch.setattr(loop.functions, "plain_step", lambda: plain_steps.append)
-    loop.fit(TrainingPlan(steps_per_call=1), promise=Promise(step_seconds=60.0, margin=0.02))
+    loop.fit(TrainingPlan(steps_per_call=1), plain_step_seconds=60.0)
     assert not plain_steps
     assert_same(Snapshot(model), expected, rtol=1e-4)

@@ -1,15 +1,26 @@
 """What stands between Keras' `fit` and the steps: how many a call has, and what it returns."""
 
+import logging
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
+from tfx_perf import formatting
+from tfx_perf.tf_internals import iterators
+from tfx_perf.training.fit.timer import wait_for
 from tfx_perf.training.keras_api.base_api import Function
 from tfx_perf.training.recovery.blow_up import NumericsCheck
 from tfx_perf.training.step.step_runner import Logs, StepRunner, StepRunnerWrapper
 from tfx_perf.training.step.steps import Countdown
 from tfx_perf.training.train_functions import TrainFunctions
+
+_WATCHED_CALLS = 20
+_CLEARLY_SLOWER = 1.2
+
+_LOGGER = logging.getLogger(__name__)
 
 
 class KerasSteps:
@@ -130,6 +141,138 @@ class OpenEpochs(StepRunnerWrapper):
 
     def _steps_done(self) -> int:
         return int(self._optimizer.iterations.numpy())
+
+
+class FirstBatch:
+    """The first batch of a training, noted on its way to the first step.
+
+    Reading the user's data for it once more would change what a seeded shuffle gives afterwards,
+    and take examples from a stream that has each but once.
+
+    Attributes:
+        batch: an element of the training data; None before, and where it cannot be noted.
+        seconds: what it took to come; None likewise.
+        is_over: whether the first steps have begun.
+    """
+
+    def __init__(self) -> None:
+        """Has no batch yet."""
+        self.batch: Any = None
+        self.seconds: float | None = None
+        self.is_over = False
+
+
+class NotingFirstBatch(StepRunnerWrapper):
+    """Runs steps, the first ones on batches that have been noted."""
+
+    def __init__(self, inner: StepRunner, first: FirstBatch, *, whole: int = 1) -> None:
+        """Wraps a runner.
+
+        Args:
+            inner: the runner.
+            first: where to note the first batch of all.
+            whole: how many steps `inner` takes at the least in one go.
+        """
+        super().__init__(inner)
+        self._first = first
+        self._whole = whole
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs steps, at least one."""
+        first = self._first
+        if first.is_over:
+            return self.inner.run(iterator, steps)
+        first.is_over = True
+        if not iterators.is_of_dataset(iterator):
+            return self.inner.run(iterator, steps)
+        taken: list[Any] = []
+        spec = iterator.element_spec
+        try:  # first of all: not every structure can be given back
+            held = tf.data.Dataset.from_generator(lambda: iter(taken), output_signature=spec)
+        except (TypeError, ValueError):
+            return self.inner.run(iterator, steps)
+        began = time.perf_counter()
+        for batch in iterator:
+            first.seconds = first.seconds or time.perf_counter() - began
+            taken.append(batch)
+            if len(taken) == self._whole:
+                break
+        if not taken:
+            raise tf.errors.OutOfRangeError(None, None, "End of sequence")
+        first.batch = taken[0]
+        logs = self.inner.run(iter(held), len(taken))
+        return self.inner.run(iterator, steps - len(taken)) if steps > len(taken) else logs
+
+
+class SpeedWatch(StepRunnerWrapper):
+    """Leaves a plan whose steps take clearly longer than Keras' own.
+
+    If the plan's steps take longer than Keras' own did in the trials, the next calls are made of
+    Keras' own steps. It stays with them if they are faster; else it is the machine that is slow.
+
+    Attributes:
+        note: why the plan was left, in a sentence; None as long as it runs.
+    """
+
+    def __init__(
+        self, inner: StepRunner, plain_step: Callable[[Any], Logs], *, plain_step_seconds: float
+    ) -> None:
+        """Prepares to watch.
+
+        Args:
+            inner: runs steps with the plan.
+            plain_step: runs one step as Keras does.
+            plain_step_seconds: what that took in the trials.
+        """
+        super().__init__(inner)
+        self.note: str | None = None
+        self._plain_step = plain_step
+        self._most_seconds = _CLEARLY_SLOWER * plain_step_seconds
+        self._slow_seconds: float | None = None  # of the plan, while plain steps are timed
+        self._seconds: list[float] = []
+        self._is_first = True
+
+    def run(self, iterator: Any, steps: int) -> Logs:
+        """Runs steps."""
+        if self.note:
+            return self._run_plainly(iterator, steps)
+        run = self.inner.run if self._slow_seconds is None else self._run_plainly
+        logs, seconds = _timed(run, iterator, steps)
+        if not self._is_first:  # which traces
+            self._seconds.append(seconds)
+        self._is_first = False
+        if len(self._seconds) == _WATCHED_CALLS:
+            self._judge(float(np.median(self._seconds)))
+            self._seconds.clear()
+        return logs
+
+    def _run_plainly(self, iterator: Any, steps: int) -> Logs:
+        for _ in range(steps):
+            logs = self._plain_step(iterator)
+        return logs
+
+    def _judge(self, seconds: float) -> None:
+        slow_seconds = self._slow_seconds
+        if slow_seconds is None:
+            if seconds > self._most_seconds:
+                self._slow_seconds, self._is_first = seconds, True
+        elif slow_seconds > _CLEARLY_SLOWER * seconds:
+            self.note = (
+                "the plan was left for plain steps, because its step took "
+                f"{formatting.format_seconds(slow_seconds)} and a plain one "
+                f"{formatting.format_seconds(seconds)}"
+            )
+            _LOGGER.warning("%s.", self.note.capitalize())
+        else:
+            self._slow_seconds, self._most_seconds = None, _CLEARLY_SLOWER * slow_seconds
+
+
+def _timed(run: Callable[[Any, int], Logs], iterator: Any, steps: int) -> tuple[Logs, float]:
+    """Returns the logs and the seconds per step."""
+    began = time.perf_counter()
+    logs = run(iterator, steps)
+    wait_for(logs)
+    return logs, (time.perf_counter() - began) / steps
 
 
 def train_function(runner: StepRunner) -> Function:

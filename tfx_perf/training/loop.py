@@ -14,7 +14,6 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_data import blank
 from tfx_perf.training.fit import agreed_stop, batch_hooks, empty_share, one_average
 from tfx_perf.training.fit.epochs import Epochs
-from tfx_perf.training.fit.first_batch import FirstBatch
 from tfx_perf.training.fit.fit_arguments import (
     callback_list,
     certain_length,
@@ -23,11 +22,18 @@ from tfx_perf.training.fit.fit_arguments import (
     length_of,
     may_run_out,
 )
-from tfx_perf.training.fit.speed_watch import Promise, SpeedWatch
 from tfx_perf.training.fit.step_counts import StepCounts
 from tfx_perf.training.fit.takeover import StepsPerCall
 from tfx_perf.training.fit.timer import StepTimer, TimedFit
-from tfx_perf.training.fit_steps import CallLengths, KerasSteps, OpenEpochs, train_function
+from tfx_perf.training.fit_steps import (
+    CallLengths,
+    FirstBatch,
+    KerasSteps,
+    NotingFirstBatch,
+    OpenEpochs,
+    SpeedWatch,
+    train_function,
+)
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.keras_api.base_api import Function, all_layers
 from tfx_perf.training.keras_api.random_layers import SaveableRandomLayers
@@ -62,7 +68,7 @@ class _Run:
         plan: how to run the steps.
         guard: see `Loop.fit`.
         numerics_check: see `Loop.fit`.
-        promise: see `Loop.fit`.
+        plain_step_seconds: see `Loop.fit`.
         stop_when: see `Loop.try_out`.
         survives_oom: whether it goes on where memory runs out, if it can.
     """
@@ -70,7 +76,7 @@ class _Run:
     plan: TrainingPlan
     guard: Guard | None = None
     numerics_check: NumericsCheck | None = None
-    promise: Promise | None = None
+    plain_step_seconds: float | None = None
     stop_when: Callable[[StepTimer], bool] = lambda timer: False
     survives_oom: bool = True
 
@@ -187,7 +193,7 @@ class Loop:
         *,
         guard: Guard | None = None,
         numerics_check: NumericsCheck | None = None,
-        promise: Promise | None = None,
+        plain_step_seconds: float | None = None,
         data: tf.data.Dataset | None = None,
     ) -> TimedFit:
         """Runs the user's `fit` with the plan.
@@ -196,12 +202,17 @@ class Loop:
             plan: how to run the steps.
             guard: saves and watches the training.
             numerics_check: looks into the steps, if the plan is plain `fit` and there is a guard.
-            promise: what the plan must keep; None if nothing is known.
+            plain_step_seconds: what the plan's steps must not take; None if nothing is known.
             data: what to train on in the place of the user's, which have been read from.
         """
         self.oom_guard = self.speed_watch = self.single_steps_note = None
         self.plan = plan
-        run = _Run(plan, guard=guard, numerics_check=numerics_check, promise=promise)
+        run = _Run(
+            plan,
+            guard=guard,
+            numerics_check=numerics_check,
+            plain_step_seconds=plain_step_seconds,
+        )
         if guard is None:
             return self._run(run, {})
         arguments = self._call.arguments
@@ -320,15 +331,16 @@ class Loop:
                 steps_per_call=lambda: users_steps if self.single_steps_note else planned_steps,
                 users_steps_per_call=users_steps,
             )
-            if run.promise is not None and users_steps == 1:
-                runner = SpeedWatch(runner, functions.plain_step, promise=run.promise)
-                self.speed_watch = runner
+            if run.plain_step_seconds is not None and users_steps == 1:
+                runner = self.speed_watch = SpeedWatch(
+                    runner, functions.plain_step, plain_step_seconds=run.plain_step_seconds
+                )
             if may_run_out(arguments):
                 optimizer = self._model.optimizer
                 runner = OpenEpochs(runner, countdown=countdown, optimizer=optimizer)
         if self._replica_count == 1:
             whole = users_steps if plan.is_plain_fit else 1
-            runner = self.first_batch.around(runner, whole=whole)
+            runner = NotingFirstBatch(runner, self.first_batch, whole=whole)
         return train_function(runner) if guard is None else guard.around(runner, countdown)
 
     def _arguments(self, run: _Run, overrides: dict[str, Any]) -> dict[str, Any]:

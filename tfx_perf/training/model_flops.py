@@ -1,4 +1,9 @@
-"""FLOPs of a training's step, and the hardware's peak."""
+"""FLOPs of a training's step, the batch that they are counted for, and the hardware's peak.
+
+Sequences that are padded batch by batch make a step of every batch another one. The first one that
+comes out of a shuffle would give every run of the same code FLOPs of its own. So where batches
+have no fixed shape, the one of median size counts, of the first ones in the order of the data.
+"""
 
 import dataclasses
 from typing import Any
@@ -7,11 +12,16 @@ import tensorflow as tf
 
 from tfx_perf import formatting
 from tfx_perf.hardware import devices, peak
+from tfx_perf.interception import FitCall
+from tfx_perf.memory import batches
+from tfx_perf.tf_data import independent
 from tfx_perf.tf_internals.messages import hlo_pb2
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.step.split_step import SplitStep
 from tfx_perf.xla import hlo
+
+_LOOKED_AT = 32  # batches
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +85,55 @@ def count_flops(model: Any, batch: Any) -> Flops:
     hosts = strategies.host_count(model.distribute_strategy)
     peak_per_second = roof.flops_per_second * len(found) * hosts
     return Flops(per_step, peak_per_second, roof.source)
+
+
+def typical_batch(call: FitCall, first: Any) -> tuple[Any, bool]:
+    """Returns the batch to count for; nothing is taken from the user's data.
+
+    Args:
+        call: the `fit`.
+        first: the first batch of its training, None if it was not noted.
+
+    Returns:
+        An element of the training data, None if there is no way to get one; and whether another run
+        of the same code finds one of about the same shape.
+    """
+    data = call.arguments["x"]
+    if not isinstance(data, tf.data.Dataset) or not _varies(data.element_spec):
+        return (batches.peek(call) if first is None else first), True
+    again = independent.independent(data, without=independent.UNORDERED)
+    if again is None:  # who reads it once more may take what others need
+        return first, False
+    try:
+        found = _median(again.take(_LOOKED_AT))
+    except tf.errors.OpError:  # what the training did not read may be damaged
+        found = None
+    return (first, False) if found is None else (found, True)
+
+
+def _median(data: tf.data.Dataset) -> Any:
+    """Returns the batch of median size, of two the larger; None if there is none.
+
+    The data are read twice, since all batches at once might be more than there is memory for.
+    """
+    sizes = sorted(map(_size, data))
+    if not sizes:
+        return None
+    median = sizes[len(sizes) // 2]
+    return min(data, key=lambda batch: abs(_size(batch) - median))
+
+
+def _varies(element_spec: Any) -> bool:
+    """Whether batches differ by more than their number of examples."""
+    return any(
+        not isinstance(spec, tf.TensorSpec) or spec.shape.rank is None or None in spec.shape[1:]
+        for spec in tf.nest.flatten(element_spec)
+    )
+
+
+def _size(batch: Any) -> int:
+    parts = tf.nest.flatten(batch, expand_composites=True)
+    return sum(part.shape.num_elements() for part in parts)
 
 
 def _step_hlo(model: Any, batch: Any) -> hlo_pb2.HloModuleProto:

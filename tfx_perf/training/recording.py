@@ -15,7 +15,7 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.training import advice, model_flops, precision, xla_reading
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters, strategies, typical_batch
+from tfx_perf.training.measuring import meters, strategies
 from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.measuring.memory_watch import MemoryWatch
 from tfx_perf.training.plan import TrainingPlan
@@ -74,8 +74,7 @@ class EndedTraining:
         call, choice, result, loop = self.call, self.choice, self.result, self.loop
         timer, known = result.timer, dict(self.known)
         times = step_times(timer)
-        typical = typical_batch.of(call, known.pop("first_batch"))
-        batch = typical.batch
+        batch, is_repeatable = model_flops.typical_batch(call, known.pop("first_batch"))
         mean_seconds = times["mean_step_time_seconds"]
         flops = model_flops.count_flops(call.model, batch if timer.step_count else None)
         xla = xla_reading.account_of(call.model, loop, result.plan, batch)
@@ -102,7 +101,7 @@ class EndedTraining:
                 "global_batch_size": str(batch_size),
                 "parameter_count": str(parameters),
                 # Of a batch that another run does not find, it says nothing of the model's size.
-                "flops_per_step": str(flops.per_step if typical.is_repeatable else None),
+                "flops_per_step": str(flops.per_step if is_repeatable else None),
                 "data_spec": cache_key.digest(batches.spec_of(call).encode()),
             },
             **times,
@@ -128,7 +127,7 @@ class EndedTraining:
                 *result.notes,
                 *imprecise,
                 *filter(None, [flops.note, *_unread(xla)]),
-                *([] if batch is None or typical.is_repeatable else [_OF_FIRST_BATCH]),
+                *([] if batch is None or is_repeatable else [_OF_FIRST_BATCH]),
             ),
             resumed_step=result.resumed_step,
             checkpoint_time_seconds=result.checkpoint_time_seconds,

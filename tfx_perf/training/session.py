@@ -16,7 +16,6 @@ from tfx_perf.interception import FitCall
 from tfx_perf.training import as_one_device, idle_settings, recording
 from tfx_perf.training.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.fit import early_hooks, same_start
-from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import array_data, either_keras
 from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import (
@@ -338,13 +337,14 @@ class TrainingSession:
     ) -> FitResult:
         is_one_of_several = strategies.worker_count(call.model.distribute_strategy) > 1
         # One worker cannot leave the plan without the others.
-        promise = None if is_one_of_several else self._promise(choice)
+        plain_step_seconds = None if is_one_of_several else _plain_step_seconds(choice)
         if recovery is not None:
-            result = recovery.fit(choice.plan, promise=promise)
+            result = recovery.fit(choice.plan, plain_step_seconds=plain_step_seconds)
             return dataclasses.replace(result, notes=(*notes, *result.notes))
         if choice.plan.is_plain_fit and not choice.trials:
             return FitResult(*loop.observe(), plan=choice.plan, notes=notes)
-        return FitResult(*loop.fit(choice.plan, promise=promise), plan=choice.plan, notes=notes)
+        ended = loop.fit(choice.plan, plain_step_seconds=plain_step_seconds)
+        return FitResult(*ended, plan=choice.plan, notes=notes)
 
     def add(self, found: TrainingRecord) -> None:
         """Adds what a custom training loop came to; the training with the most steps counts."""
@@ -484,17 +484,18 @@ class TrainingSession:
         update = {"reduction_dtype": OPTIMIZATIONS["reduction_dtype"].always(fit)}
         return families.allowed(plan.model_copy(update=update), self._settings)
 
-    def _promise(self, choice: PlanChoice) -> Promise | None:
-        """Returns what the trials promise of the plan."""
-        # In a process like the plan's.
-        environment = choice.plan.environment
-        plain = (t for t in choice.trials if t.plan.is_plain_fit)
-        times = [t.step_time for t in plain if t.plan.environment == environment and t.step_time]
-        saves_memory = any(each.saves_memory for each in choice.plan.optimizations)
-        if choice.plan.is_plain_fit or saves_memory or not times:
-            return None  # plain steps may need more memory than there is
-        margin = self._settings.training.margin
-        return Promise(step_seconds=times[0].value, margin=margin)
+
+def _plain_step_seconds(choice: PlanChoice) -> float | None:
+    """Returns what a step of plain `fit` took in the trials, in a process like the plan's.
+
+    None if nobody knows, or if plain steps may need more memory than there is.
+    """
+    plan = choice.plan
+    plain = (t for t in choice.trials if t.plan.is_plain_fit)
+    times = [t.step_time for t in plain if t.plan.environment == plan.environment and t.step_time]
+    if plan.is_plain_fit or any(each.saves_memory for each in plan.optimizations) or not times:
+        return None
+    return times[0].value
 
 
 def _told(

@@ -12,7 +12,6 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.tf_internals import clusters
 from tfx_perf.training.fit.fit_arguments import callback_list, in_given
-from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.keras_api import ordered_moments, sent_batches
 from tfx_perf.training.keras_api.base_api import all_layers
 from tfx_perf.training.loop import Loop
@@ -119,14 +118,14 @@ class AsynchronousFit:
         """The step to go on from; None if there is no training to go on with."""
         return self._found[1].step if self._found else None
 
-    def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> FitResult:
+    def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
         """Runs `fit`.
 
         Args:
             plan: of which the steps per call are used; plain `fit` has the user's.
-            promise: none, since there are no trials.
+            plain_step_seconds: None, since there are no trials.
         """
-        assert promise is None
+        assert plain_step_seconds is None
         model, arguments = self._call.model, self._call.arguments
         if self._found:
             state.restore(model, self._found[0])

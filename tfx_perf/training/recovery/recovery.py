@@ -17,7 +17,6 @@ from tfx_perf.memory import batches
 from tfx_perf.tf_data import independent
 from tfx_perf.training import eligibility
 from tfx_perf.training.fit.fit_arguments import callback_list
-from tfx_perf.training.fit.speed_watch import Promise
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.keras_api.base_api import put_trainable
 from tfx_perf.training.loop import Loop
@@ -150,12 +149,12 @@ class Recovery:
         """The step to go on from; None if there is no training to go on with."""
         return self._point.checkpoint.step if self._point else None
 
-    def fit(self, plan: TrainingPlan, *, promise: Promise | None = None) -> FitResult:
+    def fit(self, plan: TrainingPlan, *, plain_step_seconds: float | None = None) -> FitResult:
         """Runs `fit`.
 
         Args:
             plan: how to run the steps.
-            promise: what the plan must keep; None if nothing is known.
+            plain_step_seconds: what the plan's steps must not take; None if nothing is known.
 
         Raises:
             UserError: the loss was NaN or Inf or above its bound, also after a rollback to the
@@ -164,7 +163,7 @@ class Recovery:
             ShortOfMemoryError: they would, where all workers begin again.
         """
         try:
-            return self._fit(plan, promise)
+            return self._fit(plan, plain_step_seconds)
         except (BlowUp, errors.UserError):
             self._forget_attempts()
             raise
@@ -175,7 +174,7 @@ class Recovery:
         finally:
             self._callbacks.leave_logs()
 
-    def _fit(self, plan: TrainingPlan, promise: Promise | None) -> FitResult:
+    def _fit(self, plan: TrainingPlan, plain_step_seconds: float | None) -> FitResult:
         folder = self._attempts_folder
         if folder and not attempts.begin(folder, plan, step=self.step or 0):
             self._note(
@@ -191,7 +190,7 @@ class Recovery:
             guard = self._guard(plan)
             try:
                 history, timer = self._loop.fit(
-                    plan, guard=guard, promise=promise, data=self._data
+                    plan, guard=guard, plain_step_seconds=plain_step_seconds, data=self._data
                 )
             except StateMismatchError as mismatch:
                 self._begin_anew(mismatch)
