@@ -13,7 +13,7 @@ from tfx_perf.config import PerfConfig
 from tfx_perf.interception import FitCall
 from tfx_perf.settings.schedule import ScheduleSettings
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters
+from tfx_perf.training.measuring import memory
 from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.optimizations.precision import DtypePolicy
 from tfx_perf.training.plan import TrainingPlan
@@ -118,7 +118,7 @@ def by_trials(
                 start_seconds=time.time() - order.asked,
             )
             # Two processes, and this one ends.
-            and meters.has_memory_for_as_much_again()
+            and memory.has_memory_for_as_much_again()
         )
         return is_put_off
 

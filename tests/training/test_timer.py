@@ -13,7 +13,7 @@ from tfx_perf.training import model_flops
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters
+from tfx_perf.training.measuring import memory
 from tfx_perf.training.measuring.call_observer import CallObserver
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
@@ -229,16 +229,16 @@ def test_turns_run_what_the_schedule_asks_for(keras, monkeypatch):
 
 
 def test_the_peak_of_memory_is_of_the_time_since_the_reset():
-    meters.reset_peak_memory()
-    before = meters.peak_rss_bytes()
+    memory.reset_peak_memory()
+    before = memory.peak_rss_bytes()
     with mmap.mmap(-1, 2**26) as held:  # past malloc, which might have kept as much from before
         for _ in range(64):
             held.write(b"1" * 2**20)
-        during = meters.peak_rss_bytes()
+        during = memory.peak_rss_bytes()
     assert 0.9 * 2**26 < during - before < 3 * 2**26
-    assert meters.peak_rss_bytes() > during - 2**20  # the kernel counts in batches
-    meters.reset_peak_memory()
-    assert meters.peak_rss_bytes() < during - 0.5 * 2**26
+    assert memory.peak_rss_bytes() > during - 2**20  # the kernel counts in batches
+    memory.reset_peak_memory()
+    assert memory.peak_rss_bytes() < during - 0.5 * 2**26
 
 
 def test_flops_without_a_batch_have_a_reason(keras):

@@ -12,8 +12,7 @@ from tfx_perf.hardware import devices, energy
 from tfx_perf.memory import limit
 from tfx_perf.training import recording
 from tfx_perf.training.fit.timer import StepTimer
-from tfx_perf.training.measuring import collector, memory_watch, strategies
-from tfx_perf.training.measuring.held_memory import HeldMemory
+from tfx_perf.training.measuring import collector, memory, strategies
 from tfx_perf.training.plan import PLAIN_FIT
 from tfx_perf.training.record import TrainingRecord
 
@@ -41,7 +40,7 @@ class Meter:
                 "Expected model to have trainable_variables, which are counted. Received: "
                 f"model={type(model).__name__}. Leave it out, or give a tf.Module that holds all."
             )
-        self._held = HeldMemory.now()
+        self._held = memory.HeldMemory.now()
         self._began = time.perf_counter()
         self._step_count = 1
         self._timer = StepTimer(steps_in_call=lambda: self._step_count)
@@ -51,7 +50,7 @@ class Meter:
         self._epoch = 0
         self._model = model
         self._known: dict[str, Any] = {}
-        self._memory: memory_watch.MemoryWatch | None = None
+        self._memory: memory.MemoryWatch | None = None
 
     def step(self, *, examples: int, steps: int = 1) -> "contextlib.AbstractContextManager[None]":
         """Returns the context of one step, or of several that one call of a function makes.
@@ -105,22 +104,22 @@ class Meter:
         with (
             collector.spared() as pauses,
             energy.counted() as used,
-            memory_watch.watching() as memory,
+            memory.watching() as watched,
         ):
             yield
-        self._memory = memory
+        self._memory = watched
         self._known = {
             "garbage_collection_seconds": pauses.seconds,
             "energy_joules": used.joules,
             "energy_gap": used.reason,
-            **recording.peaks(self._held, memory, leftover_bytes=0),
+            **recording.peaks(self._held, watched, leftover_bytes=0),
         }
 
     def to_record(self) -> TrainingRecord | None:
         """Returns what was measured; None if no step was. Call it after `watching`."""
-        timer, memory = self._timer, self._memory
+        timer, watched = self._timer, self._memory
         first_end, last_end = timer.first_call_end, timer.last_call_end
-        if memory is None or first_end is None or last_end is None:
+        if watched is None or first_end is None or last_end is None:
             return None
         variables = getattr(self._model, "trainable_variables", ())
         strategy = getattr(self._model, "distribute_strategy", None)
@@ -150,7 +149,7 @@ class Meter:
             device_memory_bytes=limit.device_memory_bytes(),
             losses={name: tuple(values) for name, values in self._losses.items()},
             notes=tuple(self._notes),
-            **recording.memory_along(memory, timer, has_cache=False),
+            **recording.memory_along(watched, timer, has_cache=False),
             **known,
         )
 

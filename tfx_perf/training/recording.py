@@ -15,9 +15,9 @@ from tfx_perf.tf_data import datasets
 from tfx_perf.training import advice, model_flops, precision, xla_reading
 from tfx_perf.training.fit.timer import StepTimer, percentile
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters, strategies
-from tfx_perf.training.measuring.held_memory import HeldMemory
-from tfx_perf.training.measuring.memory_watch import MemoryWatch
+from tfx_perf.training.measuring import memory as memory_lib
+from tfx_perf.training.measuring import strategies
+from tfx_perf.training.measuring.memory import HeldMemory, MemoryWatch
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.record import TrainingRecord, XlaAccount
 from tfx_perf.training.recovery.recovery import FitResult
@@ -229,8 +229,8 @@ def peaks(held: HeldMemory, memory: MemoryWatch, *, leftover_bytes: int) -> dict
         leftover_bytes: see `HeldMemory.taken_beside`.
     """
     return {
-        "peak_memory_bytes": meters.peak_memory_bytes(),
-        "peak_rss_bytes": meters.peak_rss_bytes(),
+        "peak_memory_bytes": memory_lib.peak_memory_bytes(),
+        "peak_rss_bytes": memory_lib.peak_rss_bytes(),
         "training_memory_bytes": held.taken_beside(
             memory.peak_bytes, leftover_bytes=leftover_bytes
         ),

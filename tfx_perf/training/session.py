@@ -21,13 +21,11 @@ from tfx_perf.training.loop import Loop
 from tfx_perf.training.measuring import (
     collector,
     energy_of_team,
-    memory_watch,
-    meters,
+    memory,
     strategies,
 )
 from tfx_perf.training.measuring.accounts import CommunicationAccount
 from tfx_perf.training.measuring.communication import CommunicationMeter
-from tfx_perf.training.measuring.held_memory import HeldMemory
 from tfx_perf.training.monitoring.announcing import announcing
 from tfx_perf.training.monitoring.live_training import LiveTraining
 from tfx_perf.training.monitoring.serving import serving
@@ -108,7 +106,7 @@ class TrainingSession:
         self._communication = CommunicationMeter()
         folder = settings.training.checkpoint_folder
         self._lock = FolderLock(folder) if folder else None
-        self._held = HeldMemory.now()
+        self._held = memory.HeldMemory.now()
         self._began: float | None = time.perf_counter()
 
     @functools.cached_property
@@ -187,10 +185,10 @@ class TrainingSession:
         started = time.perf_counter()
         loop = self._loop_for(call)
         choice = plain("only observed")
-        with memory_watch.watching() as memory:
+        with memory.watching() as watched:
             result = FitResult(*loop.observe(), plan=choice.plan)
         seconds = {"started": started, "fit_time_seconds": time.perf_counter() - started}
-        self._keep(call, choice, result, loop=loop, memory=memory, **seconds)
+        self._keep(call, choice, result, loop=loop, memory=watched, **seconds)
         return result.history
 
     def fit(self, call: FitCall) -> Any:
@@ -274,7 +272,7 @@ class TrainingSession:
             with (
                 collector.spared() as live.pauses,
                 energy.counted() as used,
-                memory_watch.watching() as memory,
+                memory.watching() as watched,
                 announcing(live, step_count=loop.total_length, address=address),
             ):
                 result = self._train(
@@ -295,7 +293,7 @@ class TrainingSession:
             choice.model_copy(update={"plan": result.plan}),
             result,
             loop=loop,
-            memory=memory,
+            memory=watched,
             started=started,
             fit_time_seconds=fit_seconds,
             setup_time_seconds=setup_seconds,
@@ -321,7 +319,7 @@ class TrainingSession:
                 step_count=result.timer.step_count,
                 mean_step_time_seconds=result.timer.mean_seconds_within_epochs(),
                 epoch_start_seconds=result.timer.epoch_start_seconds(),
-                peak_memory_bytes=meters.peak_memory_bytes(),
+                peak_memory_bytes=memory.peak_memory_bytes(),
             ),
             what="what the replicas wait for",
         )

@@ -13,7 +13,7 @@ from tfx_perf.memory import batches, limit
 from tfx_perf.training import precision
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
-from tfx_perf.training.measuring import meters, strategies
+from tfx_perf.training.measuring import memory, strategies
 from tfx_perf.training.measuring.collector import Pauses
 from tfx_perf.training.measuring.communication import Totals
 from tfx_perf.training.monitoring.recent_waits import RecentWaits
@@ -91,7 +91,7 @@ class LiveTraining:
             recent = self._recent(timer)
         steady = recent.steady_seconds()
         mean = float(np.mean(steady)) if len(steady) else None
-        peak_bytes, batch_size = meters.peak_memory_bytes(), self._batch_size
+        peak_bytes, batch_size = memory.peak_memory_bytes(), self._batch_size
         first_call_end = timer.first_call_end if timer else None
         oom_guard, recovery = self._loop.oom_guard, self._recovery
         return {
@@ -102,7 +102,7 @@ class LiveTraining:
             "time_to_first_step_seconds": first_call_end and first_call_end - self._started,
             "peak_memory_bytes": peak_bytes,
             "peak_memory_share_ratio": peak_bytes and peak_bytes / self._device_memory_bytes,
-            "peak_rss_bytes": meters.peak_rss_bytes(),
+            "peak_rss_bytes": memory.peak_rss_bytes(),
             "garbage_collection_seconds": self.pauses.seconds if self.pauses else None,
             "global_batch_size": batch_size,
             "replica_count": self._counts["replica_count"],

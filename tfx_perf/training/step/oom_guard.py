@@ -12,7 +12,7 @@ from tfx_perf import errors
 from tfx_perf.formatting import format_bytes
 from tfx_perf.memory import breakdown, peak
 from tfx_perf.tf_data.datasets import row_count
-from tfx_perf.training.measuring import meters
+from tfx_perf.training.measuring import memory
 from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper
 from tfx_perf.training.step.traced_steps import TracedSteps
 
@@ -44,7 +44,7 @@ class _Peaks:
     def restart(self) -> None:
         self.highest = max(self.highest, self._info()["peak"])
         if self.highest:
-            meters.restart_peak(self.device)
+            memory.restart_peak(self.device)
 
     def allow_twice_the_slice(self) -> bool:
         """Whether what a step takes on top of what stays would fit if it doubled."""

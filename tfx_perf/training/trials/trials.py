@@ -22,6 +22,7 @@ import tensorflow as tf
 from tfx_perf import console, errors, statistics
 from tfx_perf.config import PerfConfig
 from tfx_perf.tf_data import datasets
+from tfx_perf.training.measuring.memory import Leftovers
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.team import Team
 from tfx_perf.training.trials import families
@@ -36,7 +37,6 @@ from tfx_perf.training.trials.choice import (
 from tfx_perf.training.trials.contender import Contender
 from tfx_perf.training.trials.contest import FEW_ROUNDS, MIN_ROUNDS, Contest
 from tfx_perf.training.trials.equivalence import EquivalenceCheck
-from tfx_perf.training.trials.leftovers import Leftovers
 from tfx_perf.training.trials.starting_point import StartingPoint
 from tfx_perf.training.trials.turns import Schedule, Turn, in_own_thread
 from tfx_perf.training.trials.variant import BuiltUnder, Variant

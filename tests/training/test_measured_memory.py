@@ -1,21 +1,36 @@
-"""Leaks of real trainings."""
+"""Leaks of real trainings, and what a process held before one: no part of what it takes.
+
+That of TensorFlow's own allocator, which another test may have filled, is in
+test_training_memory.py.
+"""
 
 import time
 
 import model_cases
 import numpy as np
 import pytest
+import tensorflow as tf
 import tf_keras
 from model_cases import captured
 
 from tfx_perf.config import PerfConfig
+from tfx_perf.hardware import host
 from tfx_perf.memory import growth
 from tfx_perf.report import training_report
 from tfx_perf.settings.gate_defaults import RULES
-from tfx_perf.training.measuring import memory_watch
+from tfx_perf.training.measuring import memory
+from tfx_perf.training.measuring.memory import HeldMemory, Leftovers
+from tfx_perf.training.plan import PLAIN_FIT, TrainingPlan
 from tfx_perf.training.session import TrainingSession
 
 pytestmark = pytest.mark.each_choice
+
+MEBIBYTE = 2**20
+NEARLY = 24 * MEBIBYTE  # what else may come and go
+
+host_memory_counts = pytest.mark.skipif(
+    bool(tf.config.list_physical_devices("GPU")), reason="there it is the allocator that counts"
+)
 
 _SETTINGS = PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
 
@@ -24,10 +39,10 @@ _SETTINGS = PerfConfig.from_dict({"training": {"trial_budget_seconds": 0}})
 def short_window(monkeypatch):
     """Lets trainings of a few seconds tell."""
     monkeypatch.setattr(growth, "_FEWEST_SECONDS", 1.0)
-    monkeypatch.setattr(memory_watch, "_SAMPLING_SECONDS", 0.01)
-    monkeypatch.setattr(memory_watch, "_RETURN_SECONDS", 0.05)
-    monkeypatch.setattr(memory_watch, "_RETURN_SHARE", 0.0)
-    monkeypatch.setattr(memory_watch, "_RETURN_RATIO", 2)
+    monkeypatch.setattr(memory, "_SAMPLING_SECONDS", 0.01)
+    monkeypatch.setattr(memory, "_RETURN_SECONDS", 0.05)
+    monkeypatch.setattr(memory, "_RETURN_SHARE", 0.0)
+    monkeypatch.setattr(memory, "_RETURN_RATIO", 2)
 
 
 def trained(keras, *, kept_bytes, cached=False):
@@ -78,10 +93,10 @@ def test_an_input_that_may_be_filling_its_cache_is_not_judged():
 
 
 def test_a_long_watch_keeps_few_samples(monkeypatch):
-    monkeypatch.setattr(memory_watch, "_SAMPLING_SECONDS", 0.001)
-    monkeypatch.setattr(memory_watch, "_MOST_SAMPLES", 20)
+    monkeypatch.setattr(memory, "_SAMPLING_SECONDS", 0.001)
+    monkeypatch.setattr(memory, "_MOST_SAMPLES", 20)
     held = np.ones(2**26, np.uint8)
-    with memory_watch.watching() as watch:
+    with memory.watching() as watch:
         time.sleep(0.5)
     assert 5 <= len(watch.samples) <= 20
     seconds = [when for when, _ in watch.samples]
@@ -91,10 +106,54 @@ def test_a_long_watch_keeps_few_samples(monkeypatch):
 
 
 def test_memory_is_returned_seldom(monkeypatch):
-    monkeypatch.setattr(memory_watch, "_SAMPLING_SECONDS", 0.001)
-    monkeypatch.setattr(memory_watch, "_RETURN_SECONDS", 0.1)
+    monkeypatch.setattr(memory, "_SAMPLING_SECONDS", 0.001)
+    monkeypatch.setattr(memory, "_RETURN_SECONDS", 0.1)
     began = time.monotonic()
-    with memory_watch.watching() as watch:
+    with memory.watching() as watch:
         time.sleep(0.5)
     assert 1 <= len(watch.settled) <= (time.monotonic() - began) / 0.1
     assert set(watch.settled) < set(watch.samples)
+
+
+def block(mebibytes):
+    return np.ones(mebibytes * MEBIBYTE, np.uint8)
+
+
+@host_memory_counts
+def test_a_training_takes_what_comes_after_but_for_leftovers():
+    HeldMemory.now()  # imports
+    ballast = block(256)
+    held = HeldMemory.now()
+    own = block(128)
+    peak_bytes = host.anonymous_memory_bytes()
+    taken = held.taken_beside(peak_bytes, leftover_bytes=0)
+    assert taken == pytest.approx(own.nbytes, abs=NEARLY)
+    assert held.taken_beside(peak_bytes, leftover_bytes=taken // 2) == taken - taken // 2
+    assert held.taken_beside(held.anonymous_bytes, leftover_bytes=ballast.nbytes) == 0
+
+
+@host_memory_counts
+def test_what_was_freed_is_not_in_use():
+    before = HeldMemory.now().used_bytes
+    pieces = [bytes(5000) for _ in range(256 * MEBIBYTE // 5000)]
+    between = pieces[::97]  # stay, so that the system gets the others back in pieces
+    assert HeldMemory.now().used_bytes == pytest.approx(before + 256 * MEBIBYTE, abs=NEARLY)
+    del pieces
+    assert HeldMemory.now().used_bytes == pytest.approx(before, abs=NEARLY)
+    del between
+
+
+def test_each_plan_is_spared_what_it_has_left_itself():
+    leftovers = Leftovers()
+    xla = [TrainingPlan(steps_per_call=steps, xla=True) for steps in (1, 5)]
+    with leftovers.of([PLAIN_FIT]):
+        of_plain = block(64)
+    with leftovers.of(xla):
+        of_xla = block(192)
+    assert leftovers.beside(PLAIN_FIT) == pytest.approx(of_xla.nbytes, abs=NEARLY)
+    for steps in (1, 5, 50):  # which share one traced function
+        plan = TrainingPlan(steps_per_call=steps, xla=True)
+        assert leftovers.beside(plan) == pytest.approx(of_plain.nbytes, abs=NEARLY)
+    del of_plain, of_xla
+    assert leftovers.beside(PLAIN_FIT) == 0
+
