@@ -201,4 +201,6 @@ def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:
         raise candidate.NotApplicable("its search did not come to an end")
     candidates.make(plan.chosen)  # refuses one that only an earlier version had
     changes = cache_key.differences(plan.key, key)
+    if changes.keys() - {_DATA}:
+        raise candidate.NotApplicable(cache_key.describe(changes))
     return bool(changes)
