@@ -90,7 +90,7 @@ def publish(
         origin: what the report's header says; see `origin_of`.
         remark: what went wrong though the node succeeds; it is logged, and whoever runs a pipeline
             is shown it. Empty if all is well.
-        may_pass: whether it may not go wrong the next time; see `failed_before`.
+        may_pass: whether it may not go wrong the next time; see `FailedBeforeDriver`.
         details: lines to say behind the headline.
     """
     remark = " ".join(remark.split())

@@ -1,19 +1,29 @@
-"""Finds what the runs before have left in ML Metadata."""
+"""What the runs before have left in ML Metadata, and whether one was without success."""
 
 import collections
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any
 
-from ml_metadata.proto import metadata_store_pb2
+from ml_metadata.metadata_store import metadata_store
+from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import types as tfx_types
 from tfx import v1 as tfx
+from tfx.dsl.compiler import constants
+from tfx.dsl.components.base import base_driver
+from tfx.orchestration import metadata
+from tfx.orchestration.portable import base_driver as portable_driver
+from tfx.orchestration.portable import data_types
+from tfx.proto.orchestration import driver_output_pb2
 from tfx.types import artifact
 
-from tfx_perf.components import types
+from tfx_perf.components import artifacts, types
 from tfx_perf.gate import ledger_artifacts
 
-_RUNS = 10
+FAILED_BEFORE = "failed_before"
+"""Execution property: how many executions on the same inputs have found nothing, if any have."""
 
+_RUNS = 10
 _Inputs = dict[str, list[artifact.Artifact]]
 
 
@@ -21,125 +31,66 @@ class LatestStrategy(tfx.dsl.experimental.ResolverStrategy):
     """Resolves the newest artifacts, and to nothing where there are none yet.
 
     TFX's LatestArtifactStrategy would record a failed execution on a pipeline's first run.
+
+    With a source, only those that are older than the first one for the same source. An input that
+    changes with each run would keep TFX's cache from ever answering. This one changes only with
+    the source, e.g. the examples: when they are used a second time, the artifacts are those of the
+    first time, so that an unchanged run is taken from cache, plan and all. What a person has
+    decided since is resolved all the same.
     """
 
-    def __init__(self, count: int = 1) -> None:
-        """Resolves at most `count` artifacts for each key, the newest last."""
-        self._count = count
-
-    def resolve_artifacts(self, store: Any, input_dict: _Inputs) -> _Inputs:
-        """Returns the newest artifacts for each key."""
-        del store
-        return {
-            key: sorted(candidates, key=lambda candidate: candidate.id)[-self._count :]
-            for key, candidates in input_dict.items()
-        }
-
-
-class BeforeStrategy(LatestStrategy):
-    """Resolves the newest artifacts that are older than the first one for the same source.
-
-    An input that changes with each run would keep TFX's cache from ever answering. This
-    one changes only with the source, e.g. the examples: when they are used a second time, the
-    artifacts are those of the first time, so that an unchanged run is taken from cache, plan and
-    all. What a person has decided since is resolved all the same.
-    """
-
-    def __init__(
-        self, count: int, run_label: str | None = None, source: str = "examples"
-    ) -> None:
+    def __init__(self, count: int = 1, source: str = "", run_label: str = "") -> None:
         """Resolves at most `count` artifacts for each key, the newest last.
 
         Args:
             count: how many.
+            source: key of the source, which is resolved as it is; empty if there is none.
             run_label: of the component that will read them; executions with another label are
                 not its own, so that what they made is resolved.
-            source: key of the source.
         """
-        super().__init__(count)
-        self._run_label = run_label
+        self._count = count
         self._source = source
+        self._run_label = run_label
 
     def resolve_artifacts(self, store: Any, input_dict: _Inputs) -> _Inputs:
-        """Returns the newest artifacts for each key but the source, and that as it is.
+        """Returns the newest artifacts for each key.
 
         Args:
             store: ML Metadata.
             input_dict: artifacts of runs before, and the source that is to be used now.
         """
-        source = input_dict[self._source]
-        ids = {item.id for item in source}
-        older = {}
-        for key, candidates in input_dict.items():
-            if key != self._source:
-                makers = _makers(store, candidates)
-                made_from = _made_from(
-                    store, makers, ids, source=self._source, run_label=self._run_label
-                )
-                first_id = min(made_from, default=None)
-                decided = _decided(makers)
-                older[key] = [
-                    item
-                    for item in candidates
-                    if first_id is None or item.id < first_id or item.id in decided
-                ]
-        return {self._source: source, **super().resolve_artifacts(store, older)}
+        found = {**input_dict}
+        for key in input_dict.keys() - {self._source}:
+            items = input_dict[key]
+            if self._source and items:
+                items = self._before(store, items, source=input_dict[self._source])
+            found[key] = sorted(items, key=lambda item: item.id)[-self._count :]
+        return found
 
+    def _before(
+        self, store: Any, items: list[artifact.Artifact], *, source: list[artifact.Artifact]
+    ) -> list[artifact.Artifact]:
+        """Returns what was there before any of these were made from all of the source.
 
-_Makers = list[tuple[metadata_store_pb2.Execution, set[int]]]
-
-
-def _makers(store: Any, items: Sequence[artifact.Artifact]) -> _Makers:
-    """Returns the executions that put out the items, each with their ids."""
-    made_by: dict[int, set[int]] = {}
-    for event in store.get_events_by_artifact_ids([item.id for item in items]) if items else ():
-        if event.type == metadata_store_pb2.Event.OUTPUT:
-            made_by.setdefault(event.execution_id, set()).add(event.artifact_id)
-    return [
-        (execution, made_by[execution.id])
-        for execution in store.get_executions_by_id(list(made_by))
-    ]
-
-
-def _made_from(
-    store: Any, makers: _Makers, source_ids: set[int], *, source: str, run_label: str | None
-) -> set[int]:
-    """Returns the ids of what executions with that label made from a source.
-
-    From all of it: of a window that moves on, the next one has the most in common with it.
-    """
-    of_this_label = {
-        execution.id: made
-        for execution, made in makers
-        if execution.custom_properties["run_label"].string_value == (run_label or "")
-    }
-    if not of_this_label:
-        return set()
-    read: dict[int, set[int]] = collections.defaultdict(set)
-    for event in store.get_events_by_execution_ids(list(of_this_label)):
-        if event.type == metadata_store_pb2.Event.INPUT and _is_of(event, source):
-            read[event.execution_id].add(event.artifact_id)
-    return {
-        item_id
-        for execution_id, ids in read.items()
-        if ids == source_ids
-        for item_id in of_this_label[execution_id]
-    }
-
-
-def _is_of(event: metadata_store_pb2.Event, key: str) -> bool:
-    """Whether an event is about the input of that key."""
-    return any(step.key == key for step in event.path.steps)
-
-
-def _decided(makers: _Makers) -> set[int]:
-    """Returns the ids of ledgers with which people have said something."""
-    return {
-        item_id
-        for execution, made in makers
-        if execution.type == ledger_artifacts.EXECUTION_TYPE
-        for item_id in made
-    }
+        Of a window that moves on, the next one has the most in common with it.
+        """
+        made: dict[int, set[int]] = collections.defaultdict(set)
+        for event in store.get_events_by_artifact_ids([item.id for item in items]):
+            if event.type == mlmd.Event.OUTPUT:
+                made[event.execution_id].add(event.artifact_id)
+        read: dict[int, set[int]] = collections.defaultdict(set)
+        for event in store.get_events_by_execution_ids(list(made)) if made else ():
+            is_source = any(step.key == self._source for step in event.path.steps)
+            if event.type == mlmd.Event.INPUT and is_source:
+                read[event.execution_id].add(event.artifact_id)
+        first_id, decided_ids = math.inf, set()
+        for execution in store.get_executions_by_id(list(made)):
+            label = execution.custom_properties["run_label"].string_value
+            if execution.type == ledger_artifacts.EXECUTION_TYPE:  # people have said something
+                decided_ids |= made[execution.id]
+            elif label == self._run_label and read[execution.id] == {each.id for each in source}:
+                first_id = min(first_id, *made[execution.id])
+        return [item for item in items if item.id < first_id or item.id in decided_ids]
 
 
 def latest_ledger(perf_metrics: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resolver:
@@ -167,7 +118,7 @@ def latest_plans(examples: tfx_types.BaseChannel | None = None) -> tfx.dsl.Resol
 
     Args:
         examples: what InputTuner gets. Give it in a pipeline with caching, so that an unchanged
-            InputTuner is still taken from cache (see `BeforeStrategy`). Without it, the
+            InputTuner is still taken from cache (see `LatestStrategy`). Without it, the
             plans of all runs before are resolved, also those for the very same artifacts.
 
     Example:
@@ -208,14 +159,54 @@ def _before(
     **channels: tfx_types.BaseChannel,
 ) -> tfx.dsl.Resolver:
     ((name, channel),) = source.items()
-    if channel is None:
-        return tfx.dsl.Resolver(
-            strategy_class=LatestStrategy, config={"count": _RUNS}, **channels
-        )
-    return tfx.dsl.Resolver(
-        strategy_class=BeforeStrategy,
-        # TFX compiles no None.
-        config={"count": _RUNS, "run_label": run_label or "", "source": name},
-        **source,
-        **channels,
-    )
+    config: dict[str, Any] = {"count": _RUNS}
+    if channel is not None:
+        config |= {"source": name, "run_label": run_label or ""}  # TFX compiles no None
+        channels = {name: channel, **channels}
+    return tfx.dsl.Resolver(strategy_class=LatestStrategy, config=config, **channels)
+
+
+class FailedBeforeDriver(base_driver.BaseDriver, portable_driver.BaseDriver):
+    """Adds to the properties of a node how often it has failed on the same inputs.
+
+    TFX takes an execution from its cache if one with the same inputs and properties has succeeded.
+    Our nodes succeed, too, where a process of theirs was killed or hung, or its time ended too
+    early: the pipeline goes on without what they were to find. With another number that execution
+    is not found in the cache, and the next one that succeeds is.
+    """
+
+    def __init__(self, connection: metadata.Metadata) -> None:
+        """Takes the connection to ML Metadata, as TFX's launcher gives it."""
+        portable_driver.BaseDriver.__init__(self, connection)
+
+    def run(self, execution_info: data_types.ExecutionInfo) -> driver_output_pb2.DriverOutput:
+        """Returns the number, if it is not 0.
+
+        Args:
+            execution_info: of the execution that may be taken from the cache.
+        """
+        with self._mlmd_connection as connection:
+            count = _failures(connection.store, execution_info)
+        output = driver_output_pb2.DriverOutput()
+        if count:
+            output.exec_properties[FAILED_BEFORE].int_value = count
+        return output
+
+
+def _failures(store: metadata_store.MetadataStore, execution_info: data_types.ExecutionInfo) -> int:
+    """Returns how many outputs of the node say that it may find more, made of the same inputs."""
+    node = f"{execution_info.pipeline_info.id}.{execution_info.pipeline_node.node_info.id}"
+    context = store.get_context_by_type_and_name(constants.NODE_CONTEXT_TYPE_NAME, node)
+    if context is None:
+        return 0
+    own = {item.id for items in execution_info.input_dict.values() for item in items}
+    ids = [execution.id for execution in store.get_executions_by_context(context.id)]
+    read: dict[int, set[int]] = {id_: set() for id_ in ids}
+    made: dict[int, set[int]] = {id_: set() for id_ in ids}
+    for event in store.get_events_by_execution_ids(ids):
+        kind = {mlmd.Event.INPUT: read, mlmd.Event.OUTPUT: made}.get(event.type)
+        if kind is not None:
+            kind[event.execution_id].add(event.artifact_id)
+    of_these = {item for id_ in ids if read[id_] == own for item in made[id_]}
+    found = store.get_artifacts_by_id(list(of_these))
+    return sum(artifacts.MAY_PASS in item.custom_properties for item in found)

@@ -15,7 +15,7 @@ from tfx.types import artifact, artifact_utils
 from tfx.utils import json_utils
 
 from tfx_perf import console, errors, unmeasured
-from tfx_perf.components import failed_before
+from tfx_perf.components import latest
 from tfx_perf.components.examples import sources
 from tfx_perf.components.input_tuner import previous, training
 from tfx_perf.components.training_job import trainer_args
@@ -75,7 +75,7 @@ class _Planning:
         settings = PerfConfig.from_json(properties["config"])
         self._settings = settings.input
         self._schedule = settings.schedule
-        self._failures = properties.get(failed_before.PROPERTY, 0)
+        self._failures = properties.get(latest.FAILED_BEFORE, 0)
         self._precision = precision.fixed(settings.training.precision)
 
     def plan(self, folder: str) -> record.TuningRecord:

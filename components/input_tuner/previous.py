@@ -2,7 +2,8 @@
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from tfx.types import artifact
 
@@ -77,12 +78,10 @@ def keyed(
 
 def _undecided_before(plans: Sequence[artifact.Artifact], key: Mapping[str, str]) -> int:
     """Returns how many searches for the same, on whichever data, have ended too early of late."""
-    found = _newest(plans)
-    if found is None:
+    _, plan = next(_newest_first(plans), ("", None))
+    if plan is None or cache_key.differences(plan.key, key).keys() - {_DATA}:
         return 0
-    _, plan = found
-    is_same = not cache_key.differences(plan.key, key).keys() - {_DATA}
-    return plan.undecided_count if is_same else 0
+    return plan.undecided_count
 
 
 def find(
@@ -110,29 +109,19 @@ def find(
         UserError: the data cannot be read.
     """
     began = time.monotonic()
-    for uri, plan in artifacts.newest_first(
-        plans, record.TuningRecord, file_name=record.FILE_NAME
-    ):
+    for uri, plan in _newest_first(plans):
         try:
-            data_differ = _data_differ(plan, key)
-            found = (
-                recheck.for_other_data(plan, source, settings=settings, example_count=example_count)
-                if data_differ
-                else plan
-            )
+            found, also = plan, ""
+            if _data_differ(plan, key):
+                also = ", on other data"
+                found = recheck.for_other_data(
+                    plan, source, settings=settings, example_count=example_count
+                )
         except candidate.NotApplicable as refusal:
             _LOGGER.info("The plan in %s is not used again: %s.", uri, refusal)
             continue
-        _LOGGER.info(
-            "The plan in %s is used again%s.", uri, ", on other data" if data_differ else ""
-        )
-        return found.model_copy(
-            update={
-                "key": dict(key),
-                "reused_from": found.reused_from or uri,
-                "tuning_time_seconds": time.monotonic() - began,
-            }
-        )
+        _LOGGER.info("The plan in %s is used again%s.", uri, also)
+        return _used_again(found, uri, began=began, key=dict(key))
     return None
 
 
@@ -149,10 +138,10 @@ def kept(
     slower than the one before. It gets no key, so that the next run weighs a search again.
 
     Args:
-        plans: see `find`; likewise the others.
-        source: see there.
-        settings: see there.
-        example_count: see there.
+        plans: `InputPlan` artifacts.
+        source: the data that it must serve.
+        settings: budgets of the check.
+        example_count: examples in the split, if known.
 
     Returns:
         None if that was the default, or does not serve here.
@@ -161,11 +150,10 @@ def kept(
         UserError: the data cannot be read.
     """
     began = time.monotonic()
-    newest = _newest(plans)
-    if newest is None:
+    uri, plan = next(_newest_first(plans), ("", None))
+    if plan is None or plan.chosen == record.DEFAULT:
         return None
-    uri, plan = newest
-    if plan.chosen == record.DEFAULT or _OF_ITS_TIME.intersection(plan.chosen.split("+")):
+    if _OF_ITS_TIME.intersection(plan.chosen.split("+")):
         return None
     plain = plan.model_copy(update={"parameters": Parameters()})
     try:
@@ -175,20 +163,24 @@ def kept(
     except candidate.NotApplicable as refusal:
         _LOGGER.info("The plan in %s is not kept: %s.", uri, refusal)
         return None
-    return found.model_copy(
+    return _used_again(found, uri, began=began, key={}, training_digest="")
+
+
+def _used_again(
+    plan: record.TuningRecord, uri: str, *, began: float, **update: Any
+) -> record.TuningRecord:
+    seconds = time.monotonic() - began
+    return plan.model_copy(
         update={
-            "key": {},
-            "reused_from": found.reused_from or uri,
-            "training_digest": "",
-            "tuning_time_seconds": time.monotonic() - began,
+            "reused_from": plan.reused_from or uri, "tuning_time_seconds": seconds, **update
         }
-    )
+    )  # fmt: skip
 
 
-def _newest(plans: Sequence[artifact.Artifact]) -> tuple[str, record.TuningRecord] | None:
-    return next(
-        artifacts.newest_first(plans, record.TuningRecord, file_name=record.FILE_NAME), None
-    )
+def _newest_first(
+    plans: Sequence[artifact.Artifact],
+) -> Iterator[tuple[str, record.TuningRecord]]:
+    return artifacts.newest_first(plans, record.TuningRecord, file_name=record.FILE_NAME)
 
 
 def _data_differ(plan: record.TuningRecord, key: Mapping[str, str]) -> bool:

@@ -10,7 +10,7 @@ from tfx.orchestration import data_types
 from tfx.proto import trainer_pb2
 from tfx.types import component_spec, standard_component_specs
 
-from tfx_perf.components import failed_before, types
+from tfx_perf.components import latest, types
 from tfx_perf.components.memory_profiler import executor
 from tfx_perf.components.training_job import train_steps as steps
 from tfx_perf.components.training_job import trainer_args
@@ -70,7 +70,7 @@ class MemoryProfiler(base_component.BaseComponent):
 
     SPEC_CLASS = MemoryProfilerSpec
     EXECUTOR_SPEC = executor_spec.ExecutorClassSpec(executor.Executor)
-    DRIVER_CLASS = failed_before.Driver
+    DRIVER_CLASS = latest.FailedBeforeDriver
 
     def __init__(
         self,

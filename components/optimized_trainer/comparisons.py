@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfx_perf import errors, formatting, isolate
-from tfx_perf.components.optimized_trainer import previous
+from tfx_perf.components.optimized_trainer import plans as known_plans
 from tfx_perf.components.training_job import in_turns, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
 from tfx_perf.hardware import core_shares, host, onednn
@@ -88,9 +88,7 @@ def of_precisions(
     plans = {
         name.replace("_", "-"): TrainingPlan(precision=name) for name in precision.candidates()
     }
-    lost = previous.lost_turns(
-        job.input_dict.get("previous_metrics") or (), key, plans.values()
-    )
+    lost = known_plans.lost_turns(known_plans.runs_before(job), key, plans.values())
     if lost:
         return Comparison(without=None, tried=lost, seconds=0.0, key=key)
     began = time.monotonic()
@@ -177,7 +175,7 @@ def strategy(
         return None
     before = (
         kept_choice.kept(checkpoint_folder, StrategyChoice, key=key)
-        or previous.strategy(job.input_dict.get("previous_metrics") or (), key)
+        or known_plans.strategy(known_plans.runs_before(job), key)
         or (None if known is None else known.strategy)
     )
     if before is not None:

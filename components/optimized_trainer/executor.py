@@ -72,7 +72,7 @@ class Executor(base_executor.BaseExecutor):
         choice: PlanChoice | None = plain(TRIALS_OFF)
         previous_plan = None
         if has_trials:
-            previous_plan = plans.previous_plan(job)
+            previous_plan = plans.previous_plan(plans.runs_before(job))
             choice = plans.known_choice(
                 job, key, previous_plan=previous_plan, checkpoint_folder=folder
             )

@@ -226,7 +226,7 @@ def _known(
 ) -> KnownPlan:
     if not job.settings.training.trial_budget_seconds:
         return KnownPlan()
-    previous_plan = plans.previous_plan(job)
+    previous_plan = plans.previous_plan(plans.runs_before(job))
     choice = plans.known_choice(job, key, previous_plan=previous_plan, checkpoint_folder=None)
     known = KnownPlan(
         key=key,

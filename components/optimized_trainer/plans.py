@@ -1,23 +1,35 @@
-"""The choice for a training, where one is known before it begins."""
+"""The choice for a training, where one is known before it begins: of a run before, or kept."""
+
+import contextlib
+import logging
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from tensorflow_metadata.proto.v0 import schema_pb2
 from tfx.dsl.io import fileio
 from tfx.types import artifact, artifact_utils, standard_component_specs
 from tfx.utils import io_utils
 
-from tfx_perf import cache_key, errors
+from tfx_perf import cache_key, errors, storage
+from tfx_perf.components import artifacts
 from tfx_perf.components.examples import sources
-from tfx_perf.components.optimized_trainer import previous, too_short
+from tfx_perf.components.optimized_trainer import too_short
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
+from tfx_perf.training import record
+from tfx_perf.training.optimizations.onednn import OneDnn
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import kept_choice, plan_key
-from tfx_perf.training.trials.choice import PlanChoice
+from tfx_perf.training.trials.choice import PlanChoice, StrategyChoice, TrialRecord
 
 _FORM_OF_EXAMPLES = ("sparse_feature", "weighted_feature", "tensor_representation_group")
 _FORM_OF_FEATURE = {"name", "type", "shape", "value_count", "value_counts", "struct_domain"}
 
+_RUNS = 20  # among which one may be that of one replica
+
+_LOGGER = logging.getLogger(__name__)
+
 _Artifacts = dict[str, list[artifact.Artifact]]
+Runs = Iterator[tuple[str, record.TrainingRecord]]
 
 
 def key_of(job: TrainingJob) -> dict[str, str]:
@@ -56,9 +68,7 @@ def known_choice(
     choice = kept_choice.kept_plan(checkpoint_folder, key)
     if choice is not None:
         return choice
-    choice = previous.find(
-        job.input_dict.get("previous_metrics") or (), key, planned_runs=job.planned_runs
-    )
+    choice = find(runs_before(job), key, planned_runs=job.planned_runs)
     tuned = trainer_args.input_plan(job.input_dict)
     may_be_too_short = choice is None and previous_plan is None
     if may_be_too_short and tuned is not None and tuned.training_digest == job.code:
@@ -66,9 +76,114 @@ def known_choice(
     return choice and choice.model_copy(update={"key": key})
 
 
-def previous_plan(job: TrainingJob) -> TrainingPlan | None:
-    """Returns what the last run trained with, which is worth trying whatever that costs."""
-    return previous.plan(job.input_dict.get("previous_metrics") or ())
+def runs_before(job: TrainingJob) -> Sequence[artifact.Artifact]:
+    """Returns the `PerfMetrics` of runs before; what is no readable record is skipped later."""
+    return job.input_dict.get("previous_metrics") or ()
+
+
+def _newest(runs: Sequence[artifact.Artifact]) -> Runs:
+    return artifacts.newest_first(runs, record.TrainingRecord, file_name=record.FILE_NAME)
+
+
+def find(
+    runs: Sequence[artifact.Artifact], key: Mapping[str, str], *, planned_runs: int
+) -> PlanChoice | None:
+    """Returns the choice of the newest run with the same key, if it is final; else None.
+
+    Why the others are not used is logged.
+
+    Args:
+        runs: see `runs_before`.
+        key: of the choice that is wanted.
+        planned_runs: trainings that it is for.
+    """
+    for uri, found in _newest(runs):
+        changes = cache_key.differences(found.key, key)
+        if changes:
+            _LOGGER.info("The plan in %s is not used again: %s.", uri, cache_key.describe(changes))
+            continue
+        choice = found.choice_for_another_run(uri, planned_runs=planned_runs)
+        # Where it is not used, older ones with this key would not do: it would have used them.
+        is_used = "used again" if choice else "not used again: trials may find a better"
+        _LOGGER.info("The plan in %s is %s.", uri, is_used)
+        return choice
+    return None
+
+
+def previous_plan(runs: Sequence[artifact.Artifact]) -> TrainingPlan | None:
+    """Returns what the last run trained with, which is worth trying whatever that costs.
+
+    None: plain `fit`. Without oneDNN, which whoever starts the processes of the trials adds to
+    their plans.
+
+    Args:
+        runs: see `runs_before`.
+    """
+    last = next((found.plan for _, found in _newest(runs)), None)
+    if last is None or last.is_plain_fit:
+        return None
+    return last.only(lambda each: each.name != OneDnn.name)
+
+
+def strategy(runs: Sequence[artifact.Artifact], key: Mapping[str, str]) -> StrategyChoice | None:
+    """Returns what the newest run with the same key was distributed by, if that was measured.
+
+    It holds also where trials may find a better plan.
+
+    Args:
+        runs: see `runs_before`.
+        key: see `find`; empty if there is nothing to be measured.
+    """
+    found = (each.strategy for _, each in _newest(runs))
+    measured = (each for each in found if each is not None and each.speedup is not None)
+    return next((each for each in measured if key and each.key == key), None)
+
+
+def lost_turns(
+    runs: Sequence[artifact.Artifact], key: Mapping[str, str], plans: Collection[TrainingPlan]
+) -> tuple[TrialRecord, ...]:
+    """Returns the trials in which the code has failed under plans, in the newest run that tells.
+
+    It would fail again, also where trials of other plans are made anew.
+
+    Args:
+        runs: see `runs_before`.
+        key: see `find`.
+        plans: plain `fit` in other ways.
+
+    Returns:
+        One for each plan; none if one of them may be worth another try.
+    """
+    last = next((each for _, each in _newest(runs) if each.key == key), None)
+    lost = [
+        trial
+        for trial in (() if last is None else last.trials)
+        if trial.plan in plans and trial.status == "failed" and not trial.may_pass
+    ]
+    return tuple(lost) if len(lost) == len(plans) else ()
+
+
+def of_node(target: artifact.Artifact) -> Runs:
+    """Yields where the records of the node's last runs lie, and what they are, the newest first.
+
+    TFX has a folder for each execution of a node, named by its number. Beside it are those before,
+    also of runs on the same examples, which `latest_metrics` leaves out.
+
+    Args:
+        target: the `PerfMetrics` of this run.
+    """
+    own = storage.path(target.uri)
+    if not own.name.isdecimal():
+        return
+    try:
+        beside = [int(each.name) for each in own.parent.iterdir() if each.name.isdecimal()]
+    except Exception as error:  # whatever a store raises: the model is trained
+        _LOGGER.warning("Runs before are not looked at: %s", errors.in_one_line(error))
+        return
+    for number in sorted((each for each in beside if each < int(own.name)), reverse=True)[:_RUNS]:
+        file = own.parent / str(number) / record.FILE_NAME
+        with contextlib.suppress(errors.UserError):  # unmeasured, or of another version
+            yield str(file.parent), record.TrainingRecord.read(file)
 
 
 def _schema_digest(input_dict: _Artifacts) -> str:

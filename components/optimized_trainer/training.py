@@ -13,7 +13,7 @@ from tfx.utils import json_utils
 
 from tfx_perf import errors, interception, script, storage, unmeasured
 from tfx_perf.components import artifacts
-from tfx_perf.components.optimized_trainer import previous, supervised_trials
+from tfx_perf.components.optimized_trainer import plans, supervised_trials
 from tfx_perf.components.optimized_trainer.kept_model_run import KeptModelRun
 from tfx_perf.components.optimized_trainer.supervised_trials import TrialOrder
 from tfx_perf.components.optimized_trainer.training_result import TrainingResult
@@ -239,7 +239,7 @@ def publish(
             origin=origin,
         )
         return
-    found = scaling.held_against(found, previous.of_node(target))
+    found = scaling.held_against(found, plans.of_node(target))
     found = found.model_copy(update={"notes": (*found.notes, *notes), "strategy": strategy})
     if strategy is not None:
         found = found.after_trials(strategy.seconds)

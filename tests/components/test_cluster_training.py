@@ -32,7 +32,7 @@ from training_cluster import job_settings  # noqa: E402
 from tests.ports import free_port  # noqa: E402
 from tfx_perf import errors  # noqa: E402
 from tfx_perf.components import types  # noqa: E402
-from tfx_perf.components.optimized_trainer import handing_over, previous  # noqa: E402
+from tfx_perf.components.optimized_trainer import handing_over, plans  # noqa: E402
 from tfx_perf.components.optimized_trainer.cluster import (  # noqa: E402
     cluster_access,
     job_run,
@@ -156,7 +156,7 @@ def test_workers_try_plans_together_and_the_next_ones_train_the_same_though_one_
     flag.unlink()
     inputs["previous_metrics"] = [trainer.perf_metrics]
     trainer.perf_metrics = trainer.artifact(types.PerfMetrics, "next_metrics")
-    with caplog.at_level(logging.INFO, logger=previous.__name__):
+    with caplog.at_level(logging.INFO, logger=plans.__name__):
         trainer.run(module=module, inputs=inputs, **settings)
     assert any(text.endswith("is used again.") for text in caplog.messages)
     record = trainer.record

@@ -1,7 +1,4 @@
-"""What the resolvers find in ML Metadata, and plans that are used again in real pipelines.
-
-Those of a search that has `failed_before` are not.
-"""
+"""What the resolvers find in ML Metadata, and plans that are used again in real pipelines."""
 
 import json
 import pathlib
@@ -65,7 +62,7 @@ class History:
 
     def resolve(self, examples, *, count=10):
         """Returns the ids of the plans that a run over `examples` would be given."""
-        found = latest.BeforeStrategy(count=count).resolve_artifacts(
+        found = latest.LatestStrategy(count, source="examples").resolve_artifacts(
             self.store, {"previous_plans": self.plans[::-1], "examples": _listed(examples)}
         )
         assert found["examples"] == _listed(examples)
