@@ -9,7 +9,6 @@ from tfx.proto.orchestration import pipeline_pb2
 
 from tfx_perf import console, errors, isolate
 from tfx_perf.components import early_imports
-from tfx_perf.components.optimized_trainer import nodes_check
 from tfx_perf.pipelines import parameters as runtime_parameters
 from tfx_perf.pipelines import progress
 
@@ -40,7 +39,6 @@ def run(
             "Give it one, e.g. sqlite_metadata_connection_config(path)."
         )
     console.end_without_collection()
-    nodes_check.check(pipeline.components)
     if connection.HasField("sqlite"):
         folder = pathlib.Path(connection.sqlite.filename_uri).parent
         folder.mkdir(parents=True, exist_ok=True)

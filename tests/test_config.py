@@ -91,7 +91,7 @@ def test_a_section_without_keys_has_its_defaults(tmp_path):
     for section in PerfConfig.model_fields:
         path.write_text(f"{section}:\n")
         assert PerfConfig.from_yaml(path) == PerfConfig()
-    path.write_text("distribution:\n  collective:\ngate:\n  policy:\n  rules:\n")
+    path.write_text("gate:\n  policy:\n  rules:\n")
     assert PerfConfig.from_yaml(path) == PerfConfig()
     nodes = KubeflowSettings.from_dict({"image": "i", "nodes": {"Trainer": None}}).nodes
     assert nodes["Trainer"].is_plain

@@ -15,7 +15,7 @@ from tfx_perf import errors, formatting, isolate
 from tfx_perf.components.optimized_trainer import plans as known_plans
 from tfx_perf.components.training_job import in_turns, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.hardware import core_shares, host, onednn
+from tfx_perf.hardware import onednn
 from tfx_perf.training import made_strategy, precision
 from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.trials import kept_choice, processes
@@ -24,7 +24,7 @@ from tfx_perf.training.trials.processes import Comparison
 
 # What of the trials' budget turns may take, beside imports and compilation.
 _SHARE, _START_SECONDS = 0.4, 300.0
-_ONE, _ALL, _WORKERS = "one_device", "mirrored", "multi_worker"
+_ONE, _ALL = "one_device", "mirrored"
 # A narrower type may train the same for a while.
 _PRECISION_LOSS_PASSES = 5
 # It changes the numbers, and the steps of workers vary more: chance must not choose it.
@@ -158,8 +158,7 @@ def strategy(
     """Returns what a training is distributed by; None if the settings do not leave that open.
 
     `distribution.strategy: auto` has all of this machine's devices in one process as the
-    alternative to one device, `distribution.workers: auto` worker processes with a share of its
-    cores each. Whatever goes wrong with several, one trains.
+    alternative to one device. Whatever goes wrong with several, one trains.
 
     Args:
         job: the training, with plain `fit`.
@@ -184,11 +183,9 @@ def strategy(
         return StrategyChoice(name=_ONE, reason=known.plan_reason)
     began = time.monotonic()
     log_folder.mkdir(parents=True, exist_ok=True)
-    is_of_workers = job.settings.distribution.workers == "auto"
-    several = _workers() if is_of_workers else _devices(job, log_folder=log_folder)
-    found = several
-    if several.name != _ONE:
-        found = one_or_several(job, several, log_folder=log_folder)
+    found = _devices(job, log_folder=log_folder)
+    if found.name != _ONE:
+        found = one_or_several(job, found, log_folder=log_folder)
     found = found.model_copy(update={"key": key, "seconds": time.monotonic() - began})
     kept_choice.keep(checkpoint_folder, found)
     return found
@@ -218,20 +215,6 @@ def _devices(job: TrainingJob, *, log_folder: pathlib.Path) -> StrategyChoice:
     if count == 1:
         return StrategyChoice(name=_ONE, reason="this machine has one device")
     return StrategyChoice(name=_ALL, reason=f"{count} devices")
-
-
-def _workers() -> StrategyChoice:
-    """Returns workers with cores of their own, likewise."""
-    if host.may_have_accelerators():
-        reason = "this machine may have accelerators, which workers would have to share"
-        return StrategyChoice(name=_ONE, reason=reason)
-    count = core_shares.worth_trying()
-    if count == 1:
-        cores = len(core_shares.here().cores)
-        reason = f"this process may use one NUMA node, with too few cores for two workers: {cores}"
-        return StrategyChoice(name=_ONE, reason=reason)
-    in_words = f"{count} workers with cores of their own"
-    return StrategyChoice(name=_WORKERS, worker_count=count, reason=in_words)
 
 
 def one_or_several(

@@ -18,7 +18,6 @@ from tfx_perf.components.optimized_trainer import (
 )
 from tfx_perf.components.training_job import train_steps, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.training import machine_check
 from tfx_perf.training.trials.choice import TRIALS_OFF, PlanChoice, plain
 
 _Artifacts = dict[str, list[artifact.Artifact]]
@@ -52,7 +51,6 @@ class Executor(base_executor.BaseExecutor):
         """
         exec_properties = train_steps.resolved(exec_properties)
         job = TrainingJob.of(input_dict, exec_properties)
-        machine_check.check(job.settings.distribution)
         # Which reads the data, so that what is wrong is said before any process starts.
         trainer_args.fn_args(input_dict, output_dict, exec_properties)
         missing = trainer_args.missing_plan(input_dict, exec_properties)

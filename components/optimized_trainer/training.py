@@ -191,7 +191,10 @@ def run(
     training.reserve()
     with (
         precision.policy(job.precision),
-        StrategyScope(settings.distribution.made_strategy) as scope,
+        StrategyScope(
+            settings.distribution.made_strategy,
+            collective_timeout_seconds=settings.distribution.collective_timeout_seconds,
+        ) as scope,
         interception.intercepting_fit(scope.outside(around(training.fit))),
         evaluation.as_one_device(),
         script.inside(training),
@@ -205,8 +208,7 @@ def run(
     model_run.publish()
     training.close()
     kept_choice.forget(checkpoint_folder)
-    found = training.record or unmeasured.Unmeasured(reason=training.gap)
-    return TrainingResult(record=found).with_notes(scope.notes).record
+    return training.record or unmeasured.Unmeasured(reason=training.gap)
 
 
 def publish(

@@ -7,8 +7,7 @@ import types
 from collections.abc import Mapping
 
 from tfx_perf import workers
-from tfx_perf.hardware import core_shares
-from tfx_perf.settings.distribution import CpuBinding
+from tfx_perf.hardware import cpu_binding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class Task:
     environment: Mapping[str, str]
     only_serves: bool = False
     may_be_lost: bool = False
-    cpus: core_shares.Cpus | None = None
+    cpus: cpu_binding.Cpus | None = None
 
 
 def tasks(
@@ -37,7 +36,7 @@ def tasks(
     worker_count: int,
     server_count: int = 0,
     environment: Mapping[str, str] = types.MappingProxyType({}),
-    cpu_binding: CpuBinding = "none",
+    are_bound: bool = False,
 ) -> list[Task]:
     """Returns what processes that train together do.
 
@@ -46,12 +45,12 @@ def tasks(
         server_count: how many hold the weights, for a coordinator, which comes first; 0: the
             workers do.
         environment: variables of all of them.
-        cpu_binding: of those that compute.
+        are_bound: whether those that compute have CPUs to themselves.
 
     Raises:
         UserError: there are fewer CPUs than workers to be bound to them.
     """
-    shares = core_shares.here().shares(worker_count) if cpu_binding == "exclusive" else ()
+    shares = cpu_binding.shares(worker_count) if are_bound else ()
     cpus = {workers.name_of("worker", index): share for index, share in enumerate(shares)}
     if not server_count:
         hosts = _free_hosts(worker_count)

@@ -25,7 +25,6 @@ from tfx_perf import console, errors, interception, isolate, workers
 from tfx_perf.components.processes import worker_tasks
 from tfx_perf.components.training_job import strategy_check, trainer_args
 from tfx_perf.components.training_job.job import TrainingJob
-from tfx_perf.hardware import core_shares
 from tfx_perf.tf_data import datasets
 from tfx_perf.tf_internals import autograph, worker_server
 from tfx_perf.training import as_one_device, precision
@@ -125,7 +124,6 @@ def train(
                 log_path=log_folder / process.log_name,
                 environment={**_ENVIRONMENT, **job.plan.environment, **process.environment},
                 is_forked=is_forked,
-                cpus=process.cpus,
             )
             each = children.enter_context(started)
             seconds_left = _left(deadline) + _ENDING_SECONDS
@@ -157,24 +155,19 @@ class _Process(NamedTuple):
     Attributes:
         log_name: of the file for its output.
         environment: variables that tell it which one it is.
-        cpus: that it is bound to; None: all.
     """
 
     log_name: str
     environment: Mapping[str, str]
-    cpus: core_shares.Cpus | None
 
 
 def _processes(name: str, job: TrainingJob) -> list[_Process]:
     distribution = job.settings.distribution
     if distribution.workers_here == 1:
-        return [_Process(f"{name}.log", {}, None)]
-    tasks = worker_tasks.tasks(
-        worker_count=distribution.workers_here, cpu_binding=distribution.cpu_binding
-    )
+        return [_Process(f"{name}.log", {})]
     return [
-        _Process(f"{name}-{workers.log_file(task.name)}", task.environment, task.cpus)
-        for task in tasks
+        _Process(f"{name}-{workers.log_file(task.name)}", task.environment)
+        for task in worker_tasks.tasks(worker_count=distribution.workers_here)
     ]
 
 

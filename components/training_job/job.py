@@ -66,19 +66,9 @@ class TrainingJob(records.Record):
         return self._with_settings(training=training)
 
     def distributed_by(self, choice: StrategyChoice) -> "TrainingJob":
-        """Returns the same training with settings that say what was chosen, where they say `auto`.
-
-        Several workers have cores of their own.
-        """
+        """Returns the same training with settings that say what was chosen for `auto`."""
         own = self.settings.distribution
-        update: dict[str, Any] = {"strategy": choice.name}
-        if own.workers == "auto":
-            is_bound = choice.worker_count > 1
-            update = {
-                "workers": choice.worker_count if is_bound else None,
-                "cpu_binding": "exclusive" if is_bound else "none",
-            }
-        return self._with_settings(distribution=own.model_copy(update=update))
+        return self._with_settings(distribution=own.model_copy(update={"strategy": choice.name}))
 
     def computed_in(self, plan: TrainingPlan) -> "TrainingJob":
         """Returns the same training with settings that say a plan's precision."""

@@ -1,6 +1,6 @@
 """LocalDagRunner and BeamDagRunner: parameters, conditions, and going on after a failure.
 
-Both look at the machine first (`nodes_check`); `progress` says what finished nodes found.
+`progress` says what finished nodes found.
 """
 
 import io
@@ -15,9 +15,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx import v1 as tfx
 from tfx.dsl.components.base import base_node
 
-from tfx_perf import errors
-from tfx_perf.components import OptimizedTrainer, latest_metrics
-from tfx_perf.hardware import host
+from tfx_perf.components import latest_metrics
 from tfx_perf.pipelines import beam_runner, local_runner, progress
 
 _RUNNERS = {"local": local_runner.run, "beam": beam_runner.run}
@@ -40,33 +38,6 @@ def _pipeline(folder: pathlib.Path) -> tfx.dsl.Pipeline:
         metadata_connection_config=connection,
         enable_cache=True,
     )
-
-
-@pytest.mark.parametrize(
-    ("distribution", "expected"),
-    [
-        (
-            {"workers": 2, "collective": {"implementation": "nccl"}},
-            "Expected GPUs, to reduce with NCCL",
-        ),
-        ({"strategy": "tpu"}, "Expected a TPU"),
-    ],
-    ids=["nccl", "tpu"],
-)
-def test_what_this_machine_does_not_have_is_said_before_any_node_runs(
-    tmp_path, monkeypatch, distribution, expected
-):
-    monkeypatch.setattr(host, "may_have_accelerators", lambda: False)
-    pipeline = _pipeline(tmp_path)
-    trainer = OptimizedTrainer(
-        examples=tfx.dsl.Channel(type=tfx.types.standard_artifacts.Examples),
-        run_fn="module.run_fn",
-        config={"distribution": distribution},
-    )
-    pipeline.components = [*pipeline.components, trainer]
-    with pytest.raises(errors.UserError, match=expected):
-        local_runner.run(pipeline)
-    assert not (tmp_path / "artifacts").exists()
 
 
 def _states(folder: pathlib.Path, kind: str, node: str) -> list[str]:

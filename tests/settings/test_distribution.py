@@ -34,7 +34,6 @@ def test_workers_on_this_machine():
     ("settings", "is_open"),
     [
         ({}, False),
-        ({"workers": "auto"}, True),
         ({"strategy": "auto"}, True),
         ({"workers": 2}, False),
     ],
@@ -45,10 +44,9 @@ def test_what_trains_is_open_where_one_process_or_several_may(settings, is_open)
 
 def test_how_replicas_reduce():
     assert PerfConfig().distribution.reduction_dtype is None
-    own = {"implementation": "ring", "bytes_per_pack": 1024, "timeout_seconds": 20}
-    values = {"distribution": {"reduction_dtype": "float16", "collective": own}}
-    settings = PerfConfig.from_dict(values)
-    assert settings.distribution.collective.timeout_seconds == 20.0
+    own = {"reduction_dtype": "float16", "workers": 2}
+    settings = PerfConfig.from_dict({"distribution": {**own, "collective_timeout_seconds": 20}})
+    assert settings.distribution.collective_timeout_seconds == 20.0
     assert PerfConfig.from_json(settings.to_json("distribution")) == settings
 
 
@@ -75,11 +73,9 @@ _STRATEGIES = [
 _ALL = [
     *(("strategy", name) for name in _STRATEGIES),
     ("workers", 2),
-    ("workers", "auto"),
     ("parameter_servers", 1),
     ("device_memory_bytes", 2**30),
     ("reduction_dtype", "bfloat16"),
-    ("cpu_binding", "exclusive"),
 ]
 # What stands beside a setting that takes it; a setting that is not here takes nothing.
 _TAKES = {
@@ -119,23 +115,19 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
         ({"distribution": {"reduction_dtype": "int8"}}, ["bfloat16", "reduction_dtype='int8'"]),
         ({"distribution": {"top_k_ratio": 0.1}}, ["was removed", "reduction_dtype: bfloat16"]),
         (
-            {"distribution": {"collective": {"implementation": "gloo"}}},
-            ["ring", "collective.implementation='gloo'"],
+            {"distribution": {"collective": {"implementation": "nccl"}}},
+            ["This setting was removed", "CommunicationOptions"],
         ),
         (
-            {"distribution": {"collective": {"timeout_seconds": 0}}},
-            ["above 0", "collective.timeout_seconds=0"],
+            {"distribution": {"collective_timeout_seconds": 0}},
+            ["above 0", "collective_timeout_seconds=0"],
+        ),
+        (
+            {"distribution": {"collective_timeout_seconds": 9}},
+            ["only beside workers or a job", "CommunicationOptions"],
         ),
         ({"distribution": {"workers": 1}}, ["at least 2 workers", "distribution={'workers': 1}"]),
-        ({"distribution": {"workers": "all"}}, ["whole number or 'auto'", "workers='all'"]),
-        (
-            {"distribution": {"workers": "auto", "strategy": "mirrored"}},
-            ["workers=auto, which finds out what trains, without strategy=mirrored"],
-        ),
-        (
-            {"distribution": {"workers": "auto", "parameter_servers": 1}},
-            ["parameter_servers beside a number of workers"],
-        ),
+        ({"distribution": {"workers": "all"}}, ["whole number", "workers='all'"]),
         ({"distribution": {"parameter_servers": 1}}, ["parameter_servers beside a number of work"]),
         (_job(parameter_server_count=0), ["job.parameter_server_count=0"]),
         (
@@ -152,11 +144,7 @@ def test_of_two_settings_each_has_what_it_takes_or_the_remedy_is_said(pair):
             ["tolerationSeconds with the effect NoExecute"],
         ),
         ({"distribution": {"workers": 2, "restarts": -1}}, ["distribution.restarts=-1"]),
-        ({"distribution": {"cpu_binding": "core"}}, ["'none' or 'exclusive'", "binding='core'"]),
-        (
-            {"distribution": {"cpu_binding": "exclusive", **_job()["distribution"]}},
-            ["Expected a job, or cpu_binding on this machine, not both"],
-        ),
+        ({"distribution": {"cpu_binding": "none"}}, ["was removed. Start a script with `tfx-"]),
         (
             {"distribution": {"workers": 2, **_job(image=None)["distribution"]}},
             ["Expected a job, or workers on this machine, not both", "job or workers out."],

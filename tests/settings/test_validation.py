@@ -61,7 +61,7 @@ from tfx_perf.settings import validation
         ({None: {}}, ["Expected one of the keys compilation", "Received: None={}."]),
         ({"training": {1: 2}}, ["one of the keys checkpoint_folder", "training.1=2."]),
         ({"gate": {"rules": {1: {}}}}, ["Expected text as a key", "gate.rules.1={}. Write the"]),
-        ({"distribution": {"workers": "Auto"}}, ["workers='Auto'. Did you mean auto?"]),
+        ({"distribution": {"strategy": "Auto"}}, ["strategy='Auto'. Did you mean auto?"]),
         ({"distribution": {"strategy": "Mirrored"}}, ["Did you mean mirrored?"]),
         ({"distribution": {"workers": "none"}}, ["workers='none'. Did you mean null?"]),
         ({"training": {"seed": "None"}}, ["training.seed='None'. Did you mean null?"]),

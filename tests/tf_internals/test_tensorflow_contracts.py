@@ -23,7 +23,6 @@ from tfx_perf.tf_internals import (
     autograph,
     built_optimizer,
     clusters,
-    communication_options,
     devices,
     direct_iterators,
     following,
@@ -335,26 +334,6 @@ def test_a_workers_server_can_be_started_before_its_strategy():
     }  # fmt: skip
     cluster = tf.train.ClusterSpec({"chief": ["a:1"], "worker": ["b:2"]})
     assert multi_worker_util.coordination_leader(cluster) == "/job:chief/replica:0/task:0"
-
-
-@contract("The settings of distribution.collective have no effect.")
-@pytest.mark.parametrize(
-    "kind", [tf.distribute.MirroredStrategy, tf.distribute.MultiWorkerMirroredStrategy]
-)
-def test_a_strategy_merges_what_it_is_told_of_reductions_into_its_own(kind):
-    strategy = kind()
-    own = strategy.extended._communication_options
-    told = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=3, timeout_seconds=2.0)
-    with communication_options.replaced(strategy, told):
-        found = strategy.extended._communication_options
-        assert (found.bytes_per_pack, found.timeout_seconds) == (3, 2.0)
-        assert found.implementation == own.implementation
-        (launcher,) = strategy.extended._cross_device_ops._launchers
-        assert launcher._options.timeout_seconds == 2.0
-        reduced = inspect.getsource(type(strategy.extended)._batch_reduce_to)
-        assert "self._communication_options.merge(options)" in reduced
-    assert strategy.extended._communication_options is own
-    assert launcher._options.timeout_seconds is None
 
 
 @contract("OptimizedTrainer makes no strategy for parameter servers, or a module a second one.")

@@ -1,6 +1,6 @@
 """A worker whose process lives, but does not go on; run by `tfx-perf launch`.
 
-Argument: `timeout_seconds` of `distribution.collective`.
+Argument: `timeout_seconds` of its reductions.
 """
 
 import sys
@@ -15,7 +15,8 @@ from tfx_perf import workers
 
 
 def main(timeout_seconds):
-    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+    options = tf.distribute.experimental.CommunicationOptions(timeout_seconds=timeout_seconds)
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
     with strategy.scope():
         model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
         model.compile("sgd", "mse")
@@ -31,8 +32,7 @@ def main(timeout_seconds):
             time.sleep(1000)
 
     callback = keras.callbacks.LambdaCallback(on_epoch_end=wait)
-    settings = {"distribution": {"collective": {"timeout_seconds": timeout_seconds}}}
-    with tfx_perf.optimized(settings, folder="perf"):
+    with tfx_perf.optimized(folder="perf"):
         model.fit(data.with_options(options), epochs=3, verbose=0, callbacks=[callback])
 
 

@@ -17,18 +17,20 @@ from tfx_perf.training.plan import TrainingPlan
 from tfx_perf.training.session import TrainingSession
 from tfx_perf.training.trials.choice import PlanChoice
 
-_ONE_PACK_EACH = {"distribution": {"collective": {"bytes_per_pack": 1}}}
+_ONE_PACK_EACH = tf.distribute.experimental.CommunicationOptions(bytes_per_pack=1)
 
 
 def traced_graph(keras):
     """Returns the graph of a training's steps."""
-    with strategy_of(2).scope():
+    strategy = strategy_of(2)
+    strategy.extended._communication_options = _ONE_PACK_EACH  # which workers' strategy is given
+    with strategy.scope():
         layers = [keras.layers.Dense(4) for _ in range(3)]
         model = keras.Sequential([keras.layers.Input((4,)), *layers])
         model.compile("sgd", "mse")
     x = np.zeros((16, 4), np.float32)
     data = tf.data.Dataset.from_tensor_slices((x, x)).batch(4, drop_remainder=True)
-    session, loops = TrainingSession(PerfConfig.from_dict(_ONE_PACK_EACH)), []
+    session, loops = TrainingSession(PerfConfig()), []
     plan = TrainingPlan(steps_per_call=2)
 
     def choose(call, loop):

@@ -101,5 +101,5 @@ def test_without_a_tpu_there_is_an_error_with_the_remedy(name, monkeypatch):
     if name is not None:
         monkeypatch.setenv("TPU_NAME", name)
     with pytest.raises(errors.UserError, match=r"distribution.strategy=tpu.* TPU_NAME") as caught:
-        made_strategy.MAKERS["tpu"]()
+        made_strategy.made("tpu")
     assert "\n" not in str(caught.value)

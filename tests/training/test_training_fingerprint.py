@@ -150,13 +150,12 @@ UNCOUNTED = {
         "any number of replicas goes on; the numbers are those of one device",
     ),
     "distribution.device_memory_bytes": "it says where layers are",
-    "distribution.collective": "sums are the same to their rounding",
+    "distribution.collective_timeout_seconds": "sums are the same to their rounding",
     "distribution.parameter_servers": "their checkpoints are of another strategy's model",
     **dict.fromkeys(
         [
             "distribution.restarts",
             "distribution.start_timeout_seconds",
-            "distribution.cpu_binding",
             "distribution.heartbeat_timeout_seconds",
         ],
         "it says how workers are started, and started again",

@@ -6,7 +6,6 @@ import os
 import pathlib
 import tempfile
 import time
-import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,9 +22,9 @@ from tfx_perf.components.processes import (
     worker_tasks,
 )
 from tfx_perf.components.processes.worker_tasks import Task
-from tfx_perf.hardware import core_shares, crowding
+from tfx_perf.hardware import cpu_binding
 from tfx_perf.isolate.termination import Termination
-from tfx_perf.settings.distribution import CpuBinding, DistributionSettings
+from tfx_perf.settings.distribution import DistributionSettings
 
 _SERVER = "tfx_perf.training.parameter_servers.server:serve"
 _SCRIPT = f"{script_side.__name__}:{script_side.run.__name__}"
@@ -50,7 +49,8 @@ _LOOK_SECONDS = 1.0  # whether the terminal is silent
 )
 @click.option(
     "--cpu-binding",
-    type=click.Choice(typing.get_args(CpuBinding)),
+    "binding",
+    type=click.Choice(["none", "exclusive"]),
     default="none",
     show_default=True,
     help="Whether each worker has CPUs to itself, and no others.",
@@ -81,7 +81,7 @@ def command(
     *,
     count: int,
     server_count: int,
-    cpu_binding: CpuBinding,
+    binding: str,
     restarts: int,
     heartbeat_timeout: float,
     log_folder: str | None,
@@ -101,8 +101,8 @@ def command(
     too; where that ends one of them, all begin again without. Ctrl-C and SIGTERM reach all of them
     as SIGTERM.
 
-    With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: NUMA nodes
-    where these can be divided evenly, else cores next to each other.
+    With --cpu-binding exclusive each worker runs on a share of the CPUs of its own: whole
+    cores, those of a socket next to each other.
 
     With --ps the script runs once, as the coordinator of a ParameterServerStrategy; workers and
     servers are processes that serve it. A worker that is lost does not end the others; with
@@ -111,10 +111,6 @@ def command(
     path = user_script.checked(script)
     servers = workers.ParameterServers(count, server_count) if server_count else None
     names = workers.names_of(count, servers)
-    crowding.check(len(names), given=f"--workers={count}")
-    shared = crowding.remark(count) if cpu_binding == "none" else ""
-    if shared:
-        _say(f"{shared}.")
     logs = pathlib.Path(log_folder or path.with_suffix(".logs").name)
     _empty_logs(logs, names=names)
     with (
@@ -127,7 +123,7 @@ def command(
                 worker_count=count,
                 server_count=server_count,
                 environment=kept,
-                cpu_binding=cpu_binding,
+                are_bound=binding == "exclusive",
             ),
             train=functools.partial(
                 together.train,
@@ -200,7 +196,7 @@ class _Launch:
         tasks = self._make_tasks()
         for task in tasks:
             if task.cpus is not None:
-                cpus = core_shares.in_words(task.cpus)
+                cpus = cpu_binding.in_words(task.cpus)
                 _say(f"{task.name.capitalize()} has CPUs {cpus} to itself.")
         console.set_status(f"running {self._script} in {', '.join(task.name for task in tasks)}")
         with Termination() as termination:  # it takes effect when all have been ended

@@ -24,7 +24,7 @@ from tfx_perf.settings.values import (
     PositiveInt,
     Several,
 )
-from tfx_perf.workers import ParameterServers, names_of
+from tfx_perf.workers import ParameterServers
 
 _FEWEST_ALIKE = 2  # workers that train together
 
@@ -35,10 +35,9 @@ _OF_THE_RUNTIME = (
 )  # fmt: skip
 
 # What a job has settings of its own for, or none.
-_ON_THIS_MACHINE = ("workers", "parameter_servers", "cpu_binding")
+_ON_THIS_MACHINE = ("workers", "parameter_servers")
 
 ReductionDtype = Literal["bfloat16", "float16"]
-CpuBinding = Literal["none", "exclusive"]
 
 
 class ClusterJob(Section):
@@ -139,21 +138,6 @@ Strategy = Literal[
 ]
 
 
-class CollectiveSettings(Section):
-    """How replicas reduce; it counts before what the module has given its strategy.
-
-    Attributes:
-        implementation: `ring`, `nccl` (GPUs only), or `auto` for what the strategy would take.
-        bytes_per_pack: a reduction of more is cut into packs; 0: it is not.
-        timeout_seconds: a reduction that takes longer fails, so that nobody waits for a worker that
-            does not go on; None: none does.
-    """
-
-    implementation: Literal["auto", "ring", "nccl"] = "auto"
-    bytes_per_pack: Count = 0
-    timeout_seconds: Positive | None = None
-
-
 class DistributionSettings(Section):
     """Several replicas or workers for OptimizedTrainer.
 
@@ -165,12 +149,10 @@ class DistributionSettings(Section):
         reduction_dtype: the type in which gradients are summed over replicas; None: their own.
         sharding_invariant_random: whether dropout and other noise follow from a row's place in the
             batch, so that any number of replicas has the same.
-        collective: how gradients are summed.
+        collective_timeout_seconds: a sum of workers that takes longer fails, so that nobody waits
+            for one that does not go on; None: none does.
         workers: how many processes train on this machine, with `MultiWorkerMirroredStrategy`, or
-            beside parameter servers; `auto`: as many as its processor suggests, with cores of their
-            own, if they are surely faster than one; None: OptimizedTrainer trains itself.
-        cpu_binding: which CPUs those that compute may run on: `none` for all of them, `exclusive`
-            for a share of the machine's that no other one has.
+            beside parameter servers; None: OptimizedTrainer trains itself.
         parameter_servers: how many processes hold the weights, with `ParameterServerStrategy`;
             None: the workers do.
         restarts: how often all workers are started again after one was killed or lost its
@@ -185,9 +167,8 @@ class DistributionSettings(Section):
     device_memory_bytes: PositiveInt | None = None
     reduction_dtype: ReductionDtype | None = None
     sharding_invariant_random: bool = False
-    collective: CollectiveSettings = CollectiveSettings()
-    workers: PositiveInt | Literal["auto"] | None = None
-    cpu_binding: CpuBinding = "none"
+    collective_timeout_seconds: Positive | None = None
+    workers: PositiveInt | None = None
     parameter_servers: PositiveInt | None = None
     restarts: Count = 3
     start_timeout_seconds: Positive = 1800.0
@@ -210,7 +191,7 @@ class DistributionSettings(Section):
     def _one_place(cls, values: Any) -> Any:
         # Before each is looked at: what is wrong with what has to go is of no account.
         if isinstance(values, Mapping) and values.get("job") is not None:
-            here = [name for name in _ON_THIS_MACHINE if values.get(name) not in (None, "none")]
+            here = [name for name in _ON_THIS_MACHINE if values.get(name) is not None]
             if here:
                 raise SettingError(
                     f"a job, or {' and '.join(here)} on this machine, not both",
@@ -220,12 +201,12 @@ class DistributionSettings(Section):
 
     @pydantic.model_validator(mode="after")
     def _complete(self) -> "DistributionSettings":
-        if self.parameter_servers is not None and not isinstance(self.workers, int):
+        if self.parameter_servers is not None and self.workers is None:
             raise SettingError(
                 "parameter_servers beside a number of workers on this machine",
                 remedy="Set distribution.workers to a number, or leave parameter_servers out.",
             )
-        if isinstance(self.workers, int):
+        if self.workers is not None:
             _check_workers(self.workers, self.parameter_servers)
         self._check_strategy()
         return self
@@ -254,16 +235,18 @@ class DistributionSettings(Section):
                 "strategy",
                 remedy="Leave distribution.strategy out: the workers get the one that fits.",
             )
-        if self.workers == "auto" and given is not None:
-            raise SettingError(
-                f"workers=auto, which finds out what trains, without strategy={given}",
-                remedy="Leave distribution.strategy or distribution.workers out.",
-            )
         if self.device_memory_bytes is not None and given != "model_parallel":
             raise SettingError(
                 "device_memory_bytes only beside strategy=model_parallel",
                 "device_memory_bytes",
                 remedy="Leave device_memory_bytes out, or set that strategy.",
+            )
+        if self.collective_timeout_seconds is not None and wanted != "multi_worker":
+            raise SettingError(
+                "collective_timeout_seconds only beside workers or a job, and no parameter servers",
+                "collective_timeout_seconds",
+                remedy="Leave it out. A strategy that your code makes takes "
+                "tf.distribute.experimental.CommunicationOptions.",
             )
         if given == "multi_worker" and not self.has_others_train:
             raise SettingError(
@@ -285,22 +268,12 @@ class DistributionSettings(Section):
         """How many processes compute steps."""
         if self.job is not None:
             return self.job.worker_count
-        return self.workers if isinstance(self.workers, int) else 1
+        return self.workers or 1
 
     @property
     def workers_here(self) -> int:
         """How many processes train alike on this machine, the only one included."""
         return 1 if self.job or self.servers else self.worker_count
-
-    @property
-    def workers_with_all_cpus(self) -> int:
-        """How many processes compute on this machine, none of which has CPUs to itself."""
-        return 1 if self.job or self.cpu_binding != "none" else self.worker_count
-
-    @property
-    def processes_here(self) -> int:
-        """How many processes train together on this machine, those that serve included."""
-        return 1 if self.job else len(names_of(self.worker_count, self.servers))
 
     @property
     def servers(self) -> ParameterServers | None:
@@ -312,13 +285,13 @@ class DistributionSettings(Section):
 
     @property
     def has_others_train(self) -> bool:
-        """Whether other processes train in OptimizedTrainer's place, as far as the settings say."""
-        return isinstance(self.workers, int) or self.job is not None
+        """Whether other processes train in OptimizedTrainer's place."""
+        return self.workers is not None or self.job is not None
 
     @property
     def is_open(self) -> bool:
         """Whether what trains has to be found out."""
-        return "auto" in (self.strategy, self.workers)
+        return self.strategy == "auto"
 
 
 def _check_workers(worker_count: int, server_count: int | None) -> None:

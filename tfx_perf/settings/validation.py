@@ -55,6 +55,11 @@ _OTHER_SPELLINGS = {
     "fp32": "float32",
 }
 REMOVED: dict[str, str] = {
+    "distribution.collective": "Give tf.distribute.experimental.CommunicationOptions to your own "
+    "strategy. The timeout of the workers that OptimizedTrainer starts is "
+    "distribution.collective_timeout_seconds.",
+    "distribution.cpu_binding": "Start a script with `tfx-perf launch --cpu-binding exclusive`, or "
+    "bind processes with taskset or numactl.",
     "input.materialize": "`block_reader` reads compressed files beside the step.",
     "distribution.top_k_ratio": "Set distribution.reduction_dtype: bfloat16 to send less.",
 }

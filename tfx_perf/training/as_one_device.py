@@ -5,7 +5,6 @@ from collections.abc import Iterator
 
 from tfx_perf.interception import FitCall
 from tfx_perf.settings.distribution import DistributionSettings
-from tfx_perf.training import collectives
 from tfx_perf.training.keras_api import either_keras
 from tfx_perf.training.measuring import strategies
 from tfx_perf.training.placement.placement import Placement
@@ -31,7 +30,6 @@ def trained(call: FitCall, distribution: DistributionSettings) -> Iterator[Place
     is_alone = strategies.servers_of(strategy) is not None  # beside parameter servers
     draws_by_rows = distribution.sharding_invariant_random and not is_alone
     with (
-        collectives.options(strategy, distribution.collective),
         keras_api.drawing_by_rows(call.model) if draws_by_rows else contextlib.nullcontext(),
         keras_api.over_replicas(
             call.model,

@@ -1,7 +1,6 @@
 """The `tf.distribute` strategies that are made for a user's code, by the name in the settings."""
 
 import os
-from collections.abc import Callable, Mapping
 
 import tensorflow as tf
 
@@ -18,21 +17,36 @@ def devices() -> list[str]:
     return [device.name for device in found]
 
 
-def no_tpu(reason: str) -> errors.UserError:
-    """Returns the error of the strategy `tpu` where there is none.
+def made(
+    name: str, *, collective_timeout_seconds: float | None = None
+) -> tf.distribute.Strategy:
+    """Returns a strategy.
 
     Args:
-        reason: how that is known.
+        name: as `DistributionSettings.made_strategy` has it.
+        collective_timeout_seconds: of the workers of `multi_worker`; see the setting.
+
+    Raises:
+        UserError: this machine has not what it takes.
     """
-    return errors.UserError(
-        f"Expected a TPU. Received: distribution.strategy=tpu, but there is none ({reason}). Name "
-        "it in the variable TPU_NAME, which is local on a machine that has one, or use another "
-        "strategy."
-    )
-
-
-def _mirrored() -> tf.distribute.Strategy:
-    return tf.distribute.MirroredStrategy(devices())
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(devices())
+    if name == "model_parallel":
+        # A model that no device can hold is built in the host's memory; `fit` places it.
+        return tf.distribute.OneDeviceStrategy("/device:CPU:0")
+    if name == "multi_worker":
+        return tf.distribute.MultiWorkerMirroredStrategy(
+            communication_options=tf.distribute.experimental.CommunicationOptions(
+                timeout_seconds=collective_timeout_seconds
+            )
+        )
+    if name == "parameter_server":
+        return parameter_servers.make()
+    if name == "tpu":
+        return _tpu()
+    # TensorFlow's own, outside of all scopes. Under `OneDeviceStrategy`, as under any other,
+    # Keras never chooses XLA.
+    return tf.distribute.get_strategy()
 
 
 def _tpu() -> tf.distribute.Strategy:
@@ -42,27 +56,10 @@ def _tpu() -> tf.distribute.Strategy:
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
     except (ImportError, OSError, RuntimeError, ValueError, tf.errors.OpError) as error:
-        raise no_tpu(errors.in_one_line(error)) from error
+        reason = errors.in_one_line(error)
+        raise errors.UserError(
+            f"Expected a TPU. Received: distribution.strategy=tpu, but there is none ({reason}). "
+            "Name it in the variable TPU_NAME, which is local on a machine that has one, or use "
+            "another strategy."
+        ) from error
     return tf.distribute.TPUStrategy(resolver)
-
-
-def _on_host() -> tf.distribute.Strategy:
-    # A model that no device can hold is built in the host's memory; `fit` places it.
-    return tf.distribute.OneDeviceStrategy("/device:CPU:0")
-
-
-MAKERS: Mapping[str, Callable[[], tf.distribute.Strategy]] = {
-    # TensorFlow's own, outside of all scopes. Under `OneDeviceStrategy`, as under any other,
-    # Keras never chooses XLA.
-    "one_device": tf.distribute.get_strategy,
-    "mirrored": _mirrored,
-    "model_parallel": _on_host,
-    "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
-    "parameter_server": parameter_servers.make,
-    "tpu": _tpu,
-}
-"""What makes a strategy, by name.
-
-Raises:
-    UserError: this machine has not what it takes.
-"""

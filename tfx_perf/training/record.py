@@ -67,14 +67,13 @@ class TrainingRecord(PlanChoice):
         is_custom_loop: whether the user's own loop trained, whose steps were only timed.
         fit_errors: what calls of `fit` raised that the user's code went on without.
         idle_settings: what the settings ask for that has no effect here, and why.
-        crowding: that workers share CPUs, in a sentence; empty if they do not.
         notes: what happened on the way, and what could not be measured and why.
 
     The others are those of `PlanChoice`, and catalogue metrics of the same name.
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.training/1"
-    GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"misalignments", "unbound"}
+    GONE: ClassVar[frozenset[str]] = PlanChoice.GONE | {"crowding", "misalignments", "unbound"}
 
     jit_compile: bool = False
     environment: dict[str, str]
@@ -124,7 +123,6 @@ class TrainingRecord(PlanChoice):
     is_custom_loop: bool = False
     fit_errors: tuple[str, ...] = ()
     idle_settings: tuple[str, ...] = ()
-    crowding: str = ""
     notes: tuple[str, ...] = ()
     oom_count: int = 0
     micro_batches: int = 1
@@ -176,10 +174,10 @@ class TrainingRecord(PlanChoice):
 
     @property
     def warnings(self) -> list[str]:
-        """What there is to say of `fit_errors`, `idle_settings` and `crowding`, in sentences."""
+        """What there is to say of `fit_errors` and `idle_settings`, in sentences."""
         return [
             *(f"A call of Model.fit raised {it}, and run_fn went on." for it in self.fit_errors),
-            *(f"{it}." for it in (*self.idle_settings, self.crowding) if it),
+            *(f"{it}." for it in self.idle_settings),
         ]
 
     def figures(self) -> dict[str, float | None]:

@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from tfx_perf import config, console, errors, workers
-from tfx_perf.hardware import crowding, energy
+from tfx_perf.hardware import energy
 from tfx_perf.interception import FitCall
-from tfx_perf.training import as_one_device, idle_settings, recording
+from tfx_perf.training import as_one_device, recording
 from tfx_perf.training.eligibility import obstacle, recovery_obstacle
 from tfx_perf.training.fit import early_hooks, same_start
 from tfx_perf.training.keras_api import array_data, either_keras
@@ -301,11 +301,7 @@ class TrainingSession:
             garbage_collection_seconds=live.pauses.seconds,
             energy_joules=taken.joules,
             energy_gap=taken.reason,
-            idle_settings=(
-                *idle_settings.of_distribution(self._settings.distribution, strategy),
-                *idle_settings.of_training(self._settings.training, strategy),
-            ),
-            crowding=crowding.remark(self._settings.distribution.workers_with_all_cpus),
+            idle_settings=strategies.idle_settings(self._settings, strategy),
             communication=communication,
             placement=placement,
         )

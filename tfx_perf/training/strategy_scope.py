@@ -18,22 +18,21 @@ class StrategyScope:
 
     TensorFlow refuses to enter the scope of one strategy in that of another. So this one is left
     for good when the code enters another one's.
-
-    Attributes:
-        notes: for the record, in sentences.
     """
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(
+        self, name: str | None, *, collective_timeout_seconds: float | None = None
+    ) -> None:
         """Makes nothing yet.
 
         Args:
-            name: of `made_strategy.MAKERS`; None: the code alone decides.
+            name: see `made_strategy.made`; None: the code alone decides.
+            collective_timeout_seconds: see `made_strategy.made`.
         """
-        self._name = name
+        self._name, self._timeout_seconds = name, collective_timeout_seconds
         self._strategy: tf.distribute.Strategy | None = None
         self._is_open = False
         self._undo = contextlib.ExitStack()
-        self.notes: tuple[str, ...] = ()
 
     def __enter__(self) -> "StrategyScope":
         """Makes the strategy.
@@ -42,10 +41,10 @@ class StrategyScope:
             UserError: this machine has not what it takes.
         """
         if self._name is not None:
-            self._strategy = made_strategy.MAKERS[self._name]()
+            self._strategy = made_strategy.made(
+                self._name, collective_timeout_seconds=self._timeout_seconds
+            )
             self._open()
-            if self._name == "mirrored" and self._strategy.num_replicas_in_sync == 1:
-                self.notes = ("mirrored: this machine has one device, so that one replica trains",)
             if isinstance(self._strategy, tf.distribute.ParameterServerStrategy):
                 self._undo.enter_context(clusters.made_once(self._strategy))
             self._undo.enter_context(

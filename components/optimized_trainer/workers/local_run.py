@@ -10,7 +10,6 @@ from tfx_perf.components.optimized_trainer.workers import failed_threads, worker
 from tfx_perf.components.optimized_trainer.workers.exchange import Exchange
 from tfx_perf.components.processes import restarting, together, worker_tasks
 from tfx_perf.components.processes.worker_tasks import Task
-from tfx_perf.hardware import crowding
 from tfx_perf.isolate.termination import Termination
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.training.parameter_servers import server
@@ -83,14 +82,10 @@ class LocalRun:
         tasks = worker_tasks.tasks(
             worker_count=self._settings.worker_count,
             server_count=servers.server_count if servers else 0,
-            cpu_binding=self._settings.cpu_binding,
         )
         names = [task.name for task in tasks]
         _LOGGER.info("%s train on this machine; see %s.", ", ".join(names), self._log_folder)
-        shared = crowding.remark(self._settings.workers_with_all_cpus)
-        if shared:
-            _LOGGER.warning("%s.", shared)
-        console.set_status(f"starting {', '.join(names)}{shared and f'; {shared}'}")
+        console.set_status(f"starting {', '.join(names)}")
         attempt = together.train(
             tasks,
             start=self._started,
@@ -115,5 +110,4 @@ class LocalRun:
             log_path=self._log_folder / workers.log_file(task.name),
             environment=task.environment,
             is_forked=True,
-            cpus=task.cpus,
         )

@@ -7,6 +7,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import workers
+from tfx_perf.config import PerfConfig
 from tfx_perf.tf_internals import clusters
 
 ONE_DEVICE = "one_device"
@@ -143,3 +144,59 @@ def servers_of(strategy: tf.distribute.Strategy | None) -> workers.ParameterServ
         return None
     cluster = clusters.cluster_of(strategy)
     return workers.ParameterServers(len(cluster["worker"]), len(cluster["ps"]))
+
+
+_MADE = {
+    "mirrored": tf.distribute.MirroredStrategy,
+    "model_parallel": tf.distribute.OneDeviceStrategy,
+    "multi_worker": tf.distribute.MultiWorkerMirroredStrategy,
+    "parameter_server": tf.distribute.ParameterServerStrategy,
+    "tpu": tf.distribute.TPUStrategy,
+}
+
+
+def idle_settings(config: PerfConfig, strategy: tf.distribute.Strategy) -> tuple[str, ...]:
+    """Returns a sentence, without its full stop, for each setting that does nothing in a training.
+
+    Args:
+        config: what the user wants.
+        strategy: that the model was built under.
+    """
+    found, settings = {}, config.distribution
+    wanted, here = settings.made_strategy, settings.workers_here
+    under = f"the code has built the model under {in_words(strategy)}"
+    if wanted is not None and not _is_built_under(wanted, strategy):
+        key = next(key for key in ("strategy", "workers", "job") if getattr(settings, key))
+        if here > workers.this().count:  # nobody has started the others
+            under += (
+                f"; tfx-perf launch --workers {here} starts a script that builds it under "
+                "tf.distribute.MultiWorkerMirroredStrategy"
+            )
+        found[key] = under
+    elif wanted == "mirrored" and strategy.num_replicas_in_sync == 1:
+        several = "tf.config.set_logical_device_configuration makes several of its CPU"
+        found["strategy"] = f"the machine has one device; {several}"
+    if strategy.num_replicas_in_sync == 1:
+        alone = "one replica trains, so that there are no others to sum with"
+        of_replicas = ["reduction_dtype"]
+        if servers_of(strategy):
+            alone = "beside parameter servers each worker sums and draws by itself"
+            of_replicas.append("sharding_invariant_random")
+        found.update((name, alone) for name in of_replicas if getattr(settings, name))
+    said = [
+        f"distribution.{key}{'' if key == 'job' else f'={getattr(settings, key)}'} has no effect: "
+        f"{reason}"
+        for key, reason in found.items()
+    ]
+    if config.training.precision == "auto" and (worker_count(strategy) > 1 or servers_of(strategy)):
+        said.append(
+            "training.precision=auto has no effect: these workers try no other precision; set the "
+            "one that you want, e.g. mixed_bfloat16"
+        )
+    return tuple(said)
+
+
+def _is_built_under(wanted: str, strategy: tf.distribute.Strategy) -> bool:
+    if wanted == ONE_DEVICE:
+        return name(strategy) in (wanted, "OneDeviceStrategy")
+    return isinstance(strategy, _MADE[wanted])

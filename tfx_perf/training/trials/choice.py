@@ -68,8 +68,7 @@ class StrategyChoice(records.Record):
     """What `auto` of the section `distribution` came to.
 
     Attributes:
-        name: `one_device`, `mirrored` or `multi_worker`.
-        worker_count: how many processes train.
+        name: `one_device` or `mirrored`.
         reason: one sentence.
         speedup: one device's step time over that of all together; None if it was not measured.
         turns_seconds: of the trials' budget that measuring it took, in this run.
@@ -78,9 +77,9 @@ class StrategyChoice(records.Record):
     """
 
     SCHEMA: ClassVar[str] = "tfx_perf.strategy_choice/1"
+    GONE: ClassVar[frozenset[str]] = frozenset({"worker_count"})
 
     name: str
-    worker_count: int = 1
     reason: str
     speedup: statistics.Interval | None = None
     turns_seconds: float = 0.0

@@ -37,16 +37,14 @@ def plan_key(
 
     Args:
         settings: the sections `training` and `compilation` count, and of `distribution` the
-            strategy, the binding of workers and whether their number is to be found out.
+            strategy.
         code: digest of the training code and its arguments.
         hyperparameters: digest of those that a Tuner found; empty if there are none.
         data: digest of the data's schema; what the data contain does not count.
         input_candidate: name of the tuned input; empty if it is not tuned.
         worker_count: how many processes train together.
     """
-    distribution = settings.distribution
-    strategy, binding = distribution.strategy, distribution.cpu_binding
-    workers = "auto" if distribution.workers == "auto" else str(worker_count)
+    strategy = settings.distribution.strategy
     users_choices = ((name, each.users_choice()) for name, each in OPTIMIZATIONS.items())
     return {
         "code": code,
@@ -56,8 +54,7 @@ def plan_key(
         **devices.key_parts("keras", "tf-keras"),
         **{name: each for name, each in users_choices if each is not None},
         **({} if strategy is None else {"strategy": strategy}),
-        **({} if workers == "1" else {"workers": workers}),
-        **({} if binding == "none" else {"cpu_binding": binding}),
+        **({} if worker_count == 1 else {"workers": str(worker_count)}),
         "optimizations": ", ".join(OPTIMIZATIONS),
         "training": settings.training.model_dump_json(exclude=_IRRELEVANT),
         "compilation": settings.compilation.model_dump_json(exclude={"aot_signature"}),

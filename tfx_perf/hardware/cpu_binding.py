@@ -1,0 +1,71 @@
+"""Which CPUs each of several processes on this machine has to itself.
+
+A CPU is what Linux schedules on, a hardware thread; a core has one or several
+(https://docs.kernel.org/admin-guide/cputopology.html).
+"""
+
+import os
+import pathlib
+
+from tfx_perf import errors
+
+Cpus = frozenset[int]
+
+_CPUS = pathlib.Path("/sys/devices/system/cpu")
+
+
+def shares(count: int) -> list[Cpus]:
+    """Returns the CPUs of each of so many processes, which no two of them share.
+
+    They are whole cores, those of one socket next to each other, as many for each as for the
+    others, give or take one; or single CPUs where there are fewer cores than processes.
+
+    Raises:
+        UserError: there are fewer CPUs than processes.
+    """
+    usable = frozenset(os.sched_getaffinity(0))
+    cores = sorted({_core_of(cpu) & usable for cpu in usable}, key=_place)
+    cpus = [frozenset({cpu}) for core in cores for cpu in sorted(core)]
+    units = cores if len(cores) >= count else cpus
+    if len(units) < count:
+        raise errors.UserError(
+            f"Expected a CPU for each worker. Received: cpu-binding=exclusive, {count} workers and "
+            f"{len(cpus)} CPUs. Start fewer workers, or leave --cpu-binding out."
+        )
+    ends = [len(units) * index // count for index in range(count + 1)]
+    return [
+        frozenset().union(*units[begin:end])
+        for begin, end in zip(ends, ends[1:], strict=False)
+    ]
+
+
+def in_words(cpus: Cpus) -> str:
+    """Returns a list of CPUs as Linux writes it, e.g. `0-3,8`."""
+    parts: list[tuple[int, int]] = []
+    for cpu in sorted(cpus):
+        if parts and cpu == parts[-1][1] + 1:
+            parts[-1] = (parts[-1][0], cpu)
+        else:
+            parts.append((cpu, cpu))
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in parts)
+
+
+def _core_of(cpu: int) -> Cpus:
+    """Returns the CPUs of a CPU's core; where Linux does not say, that one alone."""
+    ranges = (part.partition("-") for part in _told(cpu, "thread_siblings_list").split(",") if part)
+    told = frozenset(
+        each for low, _, high in ranges for each in range(int(low), int(high or low) + 1)
+    )
+    return told or frozenset({cpu})
+
+
+def _place(core: Cpus) -> tuple[int, int]:
+    first = min(core)
+    return int(_told(first, "physical_package_id") or 0), first
+
+
+def _told(cpu: int, name: str) -> str:
+    try:
+        return (_CPUS / f"cpu{cpu}" / "topology" / name).read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""
