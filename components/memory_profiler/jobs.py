@@ -12,7 +12,7 @@ from tfx.utils import json_utils
 from tfx_perf import errors, interception, unmeasured
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
-from tfx_perf.memory import claim, footprint, profile, progress, record
+from tfx_perf.memory import footprint, largest_batch, profile, record
 from tfx_perf.tf_internals import autograph
 from tfx_perf.training import precision
 
@@ -32,8 +32,8 @@ def profile_module(*, inputs: str, exec_properties: dict[str, Any], folder: str)
             `profile_progress.json`; what is there already is not done again.
     """
     settings = PerfConfig.from_json(exec_properties["config"])
-    place = pathlib.Path(folder, progress.FILE_NAME)
-    known = progress.ProfileProgress.read(place) if place.exists() else None
+    place = pathlib.Path(folder, record.PROGRESS_FILE_NAME)
+    known = record.ProfileProgress.read(place) if place.exists() else None
     with precision.policy(precision.fixed(settings.training.precision)):
         call = _captured(inputs, exec_properties, folder)
         if call is None:
@@ -84,13 +84,13 @@ def measure_footprint(
         if call is None:
             raise errors.MeasurementError(unmeasured.reason_in(folder))
         is_alone = batch_size is not None or call.model.jit_compile
-        most = max(settings.memory.batch_sizes, default=claim.ENOUGH)
+        most = max(settings.memory.batch_sizes, default=largest_batch.ENOUGH)
         for found in footprint.footprints(
             call,
             batch_size=batch_size,
             max_utilization=settings.memory.max_device_utilization,
             stop=stop,
-            larger=None if is_alone else functools.partial(claim.second_size, most=most),
+            larger=None if is_alone else functools.partial(largest_batch.second_size, most=most),
         ):
             write(found)
 

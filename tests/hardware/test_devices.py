@@ -1,10 +1,11 @@
 """What makes two runs comparable is in the fingerprint."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tfx_perf import interception
-from tfx_perf.hardware import devices
+from tfx_perf.hardware import devices, host
 from tfx_perf.memory import batches
 
 
@@ -36,3 +37,13 @@ def test_the_data_are_told_apart_by_type_and_shape_not_by_number():
     dataset = tf.data.Dataset.from_tensor_slices(array)
     assert spec(dataset.batch(2)) == spec(dataset.repeat().batch(4))
     assert spec(dataset.batch(2)) != spec(dataset.map(lambda row: row[:2]).batch(2))
+
+
+@pytest.mark.skipif(
+    bool(tf.config.list_physical_devices("GPU")), reason="there it is the allocator that counts"
+)
+def test_on_a_cpu_it_is_a_share_of_the_memory_that_is_left():
+    found = devices.memory_limit(max_utilization=0.5)
+    assert found.source == "50% of available RAM"
+    assert found.bytes == pytest.approx(0.5 * host.available_memory_bytes(), rel=0.2)
+    assert found.bytes <= devices.memory_bytes() == host.memory_limit_bytes()

@@ -5,7 +5,7 @@ import importlib
 import tensorflow as tf
 
 from tfx_perf import interception
-from tfx_perf.memory import batches, breakdown, peak, profile
+from tfx_perf.memory import batches, peak, profile
 from tfx_perf.settings.memory import MemorySettings
 
 SIDE, CHANNELS = 32, 16
@@ -34,7 +34,7 @@ def convolutions(line):
     foreign = tf.zeros(2**24, tf.uint8) + tf.ones(1, tf.uint8)  # must not count
     call, record = _profile(model, dataset)
     batch = batches.batch_of(dataset, 512)
-    resident = breakdown.tensor_bytes(batch) + sum(record.state.model_dump().values())
+    resident = batches.tensor_bytes(batch) + sum(record.state.model_dump().values())
     far = peak.step_peak(call, batch, resident_bytes=resident - record.state.gradients_bytes)
     del foreign
     return {"record": record.model_dump(mode="json"), "far_peak_bytes": far.bytes}

@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from tfx_perf import errors, interception, isolate
-from tfx_perf.memory import batches, breakdown, peak, profile
+from tfx_perf.memory import batches, peak, profile
 from tfx_perf.memory.record import ProfileRecord, StateSizes, StepMemory
 from tfx_perf.report import memory_report
 from tfx_perf.settings.memory import MemorySettings
@@ -154,7 +154,7 @@ def test_state_sizes_under_mirrored_strategy_are_those_of_one_device(line):
         )
         model.compile(optimizer=line.optimizers.SGD(momentum=0.9), loss="mse")
         model.fit(tf.zeros((8, 4)), tf.zeros((8, 2)), verbose=0)
-    sizes = breakdown.state_sizes(model)
+    sizes = peak.state_sizes(model)
     trainable = 4 * (4 * 2 + 2 + 2 * 4)
     assert sizes.weights_bytes == trainable + 4 * 2 * 4  # moving mean and variance
     assert sizes.gradients_bytes == trainable
@@ -162,9 +162,9 @@ def test_state_sizes_under_mirrored_strategy_are_those_of_one_device(line):
 
 
 def test_tensor_bytes_of_strings_and_ragged():
-    assert breakdown.tensor_bytes({"a": tf.constant(["ab", "c"]), "b": tf.zeros((2, 3))}) == 3 + 24
+    assert batches.tensor_bytes({"a": tf.constant(["ab", "c"]), "b": tf.zeros((2, 3))}) == 3 + 24
     ragged = tf.ragged.constant([[1, 2], [3]], dtype=tf.int32)
-    assert breakdown.tensor_bytes(ragged) == 3 * 4 + 3 * 8  # values and row splits
+    assert batches.tensor_bytes(ragged) == 3 * 4 + 3 * 8  # values and row splits
 
 
 def test_arrays_are_rebatched_with_their_weights():

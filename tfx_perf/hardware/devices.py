@@ -1,5 +1,6 @@
 """The devices TensorFlow uses, and the environment that makes figures comparable."""
 
+import dataclasses
 import pathlib
 import platform
 import re
@@ -8,6 +9,7 @@ import tensorflow as tf
 
 from tfx_perf import formatting
 from tfx_perf.hardware import host, versions
+from tfx_perf.tf_internals import devices
 
 _DRIVER = pathlib.Path("/proc/driver/nvidia/version")
 
@@ -86,3 +88,46 @@ def gpu_software() -> dict[str, str]:
         "cudnn": str(build.get("cudnn_version")),
         "driver": driver.group() if driver else "unknown",
     }
+
+
+def allocator_device() -> str:
+    """Returns the device whose allocator is read: the first GPU, or the CPU."""
+    return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+
+
+def memory_bytes() -> int:
+    """Returns all that a training may take: of a GPU's allocator, or the RAM on the CPU."""
+    device = allocator_device()
+    if device.startswith("CPU"):
+        return host.memory_limit_bytes()
+    return devices.allocator_limit_bytes(device)
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryLimit:
+    """A bound on a step's peak.
+
+    Attributes:
+        bytes: the bound.
+        source: what it is a share of.
+    """
+
+    bytes: int
+    source: str
+
+
+def memory_limit(*, max_utilization: float) -> MemoryLimit:
+    """Returns the share of the memory that a step on the profiled device may take.
+
+    On a GPU, of what TensorFlow's allocator may use; on the CPU, of the RAM that this process
+    can still get (free memory, or what its container leaves).
+
+    Args:
+        max_utilization: the share, 0-1.
+    """
+    device = allocator_device()
+    if device.startswith("CPU"):
+        available, source = host.available_memory_bytes(), "available RAM"
+    else:
+        available, source = devices.allocator_limit_bytes(device), f"allocator limit of {device}"
+    return MemoryLimit(int(max_utilization * available), f"{max_utilization:.0%} of {source}")

@@ -113,6 +113,20 @@ def batch_size_of(batch: Any) -> int:
     return int(tf.nest.flatten(batch)[0].shape[0])
 
 
+def tensor_bytes(structure: Any) -> int:
+    """Returns the bytes of the eager tensors in a nested structure, e.g. of a batch.
+
+    Strings count by their length; ragged and sparse tensors by their components.
+    """
+    tensors = tf.nest.flatten(structure, expand_composites=True)
+    return sum(
+        int(tf.reduce_sum(tf.strings.length(tensor)))
+        if tensor.dtype == tf.string
+        else tensor.shape.num_elements() * tensor.dtype.size
+        for tensor in tensors
+    )
+
+
 def declared_batch_size(call: interception.FitCall) -> int | None:
     """Returns the number of examples in a batch as far as `fit`'s data tell without being read.
 

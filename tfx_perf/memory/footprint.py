@@ -16,8 +16,8 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors, formatting, interception, periodic
-from tfx_perf.hardware import host
-from tfx_perf.memory import batches, limit, peak
+from tfx_perf.hardware import devices, host
+from tfx_perf.memory import batches, peak
 from tfx_perf.memory.record import Footprint
 from tfx_perf.tf_internals import autograph
 
@@ -58,7 +58,7 @@ def footprints(
     size = batch_size or batches.batch_size_of(batches.first_batch(dataset))
     gc.collect()
     host.return_freed_memory()
-    found = limit.memory_limit(max_utilization=max_utilization)
+    found = devices.memory_limit(max_utilization=max_utilization)
     before = host.resident_memory()
     # A process that is let go on takes memory from others.
     available_bytes = found.bytes / max_utilization
@@ -90,7 +90,7 @@ def _footprint(
     stop: Callable[[Footprint], None],
     began: float,
 ) -> Footprint:
-    device = peak.device_name()
+    device = devices.allocator_device()
     on_cpu = device.startswith("CPU")
     sampled_bytes = 0
 

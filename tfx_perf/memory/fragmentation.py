@@ -15,7 +15,7 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors
-from tfx_perf.memory import peak
+from tfx_perf.hardware import devices
 from tfx_perf.tf_internals.messages import xplane_pb2
 
 _ALLOCATORS = {"CPU": "cpu", "GPU": "gpu_0"}  # parts of their names
@@ -51,7 +51,7 @@ def at_peak(work: Callable[[], None]) -> float:
             raise errors.MeasurementError(f"TensorFlow's profiler is not free ({error})") from error
         files = pathlib.Path(folder).rglob("*.xplane.pb")
         spaces = [xplane_pb2.XSpace.FromString(file.read_bytes()) for file in files]
-    device = peak.device_name()
+    device = devices.allocator_device()
     moments = [moment for space in spaces for moment in _moments(space, device)]
     if not moments:
         raise errors.MeasurementError(f"the allocator of {device} does not say")

@@ -1,13 +1,16 @@
-"""The allocator's peak over real training steps."""
+"""The allocator's peak over real training steps, and what of it follows from shapes alone."""
 
-import dataclasses
 import gc
-from typing import Any
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from tfx_perf import errors, interception
+from tfx_perf.hardware import devices
 from tfx_perf.memory import batches
+from tfx_perf.memory.record import StateSizes
 from tfx_perf.tf_data import datasets
 
 # With what a process must start for its CPU peaks to be true. The default CPU allocator (with
@@ -20,31 +23,14 @@ _STEPS = 3
 _ROUNDS = 3
 
 
-@dataclasses.dataclass(frozen=True)
-class StepPeak:
-    """The peaks of a few rounds of steps, less what does not belong to the step.
+class StepPeak(NamedTuple):
+    """The highest of the peaks of a few rounds of steps, and by how much these differ.
 
-    Attributes:
-        rounds_bytes: one peak a round. Rounds differ, because TensorFlow runs independent
-            operations in any order.
+    They do because TensorFlow runs independent operations in any order.
     """
 
-    rounds_bytes: tuple[int, ...]
-
-    @property
-    def bytes(self) -> int:
-        """The highest peak."""
-        return max(self.rounds_bytes)
-
-    @property
-    def scatter_bytes(self) -> int:
-        """The difference between the highest and the lowest peak."""
-        return max(self.rounds_bytes) - min(self.rounds_bytes)
-
-
-def device_name() -> str:
-    """Returns the device whose allocator is read: the first GPU, or the CPU."""
-    return "GPU:0" if tf.config.list_logical_devices("GPU") else "CPU:0"
+    bytes: int
+    scatter_bytes: int
 
 
 def run_steps(
@@ -94,7 +80,7 @@ def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) ->
     Raises:
         MeasurementError: the allocator does not count everything; see `ENVIRONMENT`.
     """
-    device = device_name()
+    device = devices.allocator_device()
     _check_allocator(device)
     run_steps(call, batch)
     before, peaks = [], []
@@ -106,7 +92,7 @@ def step_peak(call: interception.FitCall, batch: Any, *, resident_bytes: int) ->
         peaks.append(tf.config.experimental.get_memory_info(device)["peak"])
     # The lowest, because a step's last tensors may not be freed yet when it is read.
     idle = min(before)
-    return StepPeak(tuple(resident_bytes + peak - idle for peak in peaks))
+    return StepPeak(resident_bytes + max(peaks) - idle, scatter_bytes=max(peaks) - min(peaks))
 
 
 def _check_allocator(device: str) -> None:
@@ -124,3 +110,24 @@ def _check_allocator(device: str) -> None:
         raise errors.MeasurementError(
             f"the allocator of {device} does not count small tensors; start Python with {settings}"
         )
+
+
+def state_sizes(model: Any) -> StateSizes:
+    """Returns the sizes of a compiled model of either Keras line that has trained a step.
+
+    Args:
+        model: built and with its optimizer's variables made, as they are after a step.
+    """
+    optimizer_variables = model.optimizer.variables
+    if callable(optimizer_variables):  # a method in tf_keras
+        optimizer_variables = optimizer_variables()
+    return StateSizes(
+        weights_bytes=_variables_bytes(model.variables),
+        optimizer_state_bytes=_variables_bytes(optimizer_variables),
+        gradients_bytes=_variables_bytes(model.trainable_variables),
+    )
+
+
+def _variables_bytes(variables: Iterable[Any]) -> int:
+    unique = {id(variable): variable for variable in variables}.values()
+    return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in unique)

@@ -7,9 +7,16 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import console, errors, formatting, interception
-from tfx_perf.memory import batches, breakdown, fragmentation, limit, peak, prediction
-from tfx_perf.memory.progress import ProfileProgress, Work
-from tfx_perf.memory.record import Plan, ProfileRecord, StateSizes, StepMemory
+from tfx_perf.hardware import devices
+from tfx_perf.memory import batches, fragmentation, largest_batch, peak
+from tfx_perf.memory.record import (
+    Plan,
+    ProfileProgress,
+    ProfileRecord,
+    StateSizes,
+    StepMemory,
+    Work,
+)
 from tfx_perf.settings.memory import MemorySettings
 from tfx_perf.tf_internals import autograph
 from tfx_perf.xla import hlo
@@ -71,8 +78,7 @@ def completed(progress: ProfileProgress) -> ProfileRecord:
         (*progress.steps, *_not_run(progress)),
         key=lambda step: (step.batch_size, step.plan),
     )
-    peaks = _peaks(progress.steps)
-    line, reason = _predict(peaks)
+    line, reason = largest_batch.peak_line(progress.steps)
     return progress.draft.model_copy(
         update={"steps": tuple(steps), "prediction": line, "reason": reason}
     )
@@ -99,7 +105,7 @@ class _Profiling:
         self._epoch_example_count = batches.epoch_example_count(
             call, self._dataset, batch_size=self._own
         )
-        self._limit = limit.memory_limit(max_utilization=settings.max_device_utilization)
+        self._limit = devices.memory_limit(max_utilization=settings.max_device_utilization)
 
     def run(self) -> ProfileRecord:
         self._call.model.jit_compile = False
@@ -111,9 +117,9 @@ class _Profiling:
             self._measure(size)
         largest = self._progress.sizes[-1]
         for exponent in range(1, _SEARCH_STEPS + 1):
-            peaks = _peaks(self._progress.steps)
-            unmeasured = len(peaks) < len(self._progress.sizes)
-            if self._settings.batch_sizes or unmeasured or prediction.growth_stands_out(peaks):
+            steps = self._progress.steps
+            is_whole = len(_peaks(steps)) == len(self._progress.sizes)
+            if self._settings.batch_sizes or not is_whole or largest_batch.peak_line(steps)[0]:
                 break
             size = largest * _SEARCH_FACTOR**exponent
             if size > (self._epoch_example_count or size):
@@ -179,12 +185,12 @@ class _Profiling:
         row = StepMemory(plan="plain", batch_size=size)
         try:
             batch = self._batch(size)
-            batch_bytes = breakdown.tensor_bytes(batch)
+            batch_bytes = batches.tensor_bytes(batch)
             row = row.model_copy(update={"input_batch_bytes": batch_bytes})
             draft = self._progress.draft
             if draft is None:
                 peak.run_steps(self._call, batch)  # makes the variables
-                draft = self._draft(breakdown.state_sizes(self._call.model))
+                draft = self._draft(peak.state_sizes(self._call.model))
                 self._note(self._progress.model_copy(update={"draft": draft}))
             state = draft.state
             self._has_trained = True
@@ -200,14 +206,15 @@ class _Profiling:
                 raise
             reason = f"the step raised {errors.in_one_line(error)}"
             return row.model_copy(update={"status": "failed", "reason": reason})
-        figures = {"peak_bytes": rounds.bytes, "scatter_bytes": rounds.scatter_bytes}
-        return row.model_copy(update=figures)
+        return row.model_copy(
+            update={"peak_bytes": rounds.bytes, "scatter_bytes": rounds.scatter_bytes}
+        )
 
     def _draft(self, state: StateSizes) -> ProfileRecord:
         return ProfileRecord(
             module_batch_size=self._own,
             epoch_example_count=self._epoch_example_count,
-            device=peak.device_name(),
+            device=devices.allocator_device(),
             replica_count=self._call.model.distribute_strategy.num_replicas_in_sync,
             keras=self._call.original.__module__.split(".")[0],
             trained_plan=self._trained_plan,
@@ -247,7 +254,7 @@ def _not_run(progress: ProfileProgress) -> Iterable[StepMemory]:
             yield StepMemory(plan=plan, batch_size=size, status="not run", reason=reason)
 
 
-def _over_limit(size: int, expected: float, found: limit.MemoryLimit) -> StepMemory:
+def _over_limit(size: int, expected: float, found: devices.MemoryLimit) -> StepMemory:
     reason = (
         f"predicted to take {formatting.format_bytes(expected)}, over the limit of "
         f"{formatting.format_bytes(found.bytes)} ({found.source})"
@@ -260,21 +267,22 @@ def _predicted_bytes(progress: ProfileProgress, size: int) -> float:
     peaks = _peaks(progress.steps)
     if not peaks or progress.draft is None:
         return 0.0
-    if len(peaks) > 1 and prediction.growth_stands_out(peaks):
-        return prediction.predict(peaks).bytes_at(size)
+    line, _ = largest_batch.peak_line(progress.steps)
+    if line is not None:
+        return line.bytes_at(size)
     state = progress.draft.state
     fixed = state.weights_bytes + state.optimizer_state_bytes + state.gradients_bytes
     largest = max(peaks)
     # All beside the state taken as growing, which is the most that a larger batch can need.
-    return fixed + max(0, peaks[largest].bytes - fixed) * size / largest
+    return fixed + max(0, peaks[largest] - fixed) * size / largest
 
 
-def _peaks(steps: Iterable[StepMemory]) -> dict[int, peak.StepPeak]:
-    """Returns the measured peaks by batch size."""
+def _peaks(steps: Iterable[StepMemory]) -> dict[int, int]:
+    """Returns the measured peaks in bytes by batch size."""
     return {
-        step.batch_size: peak.StepPeak((highest - (step.scatter_bytes or 0), highest))
+        step.batch_size: step.peak_bytes
         for step in steps
-        if step.plan == "plain" and (highest := step.peak_bytes) is not None
+        if step.plan == "plain" and step.peak_bytes is not None
     }
 
 
@@ -290,7 +298,7 @@ def _xla_row(call: interception.FitCall, batch: Any) -> StepMemory:
     row = StepMemory(
         plan="xla",
         batch_size=batches.batch_size_of(batch),
-        input_batch_bytes=breakdown.tensor_bytes(batch),
+        input_batch_bytes=batches.tensor_bytes(batch),
     )
     try:
         buffers = hlo.buffer_sizes(hlo.model_step_hlo(call.model, batch, optimized=True))
@@ -298,15 +306,3 @@ def _xla_row(call: interception.FitCall, batch: Any) -> StepMemory:
         return row.model_copy(update={"status": "failed", "reason": str(error)})
     figures = {"peak_bytes": buffers.total_bytes, "temp_bytes": buffers.temp_bytes}
     return row.model_copy(update=figures)
-
-
-def _predict(peaks: dict[int, peak.StepPeak]) -> tuple[prediction.Prediction | None, str]:
-    """Returns the prediction, or why there is none."""
-    if len(peaks) < 2:
-        return None, "fewer than two batch sizes could be measured"
-    if not prediction.growth_stands_out(peaks):
-        return None, (
-            f"from batch size {min(peaks)} to {max(peaks)} the peak grows no more than it varies "
-            "or than can be resolved; set memory.batch_sizes further apart"
-        )
-    return prediction.predict(peaks), ""

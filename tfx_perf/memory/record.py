@@ -1,4 +1,4 @@
-"""What MemoryProfiler found out."""
+"""What MemoryProfiler found out, and how far it has come: what a process that is killed leaves."""
 
 from typing import Any, ClassVar, Literal
 
@@ -8,10 +8,12 @@ from tfx_perf import formatting, records
 from tfx_perf.advice import Advice
 
 FILE_NAME = "profile.json"
+PROGRESS_FILE_NAME = "profile_progress.json"
 
 _LARGE_SHARE = 0.5  # of the limit, or of the peak
 
 Plan = Literal["plain", "xla"]
+Work = Literal["plain", "xla", "fragmentation"]
 # How a batch size ended. `failed`: it raised, or could not be measured; `killed`: its process was.
 Status = Literal["measured", "failed", "out of memory", "killed", "timed out", "not run"]
 
@@ -274,3 +276,77 @@ class ProfileRecord(records.Record):
             "memory_limit_bytes": self.memory_limit_bytes,
             "fragmentation_ratio": self.fragmentation_ratio,
         }
+
+
+class Running(records.Record):
+    """What is being done.
+
+    Attributes:
+        work: a step under a plan, or the look at the allocator's fragmentation.
+        batch_size: examples in the batch.
+    """
+
+    work: Work
+    batch_size: int
+
+
+class ProfileProgress(records.Record):
+    """A profile in the making; written before and after every measurement.
+
+    Attributes:
+        sizes: the batch sizes to profile, ascending.
+        compiled_sizes: those of them to ask XLA about.
+        running: None if nothing is.
+        steps: what has been done.
+        draft: the record but for the steps; None before any size has trained.
+    """
+
+    SCHEMA: ClassVar[str] = "tfx_perf.memory_progress/1"
+
+    sizes: tuple[int, ...] = ()
+    compiled_sizes: tuple[int, ...] = ()
+    running: Running | None = None
+    steps: tuple[StepMemory, ...] = ()
+    draft: ProfileRecord | None = None
+
+    def has(self, work: Work, batch_size: int) -> bool:
+        """Returns whether a step has a row, or fragmentation has been looked at."""
+        if work == "fragmentation":
+            draft = self.draft
+            return draft is not None and bool(
+                draft.fragmentation_gap or draft.fragmentation_ratio is not None
+            )
+        return any((step.plan, step.batch_size) == (work, batch_size) for step in self.steps)
+
+    def begun(self, work: Work, batch_size: int) -> "ProfileProgress":
+        """Returns the progress with something under way."""
+        return self.model_copy(update={"running": Running(work=work, batch_size=batch_size)})
+
+    def with_step(self, step: StepMemory) -> "ProfileProgress":
+        """Returns the progress with a step done, and nothing under way."""
+        return self.model_copy(update={"running": None, "steps": (*self.steps, step)})
+
+    def with_fields(self, **fields: float | str) -> "ProfileProgress":
+        """Returns the progress with fields of the draft filled in, and nothing under way."""
+        draft = self.draft and self.draft.model_copy(update=fields)
+        return self.model_copy(update={"running": None, "draft": draft})
+
+    def cut_off(self, status: Status, reason: str) -> "ProfileProgress":
+        """Returns the progress with what was under way ended so.
+
+        Args:
+            status: of the step.
+            reason: what happened to the process, as a phrase.
+        """
+        if self.running is None:
+            return self
+        if self.running.work == "fragmentation":
+            return self.with_fields(fragmentation_gap=f"its process {reason}")
+        return self.with_step(
+            StepMemory(
+                plan=self.running.work,
+                batch_size=self.running.batch_size,
+                status=status,
+                reason=f"its process {reason}",
+            )
+        )

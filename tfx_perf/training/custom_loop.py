@@ -9,7 +9,6 @@ from typing import Any
 
 from tfx_perf import errors, interception
 from tfx_perf.hardware import devices, energy
-from tfx_perf.memory import limit
 from tfx_perf.training import recording
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.measuring import collector, memory, strategies
@@ -146,7 +145,7 @@ class Meter:
             time_to_first_step_seconds=first_end - self._began,
             compile_time_seconds=recording.beyond_the_steps(timer),
             fit_time_seconds=last_end - self._began,
-            device_memory_bytes=limit.device_memory_bytes(),
+            device_memory_bytes=devices.memory_bytes(),
             losses={name: tuple(values) for name, values in self._losses.items()},
             notes=tuple(self._notes),
             **recording.memory_along(watched, timer, has_cache=False),

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tfx_perf import cache_key, statistics
 from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
-from tfx_perf.memory import batches, growth, limit
+from tfx_perf.memory import batches, growth
 from tfx_perf.tf_data import datasets
 from tfx_perf.training import advice, model_flops, precision, xla_reading
 from tfx_perf.training.fit.timer import StepTimer, percentile
@@ -115,7 +115,7 @@ class EndedTraining:
             compile_time_seconds=_compile_seconds(
                 choice.trials if self.is_traced else (), choice.plan, timer
             ),
-            device_memory_bytes=None if servers else limit.device_memory_bytes(),
+            device_memory_bytes=None if servers else devices.memory_bytes(),
             flops_per_step=flops.per_step,
             executed_flops_per_step=executed,
             peak_flops_per_second=flops.peak_per_second,

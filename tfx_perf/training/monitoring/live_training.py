@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
-from tfx_perf.memory import batches, limit
+from tfx_perf.memory import batches
 from tfx_perf.training import precision
 from tfx_perf.training.fit.timer import StepTimer
 from tfx_perf.training.loop import Loop
@@ -199,7 +200,7 @@ class LiveTraining:
 
     @functools.cached_property
     def _device_memory_bytes(self) -> int:
-        return limit.device_memory_bytes()
+        return devices.memory_bytes()
 
 
 def _number(value: Any) -> float | None:

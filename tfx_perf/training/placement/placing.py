@@ -8,8 +8,9 @@ from typing import Any
 import tensorflow as tf
 
 from tfx_perf import errors, formatting, interception
+from tfx_perf.hardware import devices
 from tfx_perf.interception import FitCall
-from tfx_perf.memory import batches, limit
+from tfx_perf.memory import batches
 from tfx_perf.settings.distribution import DistributionSettings
 from tfx_perf.tf_internals import devices as tf_devices
 from tfx_perf.tf_internals import following, moved_variables
@@ -143,7 +144,7 @@ def _capacity_bytes(name: str, settings: DistributionSettings, *, count: int) ->
     if settings.device_memory_bytes is not None:
         return settings.device_memory_bytes
     if kind.startswith("CPU"):
-        return limit.device_memory_bytes() // count
+        return devices.memory_bytes() // count
     return tf_devices.allocator_limit_bytes(kind)
 
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from tfx_perf import errors
 from tfx_perf.formatting import format_bytes
-from tfx_perf.memory import breakdown, peak
+from tfx_perf.hardware import devices
+from tfx_perf.memory import batches, peak
 from tfx_perf.tf_data.datasets import row_count
 from tfx_perf.training.measuring import memory
 from tfx_perf.training.step.step_runner import Logs, StepRunnerWrapper
@@ -32,7 +33,7 @@ def cause(message: str) -> str:
 class _Peaks:
     """The peaks of the device's allocator, in bytes; 0 where it counts none."""
 
-    device: str = dataclasses.field(default_factory=peak.device_name)
+    device: str = dataclasses.field(default_factory=devices.allocator_device)
     highest: int = 0  # ever seen: so much there has been
 
     def _info(self) -> dict[str, int]:
@@ -169,12 +170,12 @@ class OomGuard(StepRunnerWrapper):
             _LOGGER.info("Memory allows %d micro-batches again.", self.micro_batches)
 
     def _explanation(self, parts: Sequence[Any], rows: int) -> str:
-        state = breakdown.state_sizes(self._model)
+        state = peak.state_sizes(self._model)
         sizes = {
             "weights": state.weights_bytes,
             "optimizer state": state.optimizer_state_bytes,
             "gradients": state.gradients_bytes,
-            "one row of the batch": breakdown.tensor_bytes(parts) / rows,
+            "one row of the batch": batches.tensor_bytes(parts) / rows,
         }
         if self._peaks.highest:
             sizes[f"peak of {self._peaks.device}"] = self._peaks.highest

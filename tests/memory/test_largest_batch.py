@@ -1,8 +1,8 @@
-"""What may be claimed of the largest batch."""
+"""What may be claimed of the largest batch, and the line through the peaks of steps."""
 
 import pytest
 
-from tfx_perf.memory import claim
+from tfx_perf.memory import largest_batch
 from tfx_perf.memory.record import Footprint, StepMemory
 
 pytestmark = pytest.mark.each_choice
@@ -26,12 +26,12 @@ def stepped(batch_size, status="measured"):
 
 
 def claimed(footprints, limit, **arguments):
-    found = claim.claim(footprints, limit_bytes=limit * MIB, **arguments)
+    found = largest_batch.claim(footprints, limit_bytes=limit * MIB, **arguments)
     return found.largest, found.is_lower_bound
 
 
 def following(footprints, limit, **arguments):
-    return claim.next_size(footprints, limit_bytes=limit * MIB, **arguments)
+    return largest_batch.next_size(footprints, limit_bytes=limit * MIB, **arguments)
 
 
 def test_a_line_between_batches_that_were_trained_on_says_which_fits():
@@ -45,7 +45,7 @@ def test_nothing_larger_is_claimed_than_was_trained_on():
     footprints = took(b10=200, b50=600)
     assert claimed(footprints, 700) == (50, False)  # 60 at the most
     assert claimed(footprints, 1100) == (50, True)
-    remark = claim.claim(footprints, limit_bytes=1100 * MIB).remark
+    remark = largest_batch.claim(footprints, limit_bytes=1100 * MIB).remark
     assert remark.endswith("; a straight line says that 2 times as many fit")
     assert claimed(footprints, 100_000) == (50, True)
     assert claimed(took(b10=200), 1000) == (10, True)
@@ -59,7 +59,7 @@ def test_above_the_rows_at_which_the_model_raises_nothing_is_claimed():
     ]
     footprints = [*took(b64=60, b256=61), *raised]
     assert claimed(footprints, 10_000) == (256, True)
-    assert claim.claim(footprints, limit_bytes=10_000 * MIB).remark == (
+    assert largest_batch.claim(footprints, limit_bytes=10_000 * MIB).remark == (
         "a batch of 256 was trained on and took 61.0 MiB; above 256 rows, at 512 at the latest, "
         "the model raises ValueError: 300 rows"
     )
@@ -67,7 +67,7 @@ def test_above_the_rows_at_which_the_model_raises_nothing_is_claimed():
 
 def test_no_more_examples_than_there_are_are_trained_on():
     assert claimed(took(b200=200), 100_000, most=1000) == (200, True)
-    remark = claim.claim(took(b1000=200), limit_bytes=100_000 * MIB, most=1000).remark
+    remark = largest_batch.claim(took(b1000=200), limit_bytes=100_000 * MIB, most=1000).remark
     assert remark.endswith("; there are no more examples")
     assert following(took(b200=200), 100_000, most=1000) == 1000
     assert following(took(b200=200), 100_000, most=200) is None
@@ -89,13 +89,13 @@ def test_without_a_line_a_batch_over_the_limit_is_no_claim():
 def test_a_batch_that_was_killed_refutes_the_line():
     footprints = [*took(b10=200, b50=600), ended(90, "killed")]
     assert claimed(footprints, 1100) == (50, True)
-    assert "killed" in claim.claim(footprints, limit_bytes=1100 * MIB).remark
+    assert "killed" in largest_batch.claim(footprints, limit_bytes=1100 * MIB).remark
     killed = [stepped(40, "killed")]
     assert claimed(took(b10=200, b50=600), 1100, steps=killed) == (10, True)
 
 
 def test_nothing_that_trained():
-    found = claim.claim([ended(10, "killed")], limit_bytes=MIB)
+    found = largest_batch.claim([ended(10, "killed")], limit_bytes=MIB)
     assert found.largest is None
     assert "batch 10: its process killed" in found.remark
 
@@ -148,4 +148,42 @@ def _slow(**times):
     ],
 )
 def test_a_second_batch_is_trained_on_beside_others_only_far_from_the_limit(first, size):
-    assert claim.second_size(first) == size
+    assert largest_batch.second_size(first) == size
+
+
+def peaks(**sizes):
+    """Returns steps: `b8=(100, 20)` for a peak of 100 bytes at a batch of 8, which varies by 20."""
+    return [
+        StepMemory(plan="plain", batch_size=int(name[1:]), peak_bytes=peak, scatter_bytes=scatter)
+        for name, (peak, scatter) in sizes.items()
+    ]
+
+
+def test_the_line_through_peaks_and_its_largest_batch():
+    line, reason = largest_batch.peak_line(peaks(b10=(1100, 0), b20=(1200, 40)))
+    assert not reason
+    assert line.bytes_per_example == pytest.approx(10)
+    assert line.fixed_bytes == pytest.approx(1000)
+    assert line.deviation_ratio == pytest.approx(0, abs=1e-9)
+    assert line.largest_batch_size(1509) == 50
+    assert line.largest_batch_size(900) == 0
+
+
+def test_the_deviation_is_that_of_the_worst_peak():
+    line, _ = largest_batch.peak_line(peaks(b1=(100, 0), b2=(260, 0), b3=(300, 0)))
+    assert line.deviation_ratio == pytest.approx(20 / 100)
+
+
+@pytest.mark.parametrize(
+    ("small", "large", "stands_out"),
+    [
+        ((1000, 0), (1200, 0), True),
+        ((1000, 0), (1040, 0), False),  # within the allocator's rounding
+        ((1000, 200), (1200, 0), False),  # within what the rounds differ by
+        ((1000, 0), (900, 0), False),
+    ],
+)
+def test_a_line_is_drawn_only_where_growth_stands_out(small, large, stands_out):
+    line, reason = largest_batch.peak_line(peaks(b8=small, b16=large))
+    assert (line is not None) is stands_out
+    assert bool(reason) is not stands_out

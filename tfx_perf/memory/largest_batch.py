@@ -2,12 +2,15 @@
 
 A straight line beyond what was trained on is wrong by tens of percent, and knows nothing of a model
 that takes no more than so many rows. So the line only says which batch to train on next, and how
-far below the largest one the limit is.
+far below the largest one the limit is. Another one, through the allocator's peaks of steps without
+XLA, says which steps are not to be run at all.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import numpy as np
 
 from tfx_perf import formatting
 from tfx_perf.memory.record import Footprint, Prediction, StepMemory
@@ -20,7 +23,7 @@ _FIRST_REACH = 2 * _REACH  # of the second batch that is trained on
 _FAR_SHARE = 0.25  # of the limit
 _NEAR = 0.75  # of a batch size: one so near to it need not be trained on, too
 _CAUTION = 0.9  # of what the line says: what is trained on
-_RESOLUTION = 0.05  # of a footprint
+_RESOLUTION = 0.05  # of a footprint, or of a peak: what rounding of sizes can feign
 # What one process takes more than another for no reason: arenas of malloc, threads' stacks.
 _NOISE_BYTES = 2**25
 _OVER = ("out of memory", "killed")
@@ -154,6 +157,39 @@ def is_far_from_limit(found: Footprint, *, growth: float = 1.0) -> bool:
         growth: of the batch.
     """
     return growth * (found.taken_bytes or 0) < _FAR_SHARE * (found.limit_bytes or 0)
+
+
+def peak_line(steps: Iterable[StepMemory]) -> tuple[Prediction | None, str]:
+    """Returns how the peak of a step without XLA grows with the batch, by least squares.
+
+    None, with the reason, where it does not grow clearly more than it varies.
+
+    Args:
+        steps: those without a figure do not count.
+    """
+    known = sorted(
+        
+            (step.batch_size, step.peak_bytes, step.scatter_bytes or 0)
+            for step in steps
+            if step.plan == "plain" and step.peak_bytes is not None
+        
+    )
+    if len(known) < 2:
+        return None, "fewer than two batch sizes could be measured"
+    sizes, peaks, scatters = (np.array(column, dtype=float) for column in zip(*known, strict=True))
+    if peaks[-1] - peaks[0] <= max(2 * scatters.max(), _RESOLUTION * peaks[0]):
+        return None, (
+            f"from batch size {known[0][0]} to {known[-1][0]} the peak grows no more than it "
+            "varies or than can be resolved; set memory.batch_sizes further apart"
+        )
+    slope, intercept = np.polyfit(sizes, peaks, deg=1)
+    deviation = np.abs(intercept + slope * sizes - peaks) / peaks
+    line = Prediction(
+        fixed_bytes=float(intercept),
+        bytes_per_example=float(slope),
+        deviation_ratio=float(deviation.max()),
+    )
+    return line, ""
 
 
 def _taken(footprints: Sequence[Footprint]) -> dict[int, int]:
