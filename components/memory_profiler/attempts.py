@@ -1,28 +1,38 @@
 """The parent's side of MemoryProfiler: measures in children, and keeps what those leave behind."""
 
+import contextlib
 import logging
 import pathlib
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from tfx.utils import json_utils
 
-from tfx_perf import errors, unmeasured
-from tfx_perf.components.memory_profiler import footprints, jobs, processes
+from tfx_perf import console, errors, isolate, unmeasured
+from tfx_perf.components.memory_profiler import child
 from tfx_perf.components.training_job import trainer_args
-from tfx_perf.memory import peak, profile, record
-from tfx_perf.memory import progress as progress_lib
-from tfx_perf.memory.progress import ProfileProgress
-from tfx_perf.memory.record import ProfileRecord
+from tfx_perf.hardware import host
+from tfx_perf.memory import footprint, largest_batch, peak, profile, record
+from tfx_perf.memory.record import Footprint, ProfileProgress, ProfileRecord, Status
 from tfx_perf.settings.memory import MemorySettings
 
 # A step, the look at fragmentation and the compiler may be killed, and a footprint beside them; the
 # others are gone on with.
 _LOG_FILES = tuple(f"profile{end}.log" for end in ("", "-2", "-3", "-4", "-5"))
 _STEPS_SHARE = 0.5  # of the time; the rest is for the footprints
+_MOST_FOOTPRINTS = 4
+_FOOTPRINT_SHARE = 0.25  # of the time, that one beyond the first may take
+_WORTH_IT = 2  # times the batch before; less would say little
 
 _LOGGER = logging.getLogger(__name__)
+
+
+class _Finished(NamedTuple):
+    """A footprint, and how long its process took, from the start to the end."""
+
+    footprint: Footprint
+    took_seconds: float
 
 
 class Attempts:
@@ -44,18 +54,15 @@ class Attempts:
             settings: with the time.
             folder: where the children write to, and their logs go.
         """
-        given = {
+        self._given = {
             "inputs": inputs,
             "exec_properties": dict(exec_properties),
             "folder": str(folder),
         }
-        self._input_dict = json_utils.loads(inputs)
-        self._processes = processes.Processes(given, folder=folder)
-        self._settings = settings
-        self._folder = folder
-        self._footprints = footprints.Footprints(
-            self._processes, timeout_seconds=settings.timeout_seconds
-        )
+        self._settings, self._folder = settings, folder
+        self._deadline = time.monotonic() + settings.timeout_seconds
+        self._first: isolate.Child | None = None
+        self._first_began = 0.0
 
     def profile(self) -> ProfileRecord | unmeasured.Unmeasured:
         """Returns what was found out, or why nothing was.
@@ -63,41 +70,50 @@ class Attempts:
         Raises:
             UserError: the module, a split or the examples are not as they must be.
         """
-        with self._footprints.first_beside():
+        with self._first_footprint_beside():
             reason = self._run_steps()
             if reason is not None:
                 return unmeasured.Unmeasured(reason=reason, may_pass=True)
             found = self._found()
-            if isinstance(found, unmeasured.Unmeasured):
-                return found
-            tuned = trainer_args.input_plan(self._input_dict)
-            return self._footprints.added_to(
-                found,
-                asked=self._settings.batch_sizes,
-                example_count=tuned.example_count if tuned else None,
-            )
+            return found if isinstance(found, unmeasured.Unmeasured) else self._completed(found)
+
+    def _started(
+        self,
+        job: Callable[..., Any],
+        *,
+        log_name: str,
+        environment: Mapping[str, str] | None = None,
+        **arguments: Any,
+    ) -> contextlib.AbstractContextManager[isolate.Child]:
+        """Starts a job of `child`, which runs while the context lasts."""
+        return isolate.started(
+            f"{child.__name__}:{job.__name__}",
+            {**self._given, **arguments},
+            log_path=self._folder / log_name,
+            environment=environment,
+            is_forked=True,
+        )
 
     def _run_steps(self) -> str | None:
         """Has the steps profiled; returns why not even one was run, None if one was."""
         deadline = time.monotonic() + _STEPS_SHARE * self._settings.timeout_seconds
-        place = self._folder / progress_lib.FILE_NAME
+        place = self._folder / record.PROGRESS_FILE_NAME
         for log_name in _LOG_FILES:
             try:
-                self._processes.run(
-                    jobs.profile_module,
-                    log_name=log_name,
-                    timeout_seconds=deadline - time.monotonic(),
-                    environment=peak.ENVIRONMENT,
-                )
+                with self._started(
+                    child.profile_module, log_name=log_name, environment=peak.ENVIRONMENT
+                ) as process:
+                    process.result(timeout_seconds=deadline - time.monotonic())
             except errors.ChildError as error:
                 _LOGGER.warning("The profile was cut off. %s", error)
-                was_alone = not self._footprints.give_up_first()
+                was_alone = self._first is None
+                self._give_up_first()
                 if isinstance(error, errors.ProcessEndedError) and not was_alone:
                     continue  # with all of the memory
                 if not place.exists():
                     return f"its process {error.cause} before a training step was run"
                 reached = ProfileProgress.read(place)
-                reached.cut_off(processes.status_of(error), error.cause).write(place)
+                reached.cut_off(_status_of(error), error.cause).write(place)
                 if reached.running is not None and time.monotonic() < deadline:
                     continue
             break
@@ -112,7 +128,150 @@ class Attempts:
             return ProfileRecord.read(whole)
         try:
             return profile.completed(
-                ProfileProgress.read(self._folder / progress_lib.FILE_NAME)
+                ProfileProgress.read(self._folder / record.PROGRESS_FILE_NAME)
             )
         except errors.MeasurementError as error:
             return unmeasured.Unmeasured(reason=str(error), may_pass=True)
+
+    def _completed(self, found: ProfileRecord) -> ProfileRecord:
+        """Returns the record with what training takes, and what that says of the largest batch."""
+        tuned = trainer_args.input_plan(json_utils.loads(self._given["inputs"]))
+        counts = filter(None, [tuned and tuned.example_count, found.epoch_example_count])
+        most = min(counts, default=largest_batch.ENOUGH)
+        steps = [step for step in found.steps if step.plan == "plain"]
+        taken, limit_bytes, remark = self._footprints(found, most=most)
+        said = largest_batch.claim(taken, limit_bytes=limit_bytes, most=most, steps=steps)
+        return found.model_copy(
+            update={
+                "footprints": tuple(sorted(taken, key=lambda item: item.batch_size)),
+                "footprint_line": said.line,
+                "largest_batch_size": said.largest,
+                "largest_is_lower_bound": said.is_lower_bound,
+                "largest_remark": said.remark + remark,
+                "memory_limit_bytes": limit_bytes,
+            }
+        )
+
+    def _footprints(
+        self, found: ProfileRecord, *, most: int
+    ) -> tuple[Sequence[Footprint], int, str]:
+        """Returns footprints, the limit that holds for them, and why there is no larger one.
+
+        Args:
+            found: the record of the steps.
+            most: no larger batch is trained on.
+        """
+        most = max(self._settings.batch_sizes, default=most)
+        steps = [step for step in found.steps if step.plan == "plain"]
+        ran = [step.batch_size for step in steps if step.status == "measured"]
+        taken: list[Footprint] = []
+        limit_bytes, remark = found.memory_limit_bytes, ""
+        size = found.module_batch_size if found.module_batch_size in ran else max(ran, default=None)
+        beside = self._finished_beside()
+        if size not in beside:
+            beside = {}
+        alone: list[int] = []  # limits; what goes on beside takes of the memory, too
+        while size is not None:
+            done = beside.pop(size, None)
+            if done is None:
+                done = self._finished(size)
+                alone += filter(None, [done.footprint.limit_bytes])
+            taken.append(done.footprint)
+            beside_bytes = min(limit_bytes, done.footprint.limit_bytes or limit_bytes)
+            limit_bytes = min(alone, default=beside_bytes)
+            if beside:
+                size = min(beside)
+                continue
+            size = largest_batch.next_size(taken, limit_bytes=limit_bytes, most=most, steps=steps)
+            if len(taken) == _MOST_FOOTPRINTS:
+                break
+            if size is not None:
+                size = self._affordable(size, done)
+                remark = "" if size else "; a larger one would have taken too long"
+        return taken, limit_bytes, remark
+
+    @contextlib.contextmanager
+    def _first_footprint_beside(self) -> Iterator[None]:
+        """Begins the footprint at the module's own batch size; what is done meanwhile is beside it.
+
+        Tracing and the user's code are one thread's work for the most part. Where there may be an
+        accelerator it does not begin: two processes would not both have its memory.
+        """
+        if host.may_have_accelerators():
+            yield
+            return
+        self._first_began = time.time()
+        with self._started(
+            child.measure_footprint, log_name="footprint-own.log", batch_size=None
+        ) as self._first:
+            yield
+
+    def _give_up_first(self) -> None:
+        """Ends what began beside, so that others have its memory."""
+        if self._first is not None:
+            self._first.end()
+        self._first = None
+
+    def _finished_beside(self) -> dict[int, _Finished]:
+        """Returns what was taken beside, by batch size.
+
+        Without a figure, or not far from the limit that the other process left, it is taken alone.
+        """
+        if self._first is None:
+            return {}
+        with contextlib.suppress(errors.ChildError, errors.UserError):
+            self._first.result(timeout_seconds=self._left_seconds)
+        found = {}
+        for place in self._folder.glob(child.footprint_file("*")):
+            item = Footprint.read(place)
+            if item.status == "measured" and largest_batch.is_far_from_limit(item):
+                took_seconds = place.stat().st_mtime - self._first_began
+                found[item.batch_size] = _Finished(item, took_seconds=took_seconds)
+        return found
+
+    def _finished(self, size: int) -> _Finished:
+        console.set_status(f"batch size {size:,}: the first steps of training")
+        began = time.monotonic()
+        place = self._folder / child.footprint_file(size)
+        place.unlink(missing_ok=True)  # of the process beside
+        try:
+            with self._started(
+                child.measure_footprint, log_name=f"footprint-{size}.log", batch_size=size
+            ) as process:
+                process.result(timeout_seconds=self._left_seconds)
+        except errors.ChildError as error:
+            if not place.exists():  # else it was stopped at the limit
+                status, reason = _status_of(error), f"its process {error.cause}"
+                ended = Footprint(batch_size=size, status=status, reason=reason)
+                return _Finished(ended, took_seconds=time.monotonic() - began)
+        return _Finished(Footprint.read(place), took_seconds=time.monotonic() - began)
+
+    @property
+    def _left_seconds(self) -> float:
+        return max(0.0, self._deadline - time.monotonic())
+
+    def _affordable(self, size: int, last: _Finished) -> int | None:
+        """Returns the batch, or a smaller one if it would take too long; None if that is too small.
+
+        Args:
+            size: to train on.
+            last: what was trained on before; a step is taken to need time by its examples. If
+                its time is not known, any size is worth a try.
+        """
+        if last.footprint.step_seconds is None:
+            return size
+        left_seconds = min(self._left_seconds, _FOOTPRINT_SHARE * self._settings.timeout_seconds)
+        steps_seconds = footprint.STEPS * last.footprint.step_seconds
+        # Most of the rest may be for tracing, whatever the size.
+        per_batch = (left_seconds - last.took_seconds + steps_seconds) / steps_seconds
+        most = int(last.footprint.batch_size * per_batch)
+        if most < size and most < _WORTH_IT * last.footprint.batch_size:
+            return None
+        return min(size, most)
+
+
+def _status_of(error: errors.ChildError) -> Status:
+    """Returns how what the child was measuring has ended."""
+    if isinstance(error, errors.TimedOutError):
+        return "timed out"
+    return "killed" if isinstance(error, errors.ProcessEndedError) else "failed"

@@ -14,7 +14,7 @@ from tfx_bsl.tfxio import dataset_options
 from tfx_perf import errors, metrics, unmeasured
 from tfx_perf.components import InputTuner, MemoryProfiler, OptimizedTrainer, types
 from tfx_perf.components.examples import sources
-from tfx_perf.components.memory_profiler import component, executor, jobs
+from tfx_perf.components.memory_profiler import child, component, executor
 from tfx_perf.components.training_job import trainer_args
 from tfx_perf.config import PerfConfig
 from tfx_perf.input.record import CandidateOutcome, TuningRecord
@@ -182,8 +182,8 @@ def test_a_custom_training_loop_has_a_record_that_says_why_it_has_no_figures(
     (tmp_path / "module_with_a_loop.py").write_text("def run_fn(fn_args): pass\n")
     monkeypatch.syspath_prepend(tmp_path)
     profile = do(tmp_path, {"examples": examples}, run_fn="module_with_a_loop.run_fn")
-    assert unmeasured.reason_in(profile.uri) == jobs.NO_FIT
-    assert profile.get_string_custom_property("not_measured") == jobs.NO_FIT
+    assert unmeasured.reason_in(profile.uri) == child.NO_FIT
+    assert profile.get_string_custom_property("not_measured") == child.NO_FIT
     assert not profile.has_custom_property("may_pass")  # it would be the same again
 
 

@@ -1,6 +1,6 @@
 """MemoryProfiler on steps that are killed, hang or raise: it publishes what it has, and why.
 
-Its `memory_profiler.attempts` go on with what `memory_profiler.processes` have left behind.
+Its `memory_profiler.attempts` go on with what they have left behind.
 """
 
 import html
@@ -11,7 +11,7 @@ import training_cases
 
 from tfx_perf import errors, unmeasured
 from tfx_perf.components import types
-from tfx_perf.components.memory_profiler import executor, jobs
+from tfx_perf.components.memory_profiler import child, executor
 from tfx_perf.config import PerfConfig
 from tfx_perf.memory.record import ProfileRecord
 
@@ -171,7 +171,7 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
 @pytest.mark.parametrize(
     "reason",
     [
-        jobs.NO_FIT,
+        child.NO_FIT,
         "raised ZeroDivisionError: division by zero",
         "raised SystemExit",
         "SIGKILL",
@@ -181,7 +181,7 @@ def test_a_size_predicted_over_the_limit_is_not_run(trainer):
 )
 def test_a_module_that_does_not_come_to_fit(reason, trainer):
     deeds = {
-        jobs.NO_FIT: "pass",
+        child.NO_FIT: "pass",
         "SIGKILL": "import os; os.kill(os.getpid(), 9)",
         "exit code 3": "import os; os._exit(3)",
         "raised SystemExit": "raise SystemExit(4)",
